@@ -1,0 +1,145 @@
+"""Chapter 4. Configuration and profile: what a cache is asked to be, and what it chose to be.
+
+`CacheConfig` is what the operator sets: page size, window, pools, policies. `Profile` is what the
+author of a cache decided where sound caches differ; its defaults are the canon.
+
+What readers get wrong: a profile excuses nothing. It moves the line that a law draws, in the open;
+every departure from the canon is named in the report.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from attrs import field, frozen
+
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.oracle.pages import pages_covering
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    EvictionPolicy,
+    Medium,
+    WritePolicy,
+)
+
+
+class StoreMoment(StrEnum):
+    """When the arrival of pages on a medium is announced."""
+
+    ENQUEUED = "enqueued"
+    ACKNOWLEDGED = "acknowledged"
+
+
+class MambaRefresh(StrEnum):
+    """Which recurrent states become most recent when a match ends."""
+
+    NODE = "node"
+    PATH = "path"
+
+
+@frozen
+class Profile:
+    """Choices in which sound caches differ; the defaults are the canon, with its reasons.
+
+    Every field is read by at least one law: a choice that no law can see is not recorded here.
+    """
+
+    load_back_announced: StoreMoment = StoreMoment.ACKNOWLEDGED
+    """store(GPU) after a load-back. Canon: once the bytes are there, as for every other medium.
+    SGLang announces at enqueue, and cannot take it back when the copy fails."""
+    window_lock_exact: bool = True
+    """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
+    begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""
+    split_keeps_recency: bool = True
+    """A cut leaves the order of victims alone. Canon: yes. SGLang 0.5.13 moved the part that was
+    not matched to the most recent end (sgl#38482)."""
+    mamba_refresh: MambaRefresh = MambaRefresh.NODE
+    """Canon: only the state that was matched; older states on the path are not evidence of use
+    (sgl#31643)."""
+
+
+CANON = Profile()
+
+
+@frozen
+class CacheConfig:
+    """What the operator sets. Pools are sized in slots: one slot a page, or a recurrent state.
+
+    Raises:
+        BadArgument: a size that no cache can have, or a host tier without a policy to fill it.
+    """
+
+    page_size: int = 1
+    """Units a page."""
+    window_tokens: int | None = None
+    """Width of the sliding window; None where the model has none, and no swa component exists."""
+    mamba: bool = False
+    """Whether the model has recurrent layers, and so a mamba component."""
+    bigram: bool = False
+    """Whether keys are made of bigrams."""
+    device_slots: Counts = field(default=Counts(full=1024, swa=1024, mamba=64))
+    host_slots: Counts = field(default=Counts())
+    write_policy: WritePolicy = field(default=WritePolicy.NONE, converter=WritePolicy)
+    eviction_policy: EvictionPolicy = field(default=EvictionPolicy.LRU, converter=EvictionPolicy)
+    load_back_threshold_pages: int = 0
+    """Loads of fewer full pages than this, with nothing else to load, are not worth a copy."""
+    events: bool = True
+    slot_bytes: int = 8
+    """Size of the payload behind each slot."""
+
+    def __attrs_post_init__(self) -> None:
+        _at_least("page_size", self.page_size, 1)
+        _at_least("slot_bytes", self.slot_bytes, 1)
+        _at_least("load_back_threshold_pages", self.load_back_threshold_pages, 0)
+        if self.window_tokens is not None:
+            _at_least("window_tokens", self.window_tokens, 1)
+        for component in Component:
+            _at_least(f"device_slots.{component}", self.device_slots[component], 0)
+            _at_least(f"host_slots.{component}", self.host_slots[component], 0)
+        if self.host_slots and self.write_policy is WritePolicy.NONE:
+            raise BadArgument("write_policy", "is none, but host slots are given; choose a policy")
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components of this cache, in cascade order: full, then swa, then mamba."""
+        swa = (SWA,) if self.window_tokens is not None else ()
+        mamba = (MAMBA,) if self.mamba else ()
+        return (FULL, *swa, *mamba)
+
+    @property
+    def window_pages(self) -> int:
+        """Whole pages that cover the window; 0 where there is none."""
+        return pages_covering(self.window_tokens or 0, self.page_size)
+
+    @property
+    def host_tier(self) -> bool:
+        """Whether there is a host tier at all."""
+        return self.write_policy is not WritePolicy.NONE
+
+    @property
+    def backed_parents(self) -> bool:
+        """Whether a node on the host needs its parent there too: under write_back it does not."""
+        return self.host_tier and self.write_policy is not WritePolicy.WRITE_BACK
+
+    @property
+    def backup_hits(self) -> int | None:
+        """Hits after which a node is copied to the host; None where hits do not decide."""
+        thresholds = {WritePolicy.WRITE_THROUGH: 1, WritePolicy.WRITE_THROUGH_SELECTIVE: 2}
+        return thresholds.get(self.write_policy)
+
+    def capacity(self, component: Component, medium: Medium) -> int:
+        """Slots of a pool; 0 for a medium or component that this cache does not have."""
+        if component not in self.components or medium not in (GPU, CPU):
+            return 0
+        return (self.device_slots if medium is GPU else self.host_slots)[component]
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise BadArgument(name, f"is {value}; it must be at least {least}")

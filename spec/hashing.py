@@ -1,0 +1,101 @@
+"""Chapter 5. Names of pages: a hash chain that is injective over namespace, tokens and position.
+
+The name of a page is SHA-256 over the name of the page before it and its own tokens. The first page
+of a namespace follows the namespace's *seed*. Two pages therefore share a name only if their
+namespace, every token before them and their own tokens agree, or SHA-256 is broken.
+
+What readers get wrong: a name identifies, it does not prove. Inside a cache pages are compared by
+their tokens; names are for those who see only events or storage.
+
+The seed of the default namespace is empty, so that its names are those of SGLang's chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from array import array
+from collections.abc import Iterable
+
+from kvcanon.spec.types import Namespace, Page
+
+NAMESPACE_TAG = b"kvcanon-namespace-v1"
+
+_WIRE_SPAN = 1 << 64
+_WIRE_SIGN = 1 << 63
+
+
+def encode_namespace(namespace: Namespace) -> bytes:
+    """An injective encoding: a presence byte for each field, then its length, then its text.
+
+    Without lengths ("a", "bc") and ("ab", "c") would be one namespace (sgl#24638); without presence
+    bytes an empty salt would be no salt.
+    """
+    parts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
+    return b"".join(_encode_part(part) for part in parts)
+
+
+def decode_namespace(encoded: bytes) -> Namespace:
+    """The namespace that was encoded: that this exists is why the encoding is injective."""
+    parts: list[str | None] = []
+    while encoded:
+        present, encoded = encoded[0], encoded[1:]
+        if not present:
+            parts.append(None)
+            continue
+        (size,) = struct.unpack_from("<I", encoded)
+        parts.append(encoded[4 : 4 + size].decode())
+        encoded = encoded[4 + size :]
+    extra_key, cache_salt, lora = parts
+    return Namespace(extra_key, cache_salt, lora)
+
+
+def namespace_seed(namespace: Namespace) -> bytes:
+    """What the first page of a namespace follows: empty for the default one, else 32 bytes."""
+    if namespace == Namespace():
+        return b""
+    return hashlib.sha256(NAMESPACE_TAG + encode_namespace(namespace)).digest()
+
+
+def page_hash(parent: bytes, page: Page) -> bytes:
+    """The name of a page after the page named `parent` (or the namespace's seed): 32 bytes.
+
+    A token is four bytes, little endian; a bigram is its two tokens.
+    """
+    return hashlib.sha256(parent + _encode_page(page)).digest()
+
+
+def page_hashes(parent: bytes, pages: Iterable[Page]) -> tuple[bytes, ...]:
+    """The names of consecutive pages, the first of which follows `parent`."""
+    names: list[bytes] = []
+    for page in pages:
+        parent = page_hash(parent, page)
+        names.append(parent)
+    return tuple(names)
+
+
+def wire_id(name: bytes) -> int:
+    """The 64-bit id that SGLang's events carry: the first eight bytes as a signed integer.
+
+    Source: SGLang `hash_str_to_int64`. For routing only: 64 bits can collide.
+    """
+    unsigned = int.from_bytes(name[:8], "big")
+    return unsigned - _WIRE_SPAN if unsigned >= _WIRE_SIGN else unsigned
+
+
+def _encode_part(part: str | None) -> bytes:
+    if part is None:
+        return b"\0"
+    text = part.encode()
+    return b"\1" + struct.pack("<I", len(text)) + text
+
+
+def _encode_page(page: Page) -> bytes:
+    units: list[int] = []
+    for unit in page:
+        units.extend(unit if isinstance(unit, tuple) else (unit,))
+    tokens = array("I", units)
+    return tokens.tobytes() if _LITTLE_ENDIAN else struct.pack(f"<{len(units)}I", *units)
+
+
+_LITTLE_ENDIAN = array("I", [1]).tobytes() == b"\1\0\0\0"

@@ -1,0 +1,23 @@
+"""Chapter 13. The laws, one module an area; importing this package registers them all.
+
+An id is an area and a number inside it; ids are never reused. Read in this order: the tree's shape,
+what is where, what a match finds, what counts as recent, locks, slots, evictions, loads, events,
+bytes, time, namespaces.
+"""
+
+from __future__ import annotations
+
+# The order of the imports is the order of the book, so that a listing reads like it.
+# isort: off
+from kvcanon.spec.laws import tree as tree
+from kvcanon.spec.laws import residency as residency
+from kvcanon.spec.laws import match as match
+from kvcanon.spec.laws import recency as recency
+from kvcanon.spec.laws import lock as lock
+from kvcanon.spec.laws import alloc as alloc
+from kvcanon.spec.laws import evict as evict
+from kvcanon.spec.laws import load as load
+from kvcanon.spec.laws import event as event
+from kvcanon.spec.laws import data as data
+from kvcanon.spec.laws import asynchrony as asynchrony
+from kvcanon.spec.laws import namespace as namespace

@@ -1,0 +1,25 @@
+"""The backup chain: what must be copied to the host so that one node may be.
+
+What readers get wrong: to skip a node whose parent has no backup looks careful, and loses it: the
+node is deleted when the device needs its room, and nobody is told (sgl#25065).
+"""
+
+from __future__ import annotations
+
+
+def backup_chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
+    """Positions on a path, root first, whose backup must be enqueued to back up the last one.
+
+    Where parents must be backed (write-through) these are all un-backed positions; else (write_back)
+    only the last, if it has no backup yet.
+
+    Source: https://github.com/sgl-project/sglang/pull/25065
+
+    pre: 1 <= len(backed) <= 6
+    post: all(not backed[i] for i in __return__)
+    post: backed[-1] or (len(backed) - 1) in __return__
+    post: not needs_backed_parents or all(backed[i] or i in __return__ for i in range(len(backed)))
+    post: tuple(sorted(__return__)) == __return__
+    """
+    first = 0 if needs_backed_parents else len(backed) - 1
+    return tuple(i for i in range(first, len(backed)) if not backed[i])

@@ -1,0 +1,28 @@
+"""Page arithmetic: from tokens to pages and back.
+
+Two roundings, and confusing them loses or invents data: a key is cut *down* to the pages that it
+fills, while room for a window is rounded *up* to the pages that cover it.
+"""
+
+from __future__ import annotations
+
+
+def whole_pages(length_tokens: int, page_size: int) -> int:
+    """The pages that a stretch of tokens fills; the rest at its end is not cached.
+
+    pre: 0 <= length_tokens <= 1 << 20
+    pre: 1 <= page_size <= 1 << 10
+    post: __return__ * page_size <= length_tokens < (__return__ + 1) * page_size
+    """
+    return length_tokens // page_size
+
+
+def pages_covering(length_tokens: int, page_size: int) -> int:
+    """The fewest pages that hold a stretch of tokens.
+
+    pre: 0 <= length_tokens <= 1 << 20
+    pre: 1 <= page_size <= 1 << 10
+    post: (__return__ - 1) * page_size < length_tokens <= __return__ * page_size or \
+        (length_tokens == 0 and __return__ == 0)
+    """
+    return -(-length_tokens // page_size)

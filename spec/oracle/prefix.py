@@ -1,0 +1,45 @@
+"""The usable prefix: how much of a prompt need not be computed again.
+
+A path is seen as *segments*, from the root down: stretches of pages that share one residency. A node
+is a segment, and so is a single page: the answer does not depend on where an implementation cuts.
+
+What readers get wrong: the longest *present* prefix is not the longest *usable* one. A sliding
+window layer needs the window before the end of the prefix, and nothing before that; a recurrent
+layer needs the state at exactly the end.
+"""
+
+from __future__ import annotations
+
+
+def usable_prefix(
+    lengths: tuple[int, ...],
+    full: tuple[bool, ...],
+    swa: tuple[bool, ...],
+    state: tuple[bool, ...],
+    window: int,
+) -> int:
+    """The longest usable prefix, in the unit of `lengths` and `window`.
+
+    A position is usable where all full data before it is there, the stretch of present window data
+    that ends at it covers the window or reaches back to the start, and a recurrent state ends at
+    it. Components that a model lacks are passed as all True. Positions inside a segment need not be
+    asked: where one is usable, the segment's end is too, unless only its state is missing.
+
+    Source: SGLang's component validators (unified_cache_components), node by node.
+
+    pre: len(lengths) <= 4
+    pre: len(full) == len(lengths) and len(swa) == len(lengths) and len(state) == len(lengths)
+    pre: all(1 <= length <= 8 for length in lengths)
+    pre: 1 <= window <= 16
+    post: 0 <= __return__ <= sum(lengths)
+    post: __return__ in tuple(sum(lengths[:i]) for i in range(len(lengths) + 1))
+    """
+    usable, end, covered = 0, 0, window
+    for length, has_full, has_swa, has_state in zip(lengths, full, swa, state, strict=True):
+        if not has_full:
+            break
+        end += length
+        covered = covered + length if has_swa else 0
+        if covered >= window and has_state:
+            usable = end
+    return usable

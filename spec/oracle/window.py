@@ -1,0 +1,45 @@
+"""The sliding window: which data the end of a prefix can see.
+
+What readers get wrong: seen from the end of a prefix, everything before the window is out of reach
+for ever. To call it recently used is to evict data that somebody can still reach (sgl#26615).
+"""
+
+from __future__ import annotations
+
+from kvcanon.spec.oracle.pages import pages_covering
+
+
+def window_nodes(lengths_upwards: tuple[int, ...], window_tokens: int, page_size: int) -> int:
+    """How many nodes, from the end of a prefix upwards, a refresh of window data touches.
+
+    A node is touched while the nodes below it add up to less than the window and one page: the page
+    is the cushion for the next, partly filled page. Lengths are in tokens.
+
+    Source: https://github.com/sgl-project/sglang/pull/26615
+
+    pre: len(lengths_upwards) <= 6
+    pre: 1 <= window_tokens <= 64 and 1 <= page_size <= 16
+    pre: all(1 <= length <= 64 for length in lengths_upwards)
+    post: 0 <= __return__ <= len(lengths_upwards)
+    post: __return__ == 0 or sum(lengths_upwards[:__return__ - 1]) < window_tokens + page_size
+    post: __return__ == len(lengths_upwards) or \
+        sum(lengths_upwards[:__return__]) >= window_tokens + page_size
+    """
+    below_tokens = 0
+    for count, length in enumerate(lengths_upwards):
+        if below_tokens >= window_tokens + page_size:
+            return count
+        below_tokens += length
+    return len(lengths_upwards)
+
+
+def window_start(end_pages: int, window_tokens: int, page_size: int) -> int:
+    """The first page of the window that ends at `end_pages`: where a lock begins to pin.
+
+    pre: 0 <= end_pages <= 1 << 20
+    pre: 1 <= window_tokens <= 1 << 20 and 1 <= page_size <= 1 << 10
+    post: 0 <= __return__ <= end_pages
+    post: __return__ == 0 or (end_pages - __return__) * page_size >= window_tokens
+    post: (end_pages - __return__ - 1) * page_size < window_tokens
+    """
+    return max(0, end_pages - pages_covering(window_tokens, page_size))

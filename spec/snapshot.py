@@ -1,0 +1,266 @@
+"""Chapter 9. State: a cache, seen whole, at one moment, as a value.
+
+A snapshot says only what *is*: which nodes, which pages, which slots, which locks. What follows from
+it (which leaf may be evicted, which prefix is usable) is the business of oracles and laws.
+
+What readers get wrong: a node is an accident of implementation. The laws speak of pages; where they
+name a node it is to point at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from attrs import field, frozen
+
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.events import Event
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    Component,
+    Counts,
+    Medium,
+    Namespace,
+    NodeId,
+    Page,
+    ReceiptId,
+    Slot,
+    TransferId,
+)
+
+
+@frozen
+class ComponentState:
+    """One component's data at one node.
+
+    `device` and `host` have one slot a page of the node, or exactly one for mamba; None where the
+    data is not on that medium. A slot is there from the enqueue of the copy that fills it on;
+    `loading` and `backing` name the transfer that has not yet filled it.
+    """
+
+    device: tuple[Slot, ...] | None = None
+    host: tuple[Slot, ...] | None = None
+    lock_refs: int = 0
+    loading: TransferId | None = None
+    backing: TransferId | None = None
+
+    def slots(self, medium: Medium) -> tuple[Slot, ...] | None:
+        """The slots on a medium, filled or being filled."""
+        return self.device if medium is GPU else self.host if medium is CPU else None
+
+    def pending(self, medium: Medium) -> TransferId | None:
+        """The transfer that has yet to fill the slots on a medium."""
+        return self.loading if medium is GPU else self.backing if medium is CPU else None
+
+    def resident(self, medium: Medium) -> bool:
+        """Whether the bytes are there: slots are owned, and no copy is still to fill them."""
+        return self.slots(medium) is not None and self.pending(medium) is None
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether the data is on some medium, or on its way there from another."""
+        return self.device is not None or self.host is not None
+
+
+NO_DATA = ComponentState()
+
+
+@frozen
+class NodeState:
+    """One node of the compressed tree: a stretch of pages with one residency."""
+
+    node_id: NodeId
+    parent_id: NodeId | None
+    child_ids: tuple[NodeId, ...]
+    namespace: Namespace
+    pages: tuple[Page, ...]
+    """The edge from the parent: whole pages, at least one, except for the root, which has none."""
+    data: Mapping[Component, ComponentState]
+    hit_count: int = 0
+    priority: int = 0
+    created: int = 0
+    last_access: int = 0
+    """Tick of the last operation that used the node: the recency of its full data."""
+    hashes: tuple[bytes, ...] | None = None
+    """Names of its pages; None where the cache has not needed them yet."""
+
+    def __getitem__(self, component: Component) -> ComponentState:
+        return self.data.get(component, NO_DATA)
+
+
+@frozen
+class HoldState:
+    """An open receipt: what it holds, as the cache has it in its books."""
+
+    receipt_id: ReceiptId
+    node_id: NodeId
+    """The node at the end of what is held."""
+    window_from_pages: int | None
+    """First page whose window data is held; None where none is, or it was released early."""
+    state_held: bool
+    """Whether the recurrent state at the end is held."""
+    transfer_id: TransferId | None = None
+    """The transfer that holds it; None for a request."""
+
+
+@frozen
+class TransferState:
+    """A transfer in flight: enqueued and not yet settled."""
+
+    transfer_id: TransferId
+    direction: Direction
+    parts: tuple[tuple[NodeId, Component], ...]
+    """The nodes whose data it carries, root first. A cut of a node makes two parts of one."""
+    sources: Mapping[Component, tuple[Slot, ...]]
+    targets: Mapping[Component, tuple[Slot, ...]]
+    cancelled: bool = False
+    """Its nodes no longer wait for it, and its targets are freed when it ends."""
+
+    @property
+    def source_medium(self) -> Medium:
+        """Where it reads."""
+        return GPU if self.direction is Direction.BACKUP else CPU
+
+    @property
+    def target_medium(self) -> Medium:
+        """Where it writes."""
+        return CPU if self.direction is Direction.BACKUP else GPU
+
+
+@frozen
+class PoolState:
+    """The slots of one component on one medium."""
+
+    capacity: int
+    free: tuple[Slot, ...]
+    held: frozenset[Slot] = frozenset()
+    """Slots that requests own; empty on the host."""
+
+
+@frozen
+class Usage:
+    """A cache's own count of one device pool's slots in the tree: what admission relies on."""
+
+    evictable: int
+    """On nodes whose component is not locked."""
+    protected: int
+    """On nodes whose component is locked."""
+
+
+Pool = tuple[Component, Medium]
+
+
+@frozen
+class Snapshot:
+    """The whole state of a cache.
+
+    `recency` orders the nodes that have a component's data on a medium, least recently used first;
+    a node above another comes first where both were used at once.
+    """
+
+    config: CacheConfig
+    root_id: NodeId
+    nodes: Mapping[NodeId, NodeState]
+    recency: Mapping[Pool, tuple[NodeId, ...]]
+    pools: Mapping[Pool, PoolState]
+    usage: Mapping[Component, Usage]
+    swa_of_full: Mapping[Slot, Slot]
+    """Where attention kernels find the window slot of a page, given its full slot."""
+    holds: tuple[HoldState, ...] = ()
+    transfers: tuple[TransferState, ...] = ()
+    """In the order in which they were enqueued."""
+    events: tuple[Event, ...] = ()
+    """Events that nobody has taken yet."""
+    profile: Profile = field(default=CANON)
+
+    @cached_property
+    def starts(self) -> Mapping[NodeId, int]:
+        """For each node that hangs on the root, the number of pages before it."""
+        starts = {self.root_id: 0}
+        stack = [self.nodes[self.root_id]]
+        while stack:
+            node = stack.pop()
+            end = starts[node.node_id] + len(node.pages)
+            for child_id in node.child_ids:
+                if child_id in self.nodes and child_id not in starts:
+                    starts[child_id] = end
+                    stack.append(self.nodes[child_id])
+        return starts
+
+    @cached_property
+    def by_first_page(self) -> Mapping[tuple[NodeId, Namespace, Page], NodeState]:
+        """Nodes by parent, namespace and first page: how a walk finds its way down."""
+        return {
+            (node.parent_id, node.namespace, node.pages[0]): node
+            for node in self.nodes.values()
+            if node.parent_id is not None and node.pages
+        }
+
+    @property
+    def root(self) -> NodeState:
+        """The root: no pages, no data, in no namespace."""
+        return self.nodes[self.root_id]
+
+    def below_root(self) -> Iterator[NodeState]:
+        """Every node but the root."""
+        return (node for node in self.nodes.values() if node.node_id != self.root_id)
+
+    def end(self, node: NodeState) -> int:
+        """Pages from the root to the end of a node."""
+        return self.starts[node.node_id] + len(node.pages)
+
+    def parent(self, node: NodeState) -> NodeState | None:
+        """The parent of a node; None for the root."""
+        return None if node.parent_id is None else self.nodes[node.parent_id]
+
+    def children(self, node: NodeState) -> Iterator[NodeState]:
+        """The children of a node."""
+        return (self.nodes[child_id] for child_id in node.child_ids)
+
+    def upwards(self, node: NodeState) -> Iterator[NodeState]:
+        """A node and its ancestors, without the root."""
+        while node.parent_id is not None:
+            yield node
+            node = self.nodes[node.parent_id]
+
+    def capacities(self, medium: Medium) -> Counts:
+        """The capacity of each pool on a medium."""
+        return self.config.device_slots if medium is GPU else self.config.host_slots
+
+    def describe(self, node: NodeState) -> str:
+        """A node in words, as "node 7 (tokens 4..8)"."""
+        if node.node_id == self.root_id:
+            return f"the root (node {node.node_id})"
+        size = self.config.page_size
+        start = self.starts.get(node.node_id)
+        if start is None:
+            return f"node {node.node_id} (not reachable from the root)"
+        return f"node {node.node_id} (tokens {start * size}..{(start + len(node.pages)) * size})"
+
+
+def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
+    """Whether the node may be evicted from the device as a whole.
+
+    Its full data is on the device, no component is locked, and no child has full data there.
+    """
+    return (
+        node.node_id != state.root_id
+        and node[FULL].device is not None
+        and not any(data.lock_refs for data in node.data.values())
+        and all(child[FULL].device is None for child in state.children(node))
+    )
+
+
+def is_host_leaf(state: Snapshot, node: NodeState) -> bool:
+    """Whether the node may be evicted from the host as a whole: it is there only, and childless."""
+    return (
+        node.node_id != state.root_id
+        and node[FULL].device is None
+        and node[FULL].host is not None
+        and not any(data.lock_refs for data in node.data.values())
+        and not node.child_ids
+    )

@@ -1,0 +1,190 @@
+"""Chapter 1. Words: the vocabulary of a prefix KV cache.
+
+A *page* is the unit of reuse: `page_size` consecutive units of a prompt. A *unit* is one token, or,
+where a draft model reads bigrams, a pair of neighbouring tokens. A *slot* is a place in a pool that
+holds the data of exactly one page (full and sliding-window attention) or one recurrent state
+(mamba).
+
+What readers get wrong: a page is something in the *prompt*, a slot is something in *memory*. A page
+may be held by no slot, by one on the device, by one on the host, or by both; a slot never holds more
+than one page. Every count in this book is of pages, of slots or of tokens, and its name says which.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+from attrs import frozen
+
+from kvcanon.spec.errors import BadArgument
+
+Unit: TypeAlias = int | tuple[int, int]
+"""A token id, or a pair of neighbouring token ids where the key is made of bigrams."""
+
+Page: TypeAlias = tuple[Unit, ...]
+"""`page_size` units: what is hashed, compared, stored and evicted as one."""
+
+NodeId: TypeAlias = int
+TransferId: TypeAlias = int
+ReceiptId: TypeAlias = int
+Slot: TypeAlias = int
+
+TOKEN_ID_LIMIT = 1 << 32
+"""Token ids are unsigned 32-bit: the page hash encodes each in four bytes."""
+
+
+class Component(StrEnum):
+    """What is kept of a prompt: one kind of data, in pools of its own."""
+
+    FULL = "full"
+    """Keys and values of full attention: one slot a page. The other components live on top of it."""
+    SWA = "swa"
+    """Keys and values of sliding-window attention: one slot a page, of use only near the end."""
+    MAMBA = "mamba"
+    """A recurrent state: one slot a node, exact at the node's end and nowhere else."""
+
+
+class Medium(StrEnum):
+    """Where a slot is, in the words that events use."""
+
+    GPU = "GPU"
+    CPU = "CPU_PINNED"
+    DISK = "DISK"
+    EXTERNAL = "EXTERNAL"
+
+
+FULL, SWA, MAMBA = Component.FULL, Component.SWA, Component.MAMBA
+GPU, CPU = Medium.GPU, Medium.CPU
+
+
+class WritePolicy(StrEnum):
+    """When device data is copied to the host."""
+
+    NONE = "none"
+    """There is no host tier."""
+    WRITE_THROUGH = "write_through"
+    """As soon as a node was hit once, that is, when it is inserted."""
+    WRITE_THROUGH_SELECTIVE = "write_through_selective"
+    """As soon as a node was hit twice."""
+    WRITE_BACK = "write_back"
+    """When the device needs the room; the only policy under which a parent may lack a backup."""
+
+
+class EvictionPolicy(StrEnum):
+    """Which full leaf leaves first; `oracle.eviction.policy_key` defines each."""
+
+    LRU = "lru"
+    LFU = "lfu"
+    FIFO = "fifo"
+    MRU = "mru"
+    FILO = "filo"
+    SLRU = "slru"
+    PRIORITY = "priority"
+
+
+@frozen(cache_hash=True)
+class Namespace:
+    """Prompts in different namespaces never share a page, whatever their tokens.
+
+    `None` and the empty string are different values in every field.
+    """
+
+    extra_key: str | None = None
+    """Set by the application, for instance to keep two tenants apart."""
+    cache_salt: str | None = None
+    """Set by the client, so that nobody can time what another has cached."""
+    lora: str | None = None
+    """The adapter: the same tokens give other keys and values under another adapter."""
+
+
+DEFAULT_NAMESPACE = Namespace()
+
+
+@frozen
+class Key:
+    """A prompt, cut into whole pages, in its namespace: what every operation takes.
+
+    Handles are keys, never nodes: a cache may cut its nodes where it likes, and a key cannot dangle.
+    """
+
+    pages: tuple[Page, ...]
+    namespace: Namespace = DEFAULT_NAMESPACE
+
+    def __len__(self) -> int:
+        """The number of pages."""
+        return len(self.pages)
+
+    def prefix(self, page_count: int) -> Key:
+        """The key of the first `page_count` pages."""
+        if page_count == len(self.pages):
+            return self
+        return Key(self.pages[:page_count], self.namespace)
+
+
+def make_key(
+    tokens: Sequence[int],
+    page_size: int,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    *,
+    bigram: bool = False,
+) -> Key:
+    """Cut a prompt into whole pages; what is left over at its end is not part of the key.
+
+    A prompt of n tokens has n units, or n - 1 bigrams: neighbouring slices share a token.
+
+    Raises:
+        BadArgument: a token is not an integer in 0 .. 2**32 - 1, or the page size is below one.
+    """
+    if page_size < 1:
+        raise BadArgument("page_size", f"is {page_size}; a page holds at least one unit")
+    try:
+        checked: Sequence[int] = array("I", tokens).tolist()
+    except (OverflowError, TypeError) as error:
+        raise BadArgument("tokens", "must be integers in 0 .. 4294967295") from error
+    units: Sequence[Unit] = list(zip(checked, checked[1:])) if bigram else checked
+    whole = len(units) // page_size * page_size
+    starts = range(0, whole, page_size)
+    return Key(tuple([tuple(units[at : at + page_size]) for at in starts]), namespace)
+
+
+@frozen
+class Counts:
+    """So many slots of each component: of capacity, of room asked for, of slots freed."""
+
+    full: int = 0
+    swa: int = 0
+    mamba: int = 0
+
+    def __getitem__(self, component: Component) -> int:
+        return int(getattr(self, component.value))
+
+    def __bool__(self) -> bool:
+        return any((self.full, self.swa, self.mamba))
+
+
+@frozen
+class Slots:
+    """Slots along a stretch of pages.
+
+    `full` has one slot a page. `swa` has one for each of the *last* `len(swa)` pages: data that has
+    left the window is simply not there, at the front. `mamba` holds at most the one state at the end
+    of the stretch (an allocation may ask for several).
+    """
+
+    full: tuple[Slot, ...] = ()
+    swa: tuple[Slot, ...] = ()
+    mamba: tuple[Slot, ...] = ()
+
+    def __getitem__(self, component: Component) -> tuple[Slot, ...]:
+        slots: tuple[Slot, ...] = getattr(self, component.value)
+        return slots
+
+    def __iter__(self) -> Iterator[tuple[Component, tuple[Slot, ...]]]:
+        return iter(((FULL, self.full), (SWA, self.swa), (MAMBA, self.mamba)))
+
+    def counts(self) -> Counts:
+        """How many slots of each component."""
+        return Counts(len(self.full), len(self.swa), len(self.mamba))

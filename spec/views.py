@@ -1,0 +1,268 @@
+"""Chapter 11. Views: a key's path through a state, and a step seen page by page.
+
+Laws must not depend on where an implementation cuts its nodes. So a step law looks at *pages*: each
+has a number that stands for its namespace and all tokens up to its end, the same number before and
+after the step, whatever nodes it lies in.
+
+What readers get wrong: a node that was cut is not a changed node and a new node. It is the same
+pages, in other nodes; only what differs page by page has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from attrs import Factory, frozen
+
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Operation, Outcome
+from kvcanon.spec.oracle.prefix import usable_prefix
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Key,
+    Medium,
+    Namespace,
+    NodeId,
+    Page,
+    Slot,
+)
+
+PageNumber: TypeAlias = int
+
+PerComponent: TypeAlias = tuple[int | None, int | None, int | None]
+"""Something of full, swa and mamba, in this order."""
+
+COLUMN: Mapping[Component, int] = {FULL: 0, SWA: 1, MAMBA: 2}
+"""Where a component stands in a `PerComponent`."""
+
+
+class PageRow(NamedTuple):
+    """All that a state says of one page.
+
+    A recurrent state, with its refs, stands in the row of the page at whose end it is.
+    """
+
+    node_id: NodeId
+    depth: int
+    """Pages before this one."""
+    device: PerComponent
+    """Slots on the device, filled or being filled."""
+    host: PerComponent
+    """Slots on the host, likewise."""
+    loading: PerComponent
+    """Transfers that have yet to fill the device slots."""
+    backing: PerComponent
+    """Transfers that have yet to fill the host slots."""
+    lock_refs: PerComponent
+    hit_count: int
+    priority: int
+    created: int
+    last_access: int
+
+    def slot(self, component: Component, medium: Medium) -> Slot | None:
+        """The page's slot in a pool."""
+        return (self.device if medium is GPU else self.host)[COLUMN[component]]
+
+
+class Stop(NamedTuple):
+    """A node on a key's path, and how many of its pages the key shares: all but on the last."""
+
+    node: NodeState
+    shared_pages: int
+
+
+def path_of(state: Snapshot, key: Key) -> list[Stop]:
+    """The nodes that a key shares pages with, from below the root down.
+
+    Pages are compared by their tokens. The last node may be shared in part.
+    """
+    stops: list[Stop] = []
+    parent_id, at = state.root_id, 0
+    while at < len(key.pages):
+        node = state.by_first_page.get((parent_id, key.namespace, key.pages[at]))
+        if node is None:
+            break
+        shared = _shared_pages(node.pages, key.pages[at : at + len(node.pages)])
+        stops.append(Stop(node, shared))
+        if shared < len(node.pages):
+            break
+        at += shared
+        parent_id = node.node_id
+    return stops
+
+
+def present_pages(state: Snapshot, key: Key) -> int:
+    """How many pages of a key are in the tree, with whatever data."""
+    return sum(stop.shared_pages for stop in path_of(state, key))
+
+
+def usable_pages(state: Snapshot, key: Key, media: Sequence[Medium]) -> int:
+    """The usable prefix of a key, in pages, when only data that is on one of `media` counts.
+
+    On the device a load in flight does not count: its bytes are not there. On the host a backup in
+    flight does: while it is in flight the device still has the bytes.
+    """
+    size = state.config.page_size
+    stops = path_of(state, key)
+
+    def has(stop: Stop, component: Component) -> bool:
+        if component not in state.config.components:
+            return True
+        data = stop.node[component]
+        return (GPU in media and data.resident(GPU)) or (CPU in media and data.host is not None)
+
+    usable_tokens = usable_prefix(
+        tuple(stop.shared_pages * size for stop in stops),
+        tuple(has(stop, FULL) for stop in stops),
+        tuple(has(stop, SWA) for stop in stops),
+        tuple(_state_counts(state, stop) and has(stop, MAMBA) for stop in stops),
+        state.config.window_tokens or 1,
+    )
+    return usable_tokens // size
+
+
+def _state_counts(state: Snapshot, stop: Stop) -> bool:
+    """A recurrent state counts only where the key shares its node to the end."""
+    return MAMBA not in state.config.components or stop.shared_pages == len(stop.node.pages)
+
+
+def _shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
+    if ours == theirs:
+        return len(ours)
+    for shared, (our_page, their_page) in enumerate(zip(ours, theirs, strict=False)):
+        if our_page != their_page:
+            return shared
+    return min(len(ours), len(theirs))
+
+
+class PageNumbers:
+    """Numbers pages by their namespace and all tokens up to their end, exactly.
+
+    Two pages get one number only if namespace and tokens agree; nothing is hashed away.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[PageNumber, Page] | Namespace, PageNumber] = {}
+
+    def seed(self, namespace: Namespace) -> PageNumber:
+        """The number that stands for the empty prefix of a namespace."""
+        return self._numbers.setdefault(namespace, len(self._numbers))
+
+    def extend(self, before: PageNumber, pages: Sequence[Page]) -> list[PageNumber]:
+        """The numbers of pages that follow the page (or seed) numbered `before`."""
+        numbers = []
+        for page in pages:
+            before = self._numbers.setdefault((before, page), len(self._numbers))
+            numbers.append(before)
+        return numbers
+
+    def of_key(self, key: Key) -> list[PageNumber]:
+        """The number of each page of a key."""
+        return self.extend(self.seed(key.namespace), key.pages)
+
+
+@frozen
+class Stamp:
+    """Bytes read behind a slot that a match returned, beside those written for its page."""
+
+    component: Component
+    page_index: int
+    """Which page of the key it is."""
+    slot: Slot
+    expected: bytes
+    found: bytes
+
+
+@frozen(eq=False)
+class Step:
+    """One operation on a cache: the state before, what was asked and answered, the state after."""
+
+    before: Snapshot
+    operation: Operation
+    outcome: Outcome
+    after: Snapshot
+    events: tuple[Event, ...] = ()
+    """The events that the operation sent."""
+    stamps: tuple[Stamp, ...] = ()
+    """What was read behind the slots that a match returned; empty where nobody read."""
+    numbers: PageNumbers = Factory(PageNumbers)
+
+    @cached_property
+    def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:
+        """The pages of all nodes that are not the same in both states, before and after.
+
+        A page in neither table is untouched: its node, with all that belongs to it, is equal in
+        both. A page in only one of them appeared or vanished.
+        """
+        return (
+            page_rows(self.before, self.numbers, unless_in=self.after),
+            page_rows(self.after, self.numbers, unless_in=self.before),
+        )
+
+
+def page_rows(
+    state: Snapshot, numbers: PageNumbers, unless_in: Snapshot | None = None
+) -> dict[PageNumber, PageRow]:
+    """The rows of all pages, or of those whose node is not equally in another state."""
+    ends: dict[NodeId, PageNumber] = {}
+
+    def number(node: NodeState) -> list[PageNumber]:
+        """The numbers of a node's pages; those of its ancestors are found once and kept."""
+        unknown = [up for up in state.upwards(node) if up.node_id not in ends]
+        for up in reversed([node] if not unknown else unknown):
+            before = ends.get(up.parent_id) if up.parent_id is not None else None
+            found = numbers.extend(
+                numbers.seed(up.namespace) if before is None else before, up.pages
+            )
+            ends[up.node_id] = found[-1]
+        return found
+
+    rows: dict[PageNumber, PageRow] = {}
+    for node in state.below_root():
+        if unless_in is not None and _same_place(node, state, unless_in):
+            continue
+        start = state.starts.get(node.node_id, 0)
+        for index, page_number in enumerate(number(node)):
+            rows[page_number] = row_of(node, index, start)
+    return rows
+
+
+def row_of(node: NodeState, index: int, start: int) -> PageRow:
+    """The row of one page of a node that begins at page `start`."""
+    last = index == len(node.pages) - 1
+
+    def at(slots: tuple[Slot, ...] | None) -> Slot | None:
+        return None if slots is None or index >= len(slots) else slots[index]
+
+    full, swa, mamba = node[FULL], node[SWA], node[MAMBA]
+    return PageRow(
+        node_id=node.node_id,
+        depth=start + index,
+        device=(at(full.device), at(swa.device), mamba.device[0] if last and mamba.device else None),
+        host=(at(full.host), at(swa.host), mamba.host[0] if last and mamba.host else None),
+        loading=(full.loading, swa.loading, mamba.loading if last else None),
+        backing=(full.backing, swa.backing, mamba.backing if last else None),
+        lock_refs=(full.lock_refs, swa.lock_refs, mamba.lock_refs if last else 0),
+        hit_count=node.hit_count,
+        priority=node.priority,
+        created=node.created,
+        last_access=node.last_access,
+    )
+
+
+def _same_place(node: NodeState, here: Snapshot, there: Snapshot) -> bool:
+    """Whether a node is in both states, equal, at the same depth."""
+    other = there.nodes.get(node.node_id)
+    return (
+        other is not None
+        and (other is node or other == node)
+        and here.starts.get(node.node_id) == there.starts.get(node.node_id)
+    )
