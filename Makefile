@@ -1,0 +1,59 @@
+# The commands of this repository; `make` alone lists them. Each sets up .venv first where it needs
+# one, so that a fresh clone needs Python 3.11 or newer and nothing else.
+
+PYTHON ?= python3
+
+# What `make check` runs. It is the project's main job: real requests through the reference cache,
+# with every law checked after every operation.
+CHECK ?= replay reference --guard 1
+
+# More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -n auto
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv check test test-deep lint format wheel clean
+
+help: ## List these commands.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The stamp is written last: an install that was cut short is done again. The backend comes first
+# and from the constraints, since an isolated build would fetch another one that nothing pins.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) scikit-build-core
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+venv: $(READY) ## Set up .venv with this checkout installed in it.
+
+check: $(READY) ## Replay requests through the reference cache, every law checked after each step.
+	$(BIN)/kvcanon $(CHECK)
+
+test: $(READY) ## Run the tests.
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-deep: $(READY) ## Run the tests on many more cases, from new random seeds.
+	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src/kvcanon tests
+
+format: $(READY) ## Apply the style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(READY) ## Build the source distribution, and the wheel from it, into dist/.
+	$(BIN)/python -m build --no-isolation
+
+clean: ## Remove .venv and everything that was built or cached.
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
