@@ -1,0 +1,206 @@
+"""What a user installs: the built wheel, in an environment that has never seen the checkout.
+
+The code lies in four folders at the top of the checkout, and src/kvcanon links to them. A link can
+be followed in the checkout and dangle in a wheel, and a folder can be found as `spec` where only
+`kvcanon.spec` should exist. Nothing but an installed wheel shows that neither happened.
+"""
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("spec", "reference", "optimized", "conformance")
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command away from the checkout, and without the paths that this test run was given."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def run_well(*command: str | Path, cwd: Path) -> str:
+    """Run a command that must succeed, and return what it printed."""
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, f"{command} exited {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def sources() -> dict[str, bytes]:
+    """Return the Python files that a wheel must hold, by the path that each must have there."""
+    own = ROOT / "src/kvcanon"
+    found = {f"kvcanon/{name}": own / name for name in ("__init__.py", "py.typed")}
+    for part in PARTS:
+        found |= {f"kvcanon/{path.relative_to(ROOT)}": path for path in (ROOT / part).rglob("*.py")}
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+@frozen
+class Release:
+    """What a release uploads, and an environment of a user who installed it."""
+
+    home: Path
+
+    @property
+    def sdist(self) -> Path:
+        """The source distribution."""
+        (found,) = self.home.glob("dist/*.tar.gz")
+        return found
+
+    @property
+    def wheel(self) -> Path:
+        """The wheel, which was built from the source distribution."""
+        (found,) = self.home.glob("dist/*.whl")
+        return found
+
+    @property
+    def environment(self) -> Path:
+        """The user's environment."""
+        return self.home / "environment"
+
+    @property
+    def elsewhere(self) -> Path:
+        """An empty folder to run commands from."""
+        return self.home / "elsewhere"
+
+    def run(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the user's environment."""
+        return run(self.environment / "bin" / command, *arguments, cwd=self.elsewhere)
+
+    def python(self, code: str) -> str:
+        """Run code there that must succeed, and return what it printed."""
+        return run_well(self.environment / "bin/python", "-c", code, cwd=self.elsewhere)
+
+
+def build(release: Release) -> None:
+    """Build the source distribution, and the wheel from that, as `make wheel` does."""
+    build_both = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
+    run_well(*build_both, release.home / "dist", ROOT, cwd=release.elsewhere)
+
+
+def install(release: Release) -> None:
+    """Install the wheel alone, and lend its environment the third parties of this one.
+
+    To lend is to append a path to the end of the search, so that no dependency is downloaded. The
+    .pth files of a folder that is lent so are not read, and the editable install of the checkout,
+    which is one, stays behind.
+    """
+    python = release.environment / "bin/python"
+    pip_install = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    run_well(
+        sys.executable, "-m", "venv", "--without-pip", release.environment, cwd=release.elsewhere
+    )
+    run_well(*pip_install, "--no-deps", "--no-index", release.wheel, cwd=release.elsewhere)
+    own = release.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    lent = sysconfig.get_path("purelib")
+    (Path(own) / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """Build and install once for all of this module's tests, in whichever workers they run."""
+    base = tmp_path_factory.getbasetemp()
+    # Each worker's folder lies in the run's; without workers the run has just the one.
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    release = Release(shared / "release")
+    release.elsewhere.mkdir(parents=True, exist_ok=True)
+    done = release.home / "done"
+    with (release.home / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            build(release)
+            install(release)
+            done.touch()
+    return release
+
+
+def test_source_package_holds_links_and_nothing_else() -> None:
+    """src/kvcanon has no code of its own: each part is a link to its folder at the top."""
+    folder = ROOT / "src/kvcanon"
+    links = {path.name: str(path.readlink()) for path in folder.iterdir() if path.is_symlink()}
+    assert links == {part: f"../../{part}" for part in PARTS}
+    others = {path.name for path in folder.iterdir()} - links.keys() - {"__pycache__"}
+    assert others == {"__init__.py", "py.typed"}
+
+
+def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
+    """The wheel holds the files behind the links, each once, all of them under kvcanon."""
+    with zipfile.ZipFile(release.wheel) as wheel:
+        assert not [
+            entry.filename for entry in wheel.infolist() if stat.S_ISLNK(entry.external_attr >> 16)
+        ]
+        packed = {name for name in wheel.namelist() if name.endswith((".py", "py.typed"))}
+        assert {name: wheel.read(name) for name in packed} == sources()
+        tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
+
+
+def test_wheel_is_pure(release: Release) -> None:
+    """The wheel fits every platform, and carries nothing compiled."""
+    assert release.wheel.name == "kvcanon-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(release.wheel) as wheel:
+        assert not [name for name in wheel.namelist() if name.endswith((".pyc", ".so"))]
+
+
+def test_wheel_carries_its_license(release: Release) -> None:
+    """The license is in the wheel, word for word."""
+    with zipfile.ZipFile(release.wheel) as wheel:
+        packed = wheel.read("kvcanon-0.1.0.dist-info/licenses/LICENSE")
+    assert packed == (ROOT / "LICENSE").read_bytes()
+
+
+def test_sdist_holds_the_four_folders(release: Release) -> None:
+    """The source distribution is shaped like the checkout: four folders, and links to them."""
+    with tarfile.open(release.sdist) as sdist:
+        entries = {member.name.partition("/")[2]: member for member in sdist.getmembers()}
+    for part in PARTS:
+        assert entries[f"{part}/__init__.py"].isfile()
+        link = entries[f"src/kvcanon/{part}"]
+        assert link.issym()
+        assert link.linkname == f"../../{part}"
+
+
+def test_installed_package_is_the_wheel(release: Release) -> None:
+    """The package that is found is the installed one, not the checkout by some back door."""
+    for part in ("spec", "reference", "conformance"):
+        found = release.python(f"import kvcanon.{part} as part; print(part.__file__)")
+        assert Path(found.strip()).is_relative_to(release.environment)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_installed_parts_have_no_name_of_their_own(release: Release, part: str) -> None:
+    """`import spec` finds nothing: the distribution takes one name, and leaves the others free."""
+    done = release.run("python", "-c", f"import {part}")
+    assert done.returncode == 1
+    assert f"ModuleNotFoundError: No module named '{part}'" in done.stderr
+
+
+def test_installed_optimized_says_what_to_use_instead(release: Release) -> None:
+    """The fast cache is absent, and says so in one sentence with the mend."""
+    done = release.run("python", "-c", "import kvcanon.optimized")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: kvcanon.optimized")
+    assert "use kvcanon.reference" in last
+
+
+def test_installed_version_is_the_distributions(release: Release) -> None:
+    """`kvcanon.__version__` comes from the metadata, so that it is written in one place."""
+    assert release.python("import kvcanon; print(kvcanon.__version__)").strip() == "0.1.0"
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("laws",)], ids=" ".join)
+def test_installed_command_answers(release: Release, arguments: tuple[str, ...]) -> None:
+    """The command works as installed: it explains itself, and it prints the laws."""
+    done = release.run("kvcanon", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
