@@ -1,0 +1,86 @@
+"""Backup: copies of nodes from the device to the host.
+
+What readers get wrong: a node is never skipped because something above it has no copy. What it
+builds on is copied first (write-through), or it does not matter (write_back); and where the host has
+no room the outcome says so.
+"""
+
+from __future__ import annotations
+
+from kvcanon.reference.host import make_host_room
+from kvcanon.reference.lock import held_window_start, hold
+from kvcanon.reference.match import on_device
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.transfer import enqueue, settle
+from kvcanon.reference.tree import path_to
+from kvcanon.spec.oracle.backup import backup_chain
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, TransferId
+
+
+def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
+    """Enqueue what is missing on the host for this node to be usable from there.
+
+    That is its chain, root first, and window data that was healed since its node was copied. Stops
+    where the host has no room.
+    """
+    path = path_to(node)
+    backed = tuple([each.data[FULL].host is not None for each in path])
+    chain = [path[at] for at in backup_chain(backed, state.config.backed_parents)]
+    window_from = held_window_start(state, node) or 0
+    healed = [
+        each
+        for each in path
+        if each not in chain and each.end > window_from and each.data[FULL].host is not None
+    ]
+    transfers = []
+    for each in [*chain, *healed]:
+        missing = _missing(each)
+        if not missing:
+            continue
+        transfer_id = _enqueue_backup(state, each, missing)
+        if transfer_id is None:
+            break
+        transfers.append(transfer_id)
+    return tuple(transfers)
+
+
+def back_up_now(state: State, node: Node) -> bool:
+    """Copy what a node lacks on the host, and wait for it; whether its full data is there then."""
+    missing = _missing(node)
+    transfer_id = _enqueue_backup(state, node, missing) if missing else None
+    if transfer_id is not None:
+        state.engine.wait(transfer_id)
+        settle(state, Direction.BACKUP)
+    return node.data[FULL].host is not None
+
+
+def unbacked_pages(state: State, end: Node) -> int:
+    """Pages on the path to a node that were hit often enough and have no host copy."""
+    threshold = state.config.backup_hits
+    if threshold is None:
+        return 0
+    return sum(
+        len(node.pages)
+        for node in path_to(end)
+        if node.hit_count >= threshold and node.data[FULL].host is None
+    )
+
+
+def _missing(node: Node) -> tuple[Component, ...]:
+    """The components that a node has on the device and not on the host."""
+    return tuple(
+        component for component, data in node.data.items() if on_device(data) and data.host is None
+    )
+
+
+def _enqueue_backup(
+    state: State, node: Node, components: tuple[Component, ...]
+) -> TransferId | None:
+    """Enqueue one node's copy; None where the host has no room for all of it."""
+    needed = {c.value: len(node.data[c].device or ()) for c in components}
+    if not make_host_room(state, Counts(**needed)):
+        return None
+    key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
+    held = hold(state, node, key, node.start if SWA in node.data else None)
+    return enqueue(state, Direction.BACKUP, [(node, c) for c in components], held).transfer_id

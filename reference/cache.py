@@ -1,0 +1,166 @@
+"""The door: the plain cache as the protocol has it.
+
+Each method checks what comes in, so that a refused call leaves everything as it was, and hands over
+to the module of its name.
+
+What readers get wrong: this class holds no rule. Rules are in the modules, and their definitions in
+the oracles of the book.
+"""
+
+from __future__ import annotations
+
+from kvcanon.reference import slots as slot_owners
+from kvcanon.reference.announce import announce_cleared
+from kvcanon.reference.engine import InlineEngine
+from kvcanon.reference.evict import evict
+from kvcanon.reference.host import evict_host
+from kvcanon.reference.insert import insert
+from kvcanon.reference.load import load_back
+from kvcanon.reference.lock import lock, unlock, unlock_window
+from kvcanon.reference.match import match
+from kvcanon.reference.snapshot import take_snapshot
+from kvcanon.reference.state import State
+from kvcanon.reference.transfer import flush, settle
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, CacheBusy, SlotNotHeld
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import (
+    Evicted,
+    HostInserted,
+    HostPayload,
+    Inserted,
+    LoadedBack,
+    Matched,
+    Receipt,
+    Settled,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, Slot, Slots
+
+
+class ReferenceCache:
+    """The plain cache. See `kvcanon.spec.cache.Cache` for what each method does."""
+
+    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
+        self._state = State(config, engine if engine is not None else InlineEngine())
+        announce_cleared(self._state)
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self._state.config
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        self._check_key(key)
+        return match(self._state, key)
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a cached key."""
+        self._check_key(key)
+        return lock(self._state, key)
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt still holds."""
+        unlock(self._state, receipt)
+
+    def unlock_window(self, receipt: Receipt) -> None:
+        """Release the window data and the state that a receipt holds."""
+        unlock_window(self._state, receipt)
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free device slots."""
+        return slot_owners.allocate(self._state, counts)
+
+    def free(self, slots: Slots) -> None:
+        """Give allocated slots back."""
+        slot_owners.free(self._state, slots)
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key from page `start_pages` on."""
+        self._check_key(key)
+        return insert(self._state, key, start_pages, slots, counted_pages, priority)
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        self._check_counts(counts)
+        return Evicted(evict(self._state, counts))
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots."""
+        self._check_counts(counts)
+        return Evicted(evict_host(self._state, counts))
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        """Enqueue the load of what a cached key has on the host only."""
+        self._check_key(key)
+        if quota_pages is not None and quota_pages < 0:
+            raise BadArgument("quota_pages", f"is {quota_pages}; it must be at least 0")
+        return load_back(self._state, key, quota_pages)
+
+    def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
+        """Place fetched data in the host tier."""
+        raise NotImplementedError
+
+    def poll(self) -> Settled:
+        """Take acknowledgements."""
+        return Settled(settle(self._state))
+
+    def flush(self) -> Settled:
+        """Wait for every transfer in flight and settle it."""
+        return Settled(flush(self._state))
+
+    def reset(self) -> None:
+        """Forget everything in the tree."""
+        if self._state.holds:
+            raise CacheBusy(len(self._state.holds))
+        slot_owners.free_tree(self._state)
+        self._state.forget()
+        announce_cleared(self._state)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        events, self._state.events = tuple(self._state.events), []
+        return events
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return take_snapshot(self._state)
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot; zeros where nobody wrote."""
+        capacity = self.config.capacity(component, medium)
+        if not 0 <= slot < capacity:
+            raise BadArgument("slot", f"is {slot}; {component} on {medium} has {capacity} slots")
+        payloads = self._state.pools[component, medium].payloads
+        return payloads.get(slot, bytes(self.config.slot_bytes))
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        if len(data) != self.config.slot_bytes:
+            raise BadArgument("data", f"has {len(data)} bytes; a slot has {self.config.slot_bytes}")
+        pool = self._state.pools.get((component, GPU))
+        if pool is None or slot not in pool.held:
+            raise SlotNotHeld(f"{component} on GPU", slot)
+        pool.payloads[slot] = data
+
+    def _check_key(self, key: Key) -> None:
+        """A key must be cut as this cache cuts."""
+        config = self.config
+        if key.pages and len(key.pages[0]) != config.page_size:
+            raise BadArgument(
+                "key", f"has pages of {len(key.pages[0])} units; this cache has {config.page_size}"
+            )
+        if key.pages and isinstance(key.pages[0][0], tuple) is not config.bigram:
+            made_of = "bigrams" if config.bigram else "tokens"
+            raise BadArgument("key", f"is not made of {made_of}, as this cache's keys are")
+
+    def _check_counts(self, counts: Counts) -> None:
+        for component in Component:
+            if counts[component] < 0:
+                raise BadArgument(
+                    str(component), f"{counts[component]} slots asked; ask for 0 or more"
+                )

@@ -1,0 +1,94 @@
+"""Engines that perform copies in plain Python: at once, or when the caller says so.
+
+What readers get wrong: an engine may complete its orders in any order. That they settle in the order
+in which they were enqueued is the cache's doing.
+"""
+
+from __future__ import annotations
+
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import Completion, TransferOrder
+from kvcanon.spec.types import TransferId
+
+
+class ManualEngine:
+    """Copies happen, are acknowledged or fail when the caller says so.
+
+    What nobody decided by the time somebody waits for it is performed then.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[TransferId, TransferOrder] = {}
+        self._performed: set[TransferId] = set()
+        self._completions: list[Completion] = []
+
+    @property
+    def open_orders(self) -> tuple[TransferOrder, ...]:
+        """Orders that neither completed nor failed, in the order in which they were submitted."""
+        return tuple(self._open.values())
+
+    def perform(self, transfer_id: TransferId) -> None:
+        """Move the bytes now, without telling the cache. Raises: BadArgument."""
+        order = self._order(transfer_id)
+        if transfer_id not in self._performed:
+            order.perform()
+            self._performed.add(transfer_id)
+
+    def acknowledge(self, transfer_id: TransferId) -> None:
+        """Let the next poll report the copy as done; performs it first. Raises: BadArgument."""
+        self.perform(transfer_id)
+        self._complete(transfer_id, ok=True)
+
+    def fail(self, transfer_id: TransferId) -> None:
+        """Let the next poll report that the copy failed. Raises: BadArgument."""
+        self._order(transfer_id)
+        self._complete(transfer_id, ok=False)
+
+    def submit(self, order: TransferOrder) -> None:
+        """Take an order; nothing happens yet."""
+        self._open[order.transfer_id] = order
+
+    def poll(self) -> tuple[Completion, ...]:
+        """The completions since the last poll, in the order in which the caller decided them."""
+        completions, self._completions = tuple(self._completions), []
+        return completions
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Acknowledge the order and all open ones before it in its direction."""
+        order = self._open.get(transfer_id)
+        if order is None:
+            return
+        for each in self.open_orders:
+            if each.direction is order.direction and each.transfer_id <= transfer_id:
+                self.acknowledge(each.transfer_id)
+
+    def _order(self, transfer_id: TransferId) -> TransferOrder:
+        if transfer_id not in self._open:
+            raise BadArgument("transfer_id", f"is {transfer_id}, which is no open order")
+        return self._open[transfer_id]
+
+    def _complete(self, transfer_id: TransferId, *, ok: bool) -> None:
+        del self._open[transfer_id]
+        self._performed.discard(transfer_id)
+        self._completions.append(Completion(transfer_id, ok))
+
+
+class InlineEngine:
+    """Performs every copy as soon as somebody polls or waits: for those who need no overlap."""
+
+    def __init__(self) -> None:
+        self._open: list[TransferOrder] = []
+
+    def submit(self, order: TransferOrder) -> None:
+        """Take an order."""
+        self._open.append(order)
+
+    def poll(self) -> tuple[Completion, ...]:
+        """Perform and complete all orders."""
+        orders, self._open = self._open, []
+        for order in orders:
+            order.perform()
+        return tuple(Completion(order.transfer_id, ok=True) for order in orders)
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Nothing to wait for: the next poll completes every order."""

@@ -1,0 +1,116 @@
+"""Eviction from the device.
+
+A whole leaf leaves for full slots; window data and states leave also from inside the tree. A leaf
+with a host copy is demoted: it stays in the tree, on the host. One without is deleted, or, under
+write_back, copied first.
+
+What readers get wrong: at a leaf everything goes together; inside the tree only what was asked for
+goes, with what is useless without it. Window data that leaves makes a tombstone, and says nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.backup import back_up_now
+from kvcanon.reference.host import delete_from_host
+from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.tree import remove_leaf
+from kvcanon.reference.victims import is_device_leaf, least_recent_first, rank
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
+
+
+def evict(state: State, counts: Counts) -> Counts:
+    """Free device slots; returns how many came free.
+
+    What a component frees on the way of another counts for it.
+    """
+    before = free_room(state, GPU)
+    for component in state.config.components:
+        enough = before[component] + counts[component]
+        if component is FULL:
+            _evict_leaves(state, enough)
+        else:
+            _evict_auxiliary(state, component, enough)
+    after = free_room(state, GPU)
+    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+
+
+def _evict_leaves(state: State, enough: int) -> None:
+    """Evict device leaves in policy order; a parent that becomes a leaf takes its turn."""
+    pool = state.pools[FULL, GPU]
+    if pool.free_slots >= enough:
+        return
+    owners = state.owners[FULL, GPU]
+    leaves = [(rank(state, node), node.node_id) for node in owners if is_device_leaf(node)]
+    heapq.heapify(leaves)
+    while leaves and pool.free_slots < enough:
+        node = state.nodes[heapq.heappop(leaves)[1]]
+        parent = node.parent
+        if _evict_leaf(state, node) and parent is not None and is_device_leaf(parent):
+            heapq.heappush(leaves, (rank(state, parent), parent.node_id))
+
+
+def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
+    """Evict window data or states, least recently used first, wherever they are."""
+    pool = state.pools[component, GPU]
+    if pool.free_slots >= enough:
+        return
+    for node in least_recent_first(state, component, GPU):
+        if pool.free_slots >= enough:
+            return
+        data = node.data[component]
+        if data.device is None or data.lock_refs:
+            continue
+        if not (is_device_leaf(node) and _evict_leaf(state, node)):
+            _evict_inside(state, node, component)
+
+
+def _evict_inside(state: State, node: Node, component: Component) -> None:
+    """Drop one component of a node that stays, and the state that is useless without its window."""
+    if state.config.write_policy is WritePolicy.WRITE_BACK:
+        back_up_now(state, node)
+    drop(state, node, component, GPU)
+    if component is SWA and MAMBA in node.data:
+        drop(state, node, MAMBA, GPU)
+
+
+def _evict_leaf(state: State, node: Node) -> bool:
+    """Demote a leaf, or delete it; False where it has to stay."""
+    if state.config.write_policy is WritePolicy.WRITE_BACK:
+        back_up_now(state, node)
+    if node.data[FULL].host is not None:
+        _demote(state, node)
+        return True
+    return _delete(state, node)
+
+
+def _demote(state: State, node: Node) -> None:
+    """Free the device data of a node that stays, on the host."""
+    announce_removed(state, node, GPU)
+    for component in reversed(state.config.components):
+        drop(state, node, component, GPU)
+
+
+def _delete(state: State, node: Node) -> bool:
+    """Remove a leaf that is on the device only, and (under write_back) what hangs below it."""
+    below = _subtree(node)[1:]
+    if any(each.locked for each in below):
+        return False
+    for each in reversed(below):
+        delete_from_host(state, each)
+    announce_removed(state, node, GPU)
+    for component in reversed(state.config.components):
+        drop(state, node, component, GPU)
+    remove_leaf(state, node)
+    return True
+
+
+def _subtree(node: Node) -> list[Node]:
+    """A node and all below it, each parent before its children."""
+    found = [node]
+    for each in found:
+        found.extend(each.children.values())
+    return found

@@ -1,0 +1,117 @@
+"""Eviction from the host.
+
+What readers get wrong: on the host a node is a leaf only when it is nowhere else and has no children
+at all. A host copy of what is still on the device is a duplicate, not a leaf; it may be given up
+under write_back alone, where nothing relies on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.tree import remove_leaf
+from kvcanon.reference.victims import is_device_leaf, least_recent_first, rank
+from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
+
+
+def evict_host(state: State, counts: Counts) -> Counts:
+    """Free host slots; returns how many came free."""
+    before = free_room(state, CPU)
+    for component in state.config.components:
+        enough = before[component] + counts[component]
+        if component is FULL:
+            _evict_duplicates(state, enough)
+            _evict_leaves(state, enough)
+        else:
+            _evict_auxiliary(state, component, enough)
+    after = free_room(state, CPU)
+    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+
+
+def make_host_room(state: State, needed: Counts) -> bool:
+    """Evict what is missing for `needed` free host slots; whether there is room then."""
+    free = free_room(state, CPU)
+    shortage = Counts(
+        pre_evict_need(needed.full, free.full),
+        pre_evict_need(needed.swa, free.swa),
+        pre_evict_need(needed.mamba, free.mamba),
+    )
+    if shortage:
+        evict_host(state, shortage)
+    free = free_room(state, CPU)
+    return all(free[component] >= needed[component] for component in Component)
+
+
+def is_host_leaf(node: Node) -> bool:
+    """Whether a node may leave the host, and the tree, as a whole."""
+    full = node.data[FULL]
+    return full.device is None and full.host is not None and not node.locked and not node.children
+
+
+def delete_from_host(state: State, node: Node) -> None:
+    """Remove a node that is on the host only, with all its data."""
+    announce_removed(state, node, CPU)
+    for component in reversed(state.config.components):
+        drop(state, node, component, CPU)
+    remove_leaf(state, node)
+
+
+def _full_enough(state: State, enough: int) -> bool:
+    return state.pools[FULL, CPU].free_slots >= enough
+
+
+def _evict_duplicates(state: State, enough: int) -> None:
+    """Under write_back, give up host copies of what is on the device, leaves of it last."""
+    if state.config.write_policy is not WritePolicy.WRITE_BACK or _full_enough(state, enough):
+        return
+    duplicates = [node for node in state.owners[FULL, CPU] if _is_duplicate(node)]
+    for node in sorted(duplicates, key=lambda node: (is_device_leaf(node), rank(state, node))):
+        if _full_enough(state, enough):
+            return
+        announce_removed(state, node, CPU)
+        for component in reversed(state.config.components):
+            drop(state, node, component, CPU)
+
+
+def _is_duplicate(node: Node) -> bool:
+    """Whether all that a node has on the host is on the device too, and nobody holds it."""
+    return not node.locked and all(
+        data.device is not None for data in node.data.values() if data.host is not None
+    )
+
+
+def _evict_leaves(state: State, enough: int) -> None:
+    """Delete host leaves in policy order; a parent that becomes a leaf takes its turn."""
+    if _full_enough(state, enough):
+        return
+    leaves = [
+        (rank(state, node), node.node_id) for node in state.owners[FULL, CPU] if is_host_leaf(node)
+    ]
+    heapq.heapify(leaves)
+    while leaves and not _full_enough(state, enough):
+        node = state.nodes[heapq.heappop(leaves)[1]]
+        parent = node.parent
+        delete_from_host(state, node)
+        if parent is not None and is_host_leaf(parent):
+            heapq.heappush(leaves, (rank(state, parent), parent.node_id))
+
+
+def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
+    """Give up window data or states that are on the host only, least recently used first."""
+    pool = state.pools[component, CPU]
+    if pool.free_slots >= enough:
+        return
+    for node in least_recent_first(state, component, CPU):
+        if pool.free_slots >= enough:
+            return
+        data = node.data[component]
+        if data.host is None or data.device is not None or data.lock_refs:
+            continue
+        if is_host_leaf(node):
+            delete_from_host(state, node)
+        else:
+            drop(state, node, component, CPU)

@@ -1,0 +1,211 @@
+"""Insert: a request hands over what it computed.
+
+Along the part of the key that is in the tree already, incoming slots are duplicates and are freed,
+unless a node lacks them: then it takes them. The rest of the key becomes a new leaf.
+
+What readers get wrong: the tree and the request may disagree about what is cached, in both
+directions. A node may have lost window data that the request still has (it is healed), and the
+request may have let window data go that the node still has (nothing happens).
+"""
+
+from __future__ import annotations
+
+from attrs import define
+
+from kvcanon.reference.announce import announce_stored
+from kvcanon.reference.backup import back_up, unbacked_pages
+from kvcanon.reference.match import on_device, touch
+from kvcanon.reference.slots import place, release, require_held, unhold
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.tree import Stop, add_leaf, cut, path_to, walk
+from kvcanon.spec.errors import BadArgument, PrefixNotCached, TransferPending
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+
+
+@define
+class _Incoming:
+    """Slots by page of the key, and what became of them."""
+
+    slots: Slots
+    full_from: int
+    """First page with an incoming full slot."""
+    swa_from: int
+    """First page with an incoming window slot."""
+    adopted: dict[Component, int]
+    freed: dict[Component, int]
+
+    def full(self, begin: int, end: int) -> tuple[Slot, ...]:
+        return self.slots.full[begin - self.full_from : end - self.full_from]
+
+    def swa(self, begin: int, end: int) -> tuple[Slot, ...]:
+        return self.slots.swa[begin - self.swa_from : end - self.swa_from]
+
+
+def insert(
+    state: State, key: Key, start_pages: int, slots: Slots, counted_pages: int, priority: int
+) -> Inserted:
+    """Take over the slots of `key` from page `start_pages` on."""
+    stops = walk(state, key)
+    _check(state, key, start_pages, slots, counted_pages, stops)
+    present = _present_pages(stops)
+    unhold(state, slots)
+    none = dict.fromkeys(Component, 0)
+    swa_from = len(key) - len(slots.swa)
+    incoming = _Incoming(slots, start_pages, swa_from, dict(none), dict(none))
+    tick = state.tick()
+
+    end = state.root
+    for node, shared in stops:
+        end = node if shared == len(node.pages) else cut(state, node, shared)
+        _merge(state, end, incoming, tick)
+    if end.end < len(key):
+        end = _new_leaf(state, end, key, incoming, tick)
+    _attach_state(state, end, incoming)
+
+    touch(state, end, tick)
+    for node in path_to(end):
+        node.priority = max(node.priority, priority)
+        if node.end > counted_pages:
+            node.hit_count += 1
+    backups = _back_up_hit_nodes(state, end)
+    return Inserted(
+        present_pages=present,
+        adopted=_counts(incoming.adopted),
+        freed=_counts(incoming.freed),
+        backups=backups,
+        backup_declined_pages=unbacked_pages(state, end),
+    )
+
+
+def _check(
+    state: State, key: Key, start: int, slots: Slots, counted: int, stops: list[Stop]
+) -> None:
+    """Refuse what cannot be inserted, before anything has changed."""
+    if not 0 <= start <= len(key):
+        raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
+    if not 0 <= counted <= len(key):
+        raise BadArgument("counted_pages", f"is {counted}; the key has {len(key)} pages")
+    if len(slots.full) != len(key) - start:
+        raise BadArgument(
+            "slots.full", f"has {len(slots.full)} slots for pages {start}..{len(key)} of the key"
+        )
+    if len(slots.mamba) > min(1, len(key)):
+        raise BadArgument(
+            "slots.mamba", "holds the one state at the end of a key that is not empty"
+        )
+    if len(slots.swa) > len(slots.full):
+        raise BadArgument("slots.swa", "has more slots than pages are handed over")
+    require_held(state, slots)
+    _check_pairs(state, slots)
+    resident = _present_pages(stops)
+    if resident < start:
+        raise PrefixNotCached(start, resident)
+    for node, _ in stops:
+        for data in node.data.values():
+            if data.loading is not None:
+                raise TransferPending(data.loading.transfer_id)
+
+
+def _check_pairs(state: State, slots: Slots) -> None:
+    """Each window slot goes with its own full slot, and none is left behind."""
+    unpaired = len(slots.full) - len(slots.swa)
+    for index, full in enumerate(slots.full):
+        expected = slots.swa[index - unpaired] if index >= unpaired else None
+        if state.swa_of_full.get(full) != expected:
+            raise BadArgument(
+                "slots.swa",
+                f"full slot {full} is paired with window slot {state.swa_of_full.get(full)}, "
+                f"but {expected} is handed over for its page; free the one or hand it over",
+            )
+
+
+def _present_pages(stops: list[Stop]) -> int:
+    """How many leading pages of the walked path have full data on the device."""
+    present = 0
+    for node, shared in stops:
+        if not on_device(node.data[FULL]):
+            break
+        present = node.start + shared
+    return present
+
+
+def _merge(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
+    """Give a node on the path what it lacks of the incoming slots, and free the rest."""
+    begin = max(node.start, incoming.full_from)
+    if begin >= node.end:
+        return
+    full = incoming.full(begin, node.end)
+    if node.data[FULL].device is None:
+        _adopt(state, node, FULL, full, incoming)
+        announce_stored(state, node, GPU)
+    else:
+        _free(state, FULL, full, incoming)
+    _merge_window(state, node, max(begin, incoming.swa_from), incoming, tick)
+
+
+def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tick: int) -> None:
+    """Heal a tombstone from page `begin` on; its full slots stay, locked or not."""
+    if begin >= node.end or SWA not in node.data:
+        return
+    swa = incoming.swa(begin, node.end)
+    if node.data[SWA].device is not None:
+        _free(state, SWA, swa, incoming)
+        return
+    if begin > node.start:
+        cut(state, node, begin - node.start)
+    if node.data[SWA].host is None:
+        node.data[SWA].used = tick
+    _adopt(state, node, SWA, swa, incoming)
+
+
+def _new_leaf(state: State, parent: Node, key: Key, incoming: _Incoming, tick: int) -> Node:
+    """A leaf for the rest of the key, cut so that window data ends in nodes of one window."""
+    leaf = add_leaf(state, parent, key, tick)
+    _adopt(state, leaf, FULL, incoming.full(leaf.start, leaf.end), incoming)
+    announce_stored(state, leaf, GPU)
+    if incoming.swa_from < leaf.end and SWA in leaf.data:
+        if leaf.start < incoming.swa_from:
+            cut(state, leaf, incoming.swa_from - leaf.start)
+        leaf.data[SWA].used = tick
+        _adopt(state, leaf, SWA, incoming.swa(leaf.start, leaf.end), incoming)
+        if len(leaf.pages) > state.config.window_pages:
+            cut(state, leaf, len(leaf.pages) - state.config.window_pages)
+    return leaf
+
+
+def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
+    """Keep the recurrent state where the end has none."""
+    if not incoming.slots.mamba:
+        return
+    if end.data[MAMBA].device is None:
+        _adopt(state, end, MAMBA, incoming.slots.mamba, incoming)
+    else:
+        _free(state, MAMBA, incoming.slots.mamba, incoming)
+
+
+def _back_up_hit_nodes(state: State, end: Node) -> tuple[int, ...]:
+    """Back up the path down to its deepest node that was hit often enough."""
+    threshold = state.config.backup_hits
+    if threshold is None:
+        return ()
+    for node in path_to(end)[::-1]:
+        if node.hit_count >= threshold:
+            return back_up(state, node)
+    return ()
+
+
+def _adopt(
+    state: State, node: Node, component: Component, slots: tuple[Slot, ...], incoming: _Incoming
+) -> None:
+    place(state, node, component, GPU, slots)
+    incoming.adopted[component] += len(slots)
+
+
+def _free(state: State, component: Component, slots: tuple[Slot, ...], incoming: _Incoming) -> None:
+    release(state, component, GPU, slots)
+    incoming.freed[component] += len(slots)
+
+
+def _counts(by_component: dict[Component, int]) -> Counts:
+    return Counts(**{component.value: count for component, count in by_component.items()})

@@ -1,0 +1,92 @@
+"""Load back: what a prefix has on the host only is copied to the device.
+
+What readers get wrong: each pool is short or not on its own. Full pages are evicted only where full
+slots are missing; that the window pool is short is no reason (sgl#26302).
+"""
+
+from __future__ import annotations
+
+from kvcanon.reference.evict import evict
+from kvcanon.reference.lock import held_window_start, hold, release_hold
+from kvcanon.reference.slots import free_room
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.transfer import enqueue
+from kvcanon.reference.tree import Stop, node_ending_at, path_to, require
+from kvcanon.spec.operations import LoadDecision, LoadedBack
+from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key
+
+
+def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+    """Enqueue the load of what a cached key has on the host only."""
+    stops = require(state, key)
+    needed = _needed(state, stops, len(key))
+    refusal = _decide(state, needed, quota_pages)
+    if refusal is not None:
+        return LoadedBack(refusal)
+    end = node_ending_at(state, stops, len(key))
+    # The path is held before anything is evicted, so that it is never its own victim.
+    held = hold(state, end, key, held_window_start(state, end))
+    free = free_room(state, GPU)
+    shortage = Counts(
+        pre_evict_need(needed.full, free.full),
+        pre_evict_need(needed.swa, free.swa),
+        pre_evict_need(needed.mamba, free.mamba),
+    )
+    evicted = evict(state, shortage) if shortage else Counts()
+    free = free_room(state, GPU)
+    if any(free[component] < needed[component] for component in Component):
+        release_hold(state, held)
+        return LoadedBack(LoadDecision.NO_ROOM, evicted=evicted)
+    parts = _parts(state, end)
+    transfer = enqueue(state, Direction.LOAD_BACK, parts, held)
+    return LoadedBack(LoadDecision.ENQUEUED, transfer.transfer_id, needed, evicted)
+
+
+def _decide(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
+    """Why nothing is to be loaded; None where something is."""
+    if not needed:
+        return LoadDecision.NOTHING_TO_LOAD
+    if needed.full < state.config.load_back_threshold_pages and not (needed.swa or needed.mamba):
+        return LoadDecision.BELOW_THRESHOLD
+    if quota_pages is not None and needed.full > quota_pages:
+        return LoadDecision.OVER_QUOTA
+    return None
+
+
+def _needed(state: State, stops: list[Stop], end_pages: int) -> Counts:
+    """Slots that the load of a walked path takes: no node is cut to find out."""
+    needed = dict.fromkeys(Component, 0)
+    for node, shared in stops:
+        end = node.start + shared
+        for component in state.config.components:
+            begin = _begin(state, component, end_pages)
+            if _on_host_only(node, component) and end > begin:
+                ends_inside = component is MAMBA and shared < len(node.pages)
+                pages = end - max(node.start, begin)
+                needed[component] += 0 if ends_inside else 1 if component is MAMBA else pages
+    return Counts(**{component.value: count for component, count in needed.items()})
+
+
+def _parts(state: State, end: Node) -> list[tuple[Node, Component]]:
+    """What is to be loaded, root first, once the path is cut at its window."""
+    return [
+        (node, component)
+        for node in path_to(end)
+        for component in state.config.components
+        if _on_host_only(node, component) and node.end > _begin(state, component, end.end)
+    ]
+
+
+def _begin(state: State, component: Component, end_pages: int) -> int:
+    """The first page of which a component's data is of use at the end."""
+    if component is SWA:
+        return window_start(end_pages, state.config.window_tokens or 1, state.config.page_size)
+    return end_pages - 1 if component is MAMBA else 0
+
+
+def _on_host_only(node: Node, component: Component) -> bool:
+    data = node.data[component]
+    return data.device is None and data.host is not None

@@ -1,0 +1,104 @@
+"""The cache as a value.
+
+What readers get wrong: a snapshot is a copy of what is there, and says nothing that was worked out
+for it; even the counts of evictable slots are those that the cache would give an engine.
+"""
+
+from __future__ import annotations
+
+from kvcanon.reference.state import Data, Hold, Node, State, Transfer
+from kvcanon.reference.victims import least_recent_first
+from kvcanon.spec.snapshot import (
+    ComponentState,
+    HoldState,
+    NodeState,
+    PoolState,
+    Snapshot,
+    TransferState,
+    Usage,
+)
+from kvcanon.spec.types import GPU, Component
+
+
+def take_snapshot(state: State) -> Snapshot:
+    """The whole state."""
+    return Snapshot(
+        config=state.config,
+        root_id=state.root.node_id,
+        nodes={node_id: _node_state(node) for node_id, node in state.nodes.items()},
+        recency={
+            name: tuple([node.node_id for node in least_recent_first(state, *name)])
+            for name in state.pools
+        },
+        pools={
+            name: PoolState(
+                pool.capacity,
+                (*pool.returned, *range(pool.untouched, pool.capacity)),
+                frozenset(pool.held),
+            )
+            for name, pool in state.pools.items()
+        },
+        usage={component: _usage(state, component) for component in state.config.components},
+        swa_of_full=dict(state.swa_of_full),
+        holds=tuple([_hold_state(held) for held in state.holds.values()]),
+        transfers=tuple([_transfer_state(each) for each in state.transfers.values()]),
+        events=tuple(state.events),
+    )
+
+
+def _usage(state: State, component: Component) -> Usage:
+    evictable = protected = 0
+    for node in state.owners[component, GPU]:
+        data = node.data[component]
+        if data.lock_refs:
+            protected += len(data.device or ())
+        else:
+            evictable += len(data.device or ())
+    return Usage(evictable, protected)
+
+
+def _node_state(node: Node) -> NodeState:
+    return NodeState(
+        node_id=node.node_id,
+        parent_id=None if node.parent is None else node.parent.node_id,
+        child_ids=tuple([child.node_id for child in node.children.values()]),
+        namespace=node.namespace,
+        pages=node.pages,
+        data={component: _component_state(data) for component, data in node.data.items()},
+        hit_count=node.hit_count,
+        priority=node.priority,
+        created=node.created,
+        last_access=node.last_access,
+        hashes=node.hashes,
+    )
+
+
+def _component_state(data: Data) -> ComponentState:
+    return ComponentState(
+        device=data.device,
+        host=data.host,
+        lock_refs=data.lock_refs,
+        loading=None if data.loading is None else data.loading.transfer_id,
+        backing=None if data.backing is None else data.backing.transfer_id,
+    )
+
+
+def _hold_state(held: Hold) -> HoldState:
+    return HoldState(
+        receipt_id=held.receipt.receipt_id,
+        node_id=held.node.node_id,
+        window_from_pages=held.window_from,
+        state_held=held.state_held,
+        transfer_id=None if held.transfer is None else held.transfer.transfer_id,
+    )
+
+
+def _transfer_state(transfer: Transfer) -> TransferState:
+    return TransferState(
+        transfer_id=transfer.transfer_id,
+        direction=transfer.direction,
+        parts=tuple([(node.node_id, component) for node, component in transfer.parts]),
+        sources=dict(transfer.sources),
+        targets=dict(transfer.targets),
+        cancelled=transfer.cancelled,
+    )

@@ -1,0 +1,177 @@
+"""The tree: how a key is walked down, and how nodes are cut, added and removed.
+
+What readers get wrong: a cut makes a new node *above* and leaves the old one below, so that whoever
+holds the old node still holds the end of what they locked or copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvcanon.reference.state import Data, Edge, Node, State
+from kvcanon.spec.errors import PrefixNotCached
+from kvcanon.spec.oracle.cutting import split
+from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
+
+
+class Stop(NamedTuple):
+    """A node on a key's path, and how many of its pages the key shares: all but on the last."""
+
+    node: Node
+    shared_pages: int
+
+
+def walk(state: State, key: Key) -> list[Stop]:
+    """The nodes that a key shares pages with, from below the root down. Pages are compared."""
+    stops: list[Stop] = []
+    node, at = state.root, 0
+    while at < len(key.pages):
+        child = node.children.get(edge(node, key.namespace, key.pages[at]))
+        if child is None:
+            break
+        shared = shared_pages(child.pages, key.pages[at : at + len(child.pages)])
+        stops.append(Stop(child, shared))
+        if shared < len(child.pages):
+            break
+        node, at = child, child.end
+    return stops
+
+
+def walked_pages(stops: list[Stop]) -> int:
+    """How far the walk came."""
+    return stops[-1].node.start + stops[-1].shared_pages if stops else 0
+
+
+def require(state: State, key: Key) -> list[Stop]:
+    """The path of a key that must be in the tree whole. Raises: PrefixNotCached."""
+    stops = walk(state, key)
+    if walked_pages(stops) < len(key):
+        raise PrefixNotCached(len(key), walked_pages(stops))
+    return stops
+
+
+def shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
+    """How many pages two stretches begin with alike."""
+    if ours == theirs:
+        return len(ours)
+    shared = 0
+    for our_page, their_page in zip(ours, theirs, strict=False):
+        if our_page != their_page:
+            break
+        shared += 1
+    return shared
+
+
+def edge(parent: Node, namespace: Namespace, page: Page) -> Edge:
+    """What a child of `parent` is found by: namespaces part at the root."""
+    return (namespace, page) if parent.parent is None else page
+
+
+def upwards(node: Node) -> Iterator[Node]:
+    """A node and its ancestors, without the root."""
+    while node.parent is not None:
+        yield node
+        node = node.parent
+
+
+def path_to(node: Node) -> list[Node]:
+    """The nodes from below the root down to this one."""
+    return list(upwards(node))[::-1]
+
+
+def node_ending_at(state: State, stops: list[Stop], end_pages: int) -> Node:
+    """The node of a walked path that ends at a page, cut there if need be; the root for page 0."""
+    for node, _ in stops:
+        if node.start < end_pages <= node.end:
+            return node if node.end == end_pages else cut(state, node, end_pages - node.start)
+    return state.root
+
+
+def cut_path_at(state: State, end: Node, at_page: int) -> None:
+    """Make sure that a node begins at `at_page` on the path that ends with `end`."""
+    for node in upwards(end):
+        if node.start < at_page < node.end:
+            cut(state, node, at_page - node.start)
+            return
+
+
+def cut(state: State, node: Node, at: int) -> Node:
+    """Part a node before its page `at`: a new node above takes the first pages, and is returned.
+
+    Both parts keep hits, priority, ticks, locks, and their share of slots and of copies in flight.
+    A recurrent state, with its locks, stays at the end, where it belongs.
+    """
+    assert node.parent is not None and 0 < at < len(node.pages)
+    upper_pages, lower_pages = split(node.pages, at)
+    upper = Node(
+        node_id=state.new_id(),
+        parent=node.parent,
+        namespace=node.namespace,
+        pages=upper_pages,
+        start=node.start,
+        data={component: _cut_data(node, component, at) for component in node.data},
+        created=node.created,
+        last_access=node.last_access,
+        hit_count=node.hit_count,
+        priority=node.priority,
+    )
+    if node.hashes is not None:
+        upper.hashes, node.hashes = split(node.hashes, at)
+    node.parent.children[edge(node.parent, node.namespace, upper_pages[0])] = upper
+    node.parent, node.pages, node.start = upper, lower_pages, node.start + at
+    upper.children[lower_pages[0]] = node
+    state.nodes[upper.node_id] = upper
+    for component, data in upper.data.items():
+        _follow_cut(state, upper, node, component, data)
+    return upper
+
+
+def add_leaf(state: State, parent: Node, key: Key, tick: int) -> Node:
+    """A new node, without data yet, for the pages of a key below `parent`."""
+    leaf = Node(
+        node_id=state.new_id(),
+        parent=parent,
+        namespace=key.namespace,
+        pages=key.pages[parent.end :],
+        start=parent.end,
+        data={component: Data() for component in state.config.components},
+        created=tick,
+        last_access=tick,
+    )
+    parent.children[edge(parent, key.namespace, leaf.pages[0])] = leaf
+    state.nodes[leaf.node_id] = leaf
+    return leaf
+
+
+def remove_leaf(state: State, node: Node) -> None:
+    """Take a childless node, which owns nothing any more, out of the tree."""
+    assert node.parent is not None and not node.children and not node.locked
+    del node.parent.children[edge(node.parent, node.namespace, node.pages[0])]
+    del state.nodes[node.node_id]
+
+
+def _cut_data(node: Node, component: Component, at: int) -> Data:
+    """The upper part of one component's data; the node keeps the lower."""
+    data = node.data[component]
+    if component is MAMBA:
+        return Data()
+    upper = Data(
+        lock_refs=data.lock_refs, used=data.used, loading=data.loading, backing=data.backing
+    )
+    if data.device is not None:
+        upper.device, data.device = split(data.device, at)
+    if data.host is not None:
+        upper.host, data.host = split(data.host, at)
+    return upper
+
+
+def _follow_cut(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
+    """Enter the new node where the old one is entered: among owners, and in copies in flight."""
+    for medium in (GPU, CPU):
+        if data.slots(medium) is not None:
+            state.owners[component, medium][upper] = None
+    for transfer in (data.loading, data.backing):
+        if transfer is not None:
+            at = transfer.parts.index((lower, component))
+            transfer.parts.insert(at, (upper, component))
