@@ -1,8 +1,8 @@
 """Backup: copies of nodes from the device to the host.
 
 What readers get wrong: a node is never skipped because something above it has no copy. What it
-builds on is copied first (write-through), or it does not matter (write_back); and where the host has
-no room the outcome says so.
+builds on is copied first (write-through), or it does not matter (write_back); and where the host
+has no room the outcome says so.
 """
 
 from __future__ import annotations

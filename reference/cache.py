@@ -14,6 +14,7 @@ from kvcanon.reference.announce import announce_cleared
 from kvcanon.reference.engine import InlineEngine
 from kvcanon.reference.evict import evict
 from kvcanon.reference.host import evict_host
+from kvcanon.reference.host_insert import insert_host
 from kvcanon.reference.insert import insert
 from kvcanon.reference.load import load_back
 from kvcanon.reference.lock import lock, unlock, unlock_window
@@ -82,7 +83,14 @@ class ReferenceCache:
     ) -> Inserted:
         """Hand over the data of a key from page `start_pages` on."""
         self._check_key(key)
-        return insert(self._state, key, start_pages, slots, counted_pages, priority)
+        return insert(
+            self._state,
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+        )
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
@@ -103,7 +111,8 @@ class ReferenceCache:
 
     def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
         """Place fetched data in the host tier."""
-        raise NotImplementedError
+        self._check_key(key)
+        return insert_host(self._state, key, start_pages, payload)
 
     def poll(self) -> Settled:
         """Take acknowledgements."""

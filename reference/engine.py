@@ -1,7 +1,7 @@
 """Engines that perform copies in plain Python: at once, or when the caller says so.
 
-What readers get wrong: an engine may complete its orders in any order. That they settle in the order
-in which they were enqueued is the cache's doing.
+What readers get wrong: an engine may complete its orders in any order. That they settle in the
+order in which they were enqueued is the cache's doing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Eviction from the host.
 
-What readers get wrong: on the host a node is a leaf only when it is nowhere else and has no children
-at all. A host copy of what is still on the device is a duplicate, not a leaf; it may be given up
-under write_back alone, where nothing relies on it.
+What readers get wrong: on the host a node is a leaf only when it is nowhere else and has no
+children at all. A host copy of what is still on the device is a duplicate, not a leaf; it may be
+given up under write_back alone, where nothing relies on it.
 """
 
 from __future__ import annotations

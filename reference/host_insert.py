@@ -4,17 +4,175 @@ Nodes that are on the device only are *refilled*: they get a host copy from the 
 is not in the tree becomes a new node, on the host only.
 
 What readers get wrong: fetched pages are worth nothing behind a gap. Where the parents of a host
-copy must have one too, everything below the first page without a host copy is dropped.
+copy must have one too, everything from the first page without one on is dropped; and a copy that is
+still in flight counts as a gap, because it may yet fail.
 """
 
 from __future__ import annotations
 
+from attrs import define
+
 from kvcanon.reference.announce import announce_stored
 from kvcanon.reference.host import make_host_room
+from kvcanon.reference.lock import hold, release_hold
 from kvcanon.reference.slots import place
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import add_leaf, node_ending_at, path_to, walk, walked_pages
+from kvcanon.reference.tree import (
+    add_leaf,
+    cut,
+    node_ending_at,
+    path_to,
+    upwards,
+    walk,
+    walked_pages,
+)
 from kvcanon.spec.errors import BadArgument, PrefixNotCached
 from kvcanon.spec.operations import HostInserted, HostPayload
-from kvcanon.spec.oracle.cutting import split
 from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, Key
+
+
+@define
+class _Fetched:
+    """Payloads by page of the key, and what became of the pages."""
+
+    payload: HostPayload
+    full_from: int
+    swa_from: int
+    placed: int = 0
+    refilled: int = 0
+    present: int = 0
+
+    def full(self, begin: int, end: int) -> tuple[bytes, ...]:
+        return self.payload.full[begin - self.full_from : end - self.full_from]
+
+    def swa(self, begin: int, end: int) -> tuple[bytes, ...]:
+        return self.payload.swa[begin - self.swa_from : end - self.swa_from]
+
+
+def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
+    """Place the fetched pages of `key` from page `start_pages` on."""
+    stops = walk(state, key)
+    _check(state, key, start_pages, payload, walked_pages(stops))
+    fetched = _Fetched(payload, start_pages, len(key) - len(payload.swa))
+    node = node_ending_at(state, stops, walked_pages(stops))
+    # The path is held meanwhile, so that making room never takes what is being built on.
+    held = hold(state, node, key, None)
+    end = _place_full(state, key, node, fetched)
+    if end.end == len(key):
+        _place_window(state, end, fetched)
+        _place_state(state, end, payload)
+    release_hold(state, held)
+    dropped = len(payload.full) - fetched.placed - fetched.refilled - fetched.present
+    return HostInserted(fetched.placed, fetched.refilled, fetched.present, dropped)
+
+
+def _check(state: State, key: Key, start: int, payload: HostPayload, cached: int) -> None:
+    """Refuse what cannot be placed, before anything has changed."""
+    if not state.config.host_tier:
+        raise BadArgument("insert_host", "needs a host tier; choose a write policy")
+    if not 0 <= start <= len(key):
+        raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
+    if len(payload.full) != len(key) - start:
+        raise BadArgument(
+            "payload.full", f"has {len(payload.full)} pages for pages {start}..{len(key)}"
+        )
+    if len(payload.swa) > len(payload.full) or len(payload.mamba) > min(1, len(payload.full)):
+        raise BadArgument("payload", "has window data or states for pages that it lacks")
+    by_component = {FULL: payload.full, SWA: payload.swa, MAMBA: payload.mamba}
+    for component, payloads in by_component.items():
+        if payloads and component not in state.config.components:
+            raise BadArgument(f"payload.{component}", "is for a component this cache lacks")
+        if any(len(data) != state.config.slot_bytes for data in payloads):
+            raise BadArgument(
+                f"payload.{component}", f"a slot has {state.config.slot_bytes} bytes; some differ"
+            )
+    if cached < start:
+        raise PrefixNotCached(start, cached)
+
+
+def _place_full(state: State, key: Key, last: Node, fetched: _Fetched) -> Node:
+    """Refill the path and add what is missing; the node down to which host copies reach."""
+    end = state.root
+    for node in path_to(last):
+        reached = _refill(state, node, fetched)
+        if reached is None:
+            return end
+        end = reached
+    if end.end < len(key):
+        end = _new_host_leaf(state, key, end, fetched)
+    return end
+
+
+def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
+    """Give a node a host copy if it lacks one; None where the host copies end before it."""
+    full = node.data[FULL]
+    begin = max(node.start, fetched.full_from)
+    if full.host is not None:
+        if full.backing is not None:
+            return None
+        fetched.present += max(0, node.end - begin)
+        return node
+    if begin > node.start and state.config.backed_parents:
+        return None
+    if begin >= node.end:
+        return node
+    if not make_host_room(state, Counts(full=node.end - begin)):
+        return None
+    if begin > node.start:
+        cut(state, node, begin - node.start)
+    _fill(state, node, FULL, fetched.full(begin, node.end))
+    announce_stored(state, node, CPU)
+    fetched.refilled += len(node.pages)
+    return node
+
+
+def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> Node:
+    """A leaf for the rest of the key, or for as much of it as there is room for."""
+    wanted = len(key) - parent.end
+    make_host_room(state, Counts(full=wanted))
+    fitting = min(wanted, state.pools[FULL, CPU].free_slots)
+    if fitting == 0:
+        return parent
+    leaf = add_leaf(state, parent, key.prefix(parent.end + fitting), state.tick())
+    _fill(state, leaf, FULL, fetched.full(leaf.start, leaf.end))
+    announce_stored(state, leaf, CPU)
+    fetched.placed += fitting
+    return leaf
+
+
+def _place_window(state: State, end: Node, fetched: _Fetched) -> None:
+    """Give the nodes at the end the window data that they lack on the host, all or none."""
+    if not fetched.payload.swa:
+        return
+    lacking = [node for node in upwards(end) if node.end > fetched.swa_from and _lacks(node, SWA)]
+    needed = sum(node.end - max(node.start, fetched.swa_from) for node in lacking)
+    if not make_host_room(state, Counts(swa=needed)):
+        return
+    for node in lacking:
+        if node.start < fetched.swa_from:
+            cut(state, node, fetched.swa_from - node.start)
+        _fill(state, node, SWA, fetched.swa(node.start, node.end))
+
+
+def _place_state(state: State, end: Node, payload: HostPayload) -> None:
+    """Give the end the recurrent state that it lacks on the host."""
+    if payload.mamba and _lacks(end, MAMBA) and make_host_room(state, Counts(mamba=1)):
+        _fill(state, end, MAMBA, payload.mamba)
+
+
+def _lacks(node: Node, component: Component) -> bool:
+    """Whether a node with a settled host copy lacks a component there."""
+    full = node.data[FULL]
+    settled = full.host is not None and full.backing is None
+    return settled and node.data[component].host is None
+
+
+def _fill(state: State, node: Node, component: Component, payloads: tuple[bytes, ...]) -> None:
+    """Place bytes in free host slots of a node."""
+    pool = state.pools[component, CPU]
+    slots = pool.take(len(payloads))
+    pool.payloads.update(zip(slots, payloads, strict=True))
+    data = node.data[component]
+    if data.device is None:
+        data.used = state.clock
+    place(state, node, component, CPU, slots)

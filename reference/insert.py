@@ -43,11 +43,12 @@ class _Incoming:
 
 
 def insert(
-    state: State, key: Key, start_pages: int, slots: Slots, counted_pages: int, priority: int
+    state: State, key: Key, start_pages: int, slots: Slots, *, counted_pages: int, priority: int
 ) -> Inserted:
     """Take over the slots of `key` from page `start_pages` on."""
     stops = walk(state, key)
-    _check(state, key, start_pages, slots, counted_pages, stops)
+    _check_call(state, key, start_pages, slots, counted_pages)
+    _check_path(stops, start_pages)
     present = _present_pages(stops)
     unhold(state, slots)
     none = dict.fromkeys(Component, 0)
@@ -78,10 +79,8 @@ def insert(
     )
 
 
-def _check(
-    state: State, key: Key, start: int, slots: Slots, counted: int, stops: list[Stop]
-) -> None:
-    """Refuse what cannot be inserted, before anything has changed."""
+def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) -> None:
+    """Refuse slots that do not fit the key or are not the caller's."""
     if not 0 <= start <= len(key):
         raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
     if not 0 <= counted <= len(key):
@@ -98,6 +97,10 @@ def _check(
         raise BadArgument("slots.swa", "has more slots than pages are handed over")
     require_held(state, slots)
     _check_pairs(state, slots)
+
+
+def _check_path(stops: list[Stop], start: int) -> None:
+    """Refuse a path that is not there as far as the caller relies on it, or not there yet."""
     resident = _present_pages(stops)
     if resident < start:
         raise PrefixNotCached(start, resident)

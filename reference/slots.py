@@ -88,6 +88,7 @@ def place(
     component: Component,
     medium: Medium,
     slots: tuple[Slot, ...],
+    *,
     filled_by: Transfer | None = None,
 ) -> None:
     """Make a node the owner of slots that have no owner, filled now or later by a transfer."""

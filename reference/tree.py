@@ -102,7 +102,8 @@ def cut(state: State, node: Node, at: int) -> Node:
     Both parts keep hits, priority, ticks, locks, and their share of slots and of copies in flight.
     A recurrent state, with its locks, stays at the end, where it belongs.
     """
-    assert node.parent is not None and 0 < at < len(node.pages)
+    assert node.parent is not None
+    assert 0 < at < len(node.pages)
     upper_pages, lower_pages = split(node.pages, at)
     upper = Node(
         node_id=state.new_id(),
@@ -146,7 +147,9 @@ def add_leaf(state: State, parent: Node, key: Key, tick: int) -> Node:
 
 def remove_leaf(state: State, node: Node) -> None:
     """Take a childless node, which owns nothing any more, out of the tree."""
-    assert node.parent is not None and not node.children and not node.locked
+    assert node.parent is not None
+    assert not node.children
+    assert not node.locked
     del node.parent.children[edge(node.parent, node.namespace, node.pages[0])]
     del state.nodes[node.node_id]
 

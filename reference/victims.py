@@ -33,7 +33,7 @@ def rank(state: State, node: Node) -> tuple[int, int]:
 
 
 def least_recent_first(state: State, component: Component, medium: Medium) -> list[Node]:
-    """The nodes with a component's data on a medium; of those used at once the upper comes first."""
+    """The nodes with a component's data on a medium; of those used at once the upper first."""
     owners = state.owners[component, medium]
     if component is FULL:
         return sorted(owners, key=lambda node: (node.last_access, node.start, node.node_id))

@@ -90,12 +90,12 @@ class TransferPending(CacheError):
 
 @frozen
 class CacheBusy(CacheError):
-    """A reset was asked while requests hold locks."""
+    """A reset was asked while receipts are open; a transfer in flight has one."""
 
     open_receipts: int
 
     def __str__(self) -> str:
-        return f"{self.open_receipts} receipts are not released; unlock them, then reset"
+        return f"{self.open_receipts} receipts are open; unlock and flush, then reset"
 
 
 class SpecViolation(AssertionError):

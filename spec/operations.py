@@ -140,7 +140,7 @@ class Flush:
 
 @frozen
 class Reset:
-    """Forget everything. Refused while a receipt is open."""
+    """Forget everything. Refused while a receipt is open: a transfer in flight has one, too."""
 
 
 @frozen
