@@ -38,7 +38,8 @@ def free(state: State, slots: Slots) -> None:
     require_held(state, slots)
     unhold(state, slots)
     for component, some in slots:
-        release(state, component, GPU, some)
+        if some:
+            release(state, component, GPU, some)
 
 
 def require_held(state: State, slots: Slots) -> None:
