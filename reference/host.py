@@ -10,11 +10,10 @@ from __future__ import annotations
 import heapq
 
 from kvcanon.reference.announce import announce_removed
-from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.slots import drop, free_room, shortage
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import is_device_leaf, least_recent_first, rank
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
 
 
@@ -34,16 +33,8 @@ def evict_host(state: State, counts: Counts) -> Counts:
 
 def make_host_room(state: State, needed: Counts) -> bool:
     """Evict what is missing for `needed` free host slots; whether there is room then."""
-    free = free_room(state, CPU)
-    shortage = Counts(
-        pre_evict_need(needed.full, free.full),
-        pre_evict_need(needed.swa, free.swa),
-        pre_evict_need(needed.mamba, free.mamba),
-    )
-    if shortage:
-        evict_host(state, shortage)
-    free = free_room(state, CPU)
-    return all(free[component] >= needed[component] for component in Component)
+    evict_host(state, shortage(needed, free_room(state, CPU)))
+    return not shortage(needed, free_room(state, CPU))
 
 
 def is_host_leaf(node: Node) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from kvcanon.reference.evict import evict
 from kvcanon.reference.lock import held_window_start, hold, release_hold
-from kvcanon.reference.slots import free_room
+from kvcanon.reference.slots import free_room, shortage
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.transfer import enqueue
 from kvcanon.reference.tree import Stop, node_ending_at, path_to, require
 from kvcanon.spec.operations import LoadDecision, LoadedBack
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key
@@ -29,15 +28,8 @@ def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     end = node_ending_at(state, stops, len(key))
     # The path is held before anything is evicted, so that it is never its own victim.
     held = hold(state, end, key, held_window_start(state, end))
-    free = free_room(state, GPU)
-    shortage = Counts(
-        pre_evict_need(needed.full, free.full),
-        pre_evict_need(needed.swa, free.swa),
-        pre_evict_need(needed.mamba, free.mamba),
-    )
-    evicted = evict(state, shortage) if shortage else Counts()
-    free = free_room(state, GPU)
-    if any(free[component] < needed[component] for component in Component):
+    evicted = evict(state, shortage(needed, free_room(state, GPU)))
+    if shortage(needed, free_room(state, GPU)):
         release_hold(state, held)
         return LoadedBack(LoadDecision.NO_ROOM, evicted=evicted)
     parts = _parts(state, end)
