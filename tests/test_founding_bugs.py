@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from attrs import frozen
 
 from kvcanon.conformance.guard import guard
 from kvcanon.reference import ManualEngine, ReferenceCache
@@ -112,7 +113,7 @@ def full_only_pre_evict(cache: Cache, engine: ManualEngine) -> None:
 
 
 def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
-    """As before sgl#26302: the smaller of the two free rooms is taken for the room for full data."""
+    """As before sgl#26302: the smaller of the two free rooms counts as that for full data."""
 
     def shortage(needed: Counts, free: Counts) -> Counts:
         return Counts(
@@ -227,18 +228,28 @@ HOST = CacheConfig(
     write_policy="write_through",
 )
 
-CASES: list[tuple[str, Scenario, Revert, CacheConfig, str]] = [
-    ("sgl#26615", window_only_refresh, refresh_every_ancestor, WINDOW, "REC-1"),
-    ("sgl#25065", backup_of_unbacked_parent, skip_where_parent_is_unbacked, HOST, "RES-5"),
-    ("sgl#26302", full_only_pre_evict, short_of_either_is_short_of_full, HOST, "LOAD-1"),
-    ("sgl#22894", store_after_acknowledgement, announce_at_enqueue, HOST, "EVENT-3"),
-    ("sgl#24718", tombstone_is_silent, announce_tombstones, WINDOW, "EVENT-"),
-    ("sgl#24718", parent_hash_after_split, keep_all_names_above_a_cut, WINDOW, "NS-3|EVENT-7"),
+
+@frozen
+class Case:
+    """A scenario, the change that brings its bug back, and the law that then speaks."""
+
+    upstream: str
+    scenario: Scenario
+    revert: Revert
+    config: CacheConfig
+    law_id: str
+
+
+CASES = [
+    Case("sgl#26615", window_only_refresh, refresh_every_ancestor, WINDOW, "REC-1"),
+    Case("sgl#25065", backup_of_unbacked_parent, skip_where_parent_is_unbacked, HOST, "RES-5"),
+    Case("sgl#26302", full_only_pre_evict, short_of_either_is_short_of_full, HOST, "LOAD-1"),
+    Case("sgl#22894", store_after_acknowledgement, announce_at_enqueue, HOST, "EVENT-3"),
+    Case("sgl#24718", tombstone_is_silent, announce_tombstones, WINDOW, "EVENT-5"),
+    Case("sgl#24718", parent_hash_after_split, keep_all_names_above_a_cut, WINDOW, "NS-3"),
 ]
 cases = pytest.mark.parametrize(
-    ("upstream", "scenario", "revert", "config", "law_id"),
-    CASES,
-    ids=[case[1].__name__ for case in CASES],
+    "case", CASES, ids=[f"{case.upstream}-{case.scenario.__name__}" for case in CASES]
 )
 
 
@@ -250,39 +261,25 @@ def play(scenario: Scenario, config: CacheConfig, *, guarded: bool) -> None:
 
 
 @cases
-def test_founding_bug_is_absent(
-    upstream: str, scenario: Scenario, revert: Revert, config: CacheConfig, law_id: str
-) -> None:
+def test_founding_bug_is_absent(case: Case) -> None:
     """The plain cache has the bug, or breaks a law on the way of the scenario."""
-    play(scenario, config, guarded=False)
-    play(scenario, config, guarded=True)
+    play(case.scenario, case.config, guarded=False)
+    play(case.scenario, case.config, guarded=True)
 
 
 @cases
 def test_founding_bug_shows_when_its_rule_is_reverted(
-    upstream: str,
-    scenario: Scenario,
-    revert: Revert,
-    config: CacheConfig,
-    law_id: str,
-    monkeypatch: pytest.MonkeyPatch,
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scenario passes with the rule reverted: then it tests nothing."""
-    revert(monkeypatch)
+    case.revert(monkeypatch)
     with pytest.raises(AssertionError):
-        play(scenario, config, guarded=False)
+        play(case.scenario, case.config, guarded=False)
 
 
 @cases
-def test_law_names_founding_bug(
-    upstream: str,
-    scenario: Scenario,
-    revert: Revert,
-    config: CacheConfig,
-    law_id: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_law_names_founding_bug(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the rule reverted the guard stays silent, or names another law."""
-    revert(monkeypatch)
-    with pytest.raises(SpecViolation, match=law_id):
-        play(scenario, config, guarded=True)
+    case.revert(monkeypatch)
+    with pytest.raises(SpecViolation, match=case.law_id):
+        play(case.scenario, case.config, guarded=True)
