@@ -30,8 +30,10 @@ def policy_key(
     Ticks are drawn once an operation, and an operation touches one path, so that two leaves never
     share both numbers: ties cannot occur, and every replica picks the same victim.
 
-    pre: hit_count >= 0
-    post: True
+    pre: 0 <= hit_count <= 8
+    post: policy is not EvictionPolicy.LRU or __return__ == (0, last_access)
+    post: policy is not EvictionPolicy.SLRU or __return__ == (int(hit_count > 1), last_access)
+    post: policy is not EvictionPolicy.FILO or __return__ == (0, -created)
     """
     recency_first = {
         EvictionPolicy.LRU: (0, last_access),

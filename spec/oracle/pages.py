@@ -22,7 +22,7 @@ def pages_covering(length_tokens: int, page_size: int) -> int:
 
     pre: 0 <= length_tokens <= 1 << 20
     pre: 1 <= page_size <= 1 << 10
-    post: (__return__ - 1) * page_size < length_tokens <= __return__ * page_size or \
-        (length_tokens == 0 and __return__ == 0)
+    post: length_tokens <= __return__ * page_size
+    post: __return__ == 0 or (__return__ - 1) * page_size < length_tokens
     """
     return -(-length_tokens // page_size)

@@ -9,28 +9,27 @@ from __future__ import annotations
 from kvcanon.spec.oracle.pages import pages_covering
 
 
-def window_nodes(lengths_upwards: tuple[int, ...], window_tokens: int, page_size: int) -> int:
+def window_nodes(lengths: tuple[int, ...], window_tokens: int, page_size: int) -> int:
     """How many nodes, from the end of a prefix upwards, a refresh of window data touches.
 
     A node is touched while the nodes below it add up to less than the window and one page: the page
-    is the cushion for the next, partly filled page. Lengths are in tokens.
+    is the cushion for the next, partly filled page. Lengths are in tokens, the lowest node first.
 
     Source: https://github.com/sgl-project/sglang/pull/26615
 
-    pre: len(lengths_upwards) <= 6
+    pre: len(lengths) <= 6
     pre: 1 <= window_tokens <= 64 and 1 <= page_size <= 16
-    pre: all(1 <= length <= 64 for length in lengths_upwards)
-    post: 0 <= __return__ <= len(lengths_upwards)
-    post: __return__ == 0 or sum(lengths_upwards[:__return__ - 1]) < window_tokens + page_size
-    post: __return__ == len(lengths_upwards) or \
-        sum(lengths_upwards[:__return__]) >= window_tokens + page_size
+    pre: all(1 <= length <= 64 for length in lengths)
+    post: 0 <= __return__ <= len(lengths)
+    post: __return__ == 0 or sum(lengths[:__return__ - 1]) < window_tokens + page_size
+    post: __return__ == len(lengths) or sum(lengths[:__return__]) >= window_tokens + page_size
     """
     below_tokens = 0
-    for count, length in enumerate(lengths_upwards):
+    for count, length in enumerate(lengths):
         if below_tokens >= window_tokens + page_size:
             return count
         below_tokens += length
-    return len(lengths_upwards)
+    return len(lengths)
 
 
 def window_start(end_pages: int, window_tokens: int, page_size: int) -> int:
