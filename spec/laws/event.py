@@ -1,1 +1,394 @@
-"""event."""
+"""EVENT: what routers are told.
+
+A router sends a request where its prefix is, and all that it knows it knows from events. So the sum
+of the events must be the truth, at every moment, in an order in which a prefix is never promised
+before it is there in whole.
+
+What readers get wrong: events are about *full* data that *is* somewhere. Window data and recurrent
+states come and go in silence, and so does a copy until it is acknowledged.
+
+Where `CacheConfig.events` is off there is nothing to fold, and these laws say nothing; but a cache
+that sends events all the same is reported by EVENT-5.
+
+See also: `oracle.folding`, and ASYNC-4 for what a finished copy has to announce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcanon.spec.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Resident,
+    fold_events,
+)
+from kvcanon.spec.hashing import namespace_seed, page_hash
+from kvcanon.spec.law import Kind, Need, Stream, law
+from kvcanon.spec.laws.announcements import (
+    MEDIA,
+    Told,
+    churns,
+    closed_media,
+    is_announced,
+    listed,
+    may_send,
+    moves_of,
+    residency_of,
+)
+from kvcanon.spec.laws.names import changed_pages, everywhere, short
+from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
+from kvcanon.spec.oracle.folding import is_alternating
+from kvcanon.spec.types import FULL
+from kvcanon.spec.views import Step
+
+NEEDS = (Need.SNAPSHOT, Need.EVENTS)
+
+
+@law("EVENT-1", Kind.STREAM, needs=NEEDS)
+def parents_first(stream: Stream) -> Iterator[str]:
+    """When a page is stored on a medium, the page before it is there, as far as events tell.
+
+    On the host this is not so under write_back, where a parent may lack a backup.
+
+    Why: a router promises a prefix with a hole, and the request computes what it was sent to reuse.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/58119
+    """
+    if not stream.state.config.events:
+        return
+    told = Told(stream.start)
+    closed = closed_media(stream.state)
+    for event in stream.events:
+        if isinstance(event, BlockStored) and event.parent_hash and event.medium in closed:
+            parent = (event.medium, event.parent_hash)
+            if parent not in told:
+                yield (
+                    f"page {short(event.block_hash)} was stored on {event.medium} while the page "
+                    f"before it, {short(event.parent_hash)}, was not there"
+                )
+        told.hear(event)
+
+
+@law("EVENT-2", Kind.STREAM, needs=NEEDS)
+def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
+    """A page is stored on a medium only when it is absent there, and removed only when present.
+
+    Why: whoever counts copies ends with a page that never leaves, or that left while one is there.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/55092,
+    https://github.com/vllm-project/vllm/issues/48933,
+    https://github.com/ai-dynamo/dynamo/issues/8012
+    """
+    if not stream.state.config.events:
+        return
+    told = Told(stream.start)
+    for event in stream.events:
+        if isinstance(event, BlockStored | BlockRemoved):
+            stored = isinstance(event, BlockStored)
+            present = (event.medium, event.block_hash) in told
+            if not is_alternating(present, (stored,)):
+                verb = "stored on" if stored else "removed from"
+                yield (
+                    f"page {short(event.block_hash)} was {verb} {event.medium}, where it was "
+                    f"{'already' if stored else 'not'}"
+                )
+        told.hear(event)
+
+
+@law("EVENT-3", Kind.STEP, needs=NEEDS)
+def announced_when_there(step: Step) -> Iterator[str]:
+    """What an operation says is stored is there when it returns, unless it was removed again.
+
+    There is: in a slot that no copy has yet to fill. (A load-back is announced at its enqueue where
+    the profile says so.)
+
+    Why: a request is sent after data that is still on its way, or that never arrives.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/22894
+    """
+    if not step.after.config.events or not _stores(step):
+        return
+    _, after = changed_pages(step)
+    last = {(event.medium, event.block_hash): event for event in _stores_and_removes(step)}
+    for (medium, name), event in last.items():
+        if not isinstance(event, BlockStored):
+            continue
+        place = after.get(name) or everywhere(step.after).get(name)
+        if place is None:
+            yield f"page {short(name)} was stored on {medium} and is not in the tree"
+        elif not is_announced(step.after, place.node, medium):
+            pending = place.node[FULL].pending(medium)
+            why = (
+                f"transfer {pending} has yet to fill its slots"
+                if pending is not None
+                else "it has no slot"
+            )
+            yield f"{place.describe(step.after)} was stored on {medium}, where {why}"
+
+
+@law("EVENT-4", Kind.STREAM, needs=NEEDS)
+def stream_is_residency(stream: Stream) -> Iterator[str]:
+    """What the events add up to is exactly what is where: page by page, on each medium.
+
+    Why: a router believes the sum. What it lacks is computed again, what it has too much is missed.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/38486,
+    https://github.com/sgl-project/sglang/issues/32537,
+    https://github.com/sgl-project/sglang/issues/29750,
+    https://github.com/LMCache/LMCache/issues/3532
+    """
+    state = stream.state
+    if not state.config.events:
+        return
+    told = {
+        item for item in fold_events(stream.events, stream.start).resident() if item[0] in MEDIA
+    }
+    there = residency_of(state)
+    if told == there:
+        return
+    pages = everywhere(state)
+    for medium in MEDIA:
+        for wrong, problem in ((there - told, "is there unsaid"), (told - there, "is not there")):
+            found = sorted(name for held, name in wrong if held is medium)
+            for name in found[:1]:
+                place = pages.get(name)
+                where = place.describe(state) if place is not None else "nowhere in the tree"
+                yield (
+                    f"the events are wrong about {len(found)} pages on {medium}: "
+                    f"{short(name)}, {where}, {problem}"
+                )
+
+
+@law("EVENT-5", Kind.STEP, needs=NEEDS)
+def silence(step: Step) -> Iterator[str]:
+    """What moves no full data sends nothing: matches, locks, slots, refusals, windows, states.
+
+    An eviction that takes only window data or recurrent states from a page does not mention it.
+    Where events are off, nothing is sent at all.
+
+    Why: a router forgets a prefix that is still there, because some window data went.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/24718
+    """
+    if not step.events:
+        return
+    name = type(step.operation).__name__
+    if not step.after.config.events:
+        yield f"events are off, and {name} sent {listed(step.events)}"
+    elif isinstance(step.outcome, Refused):
+        yield f"{name} was refused and sent {listed(step.events)}"
+    elif not may_send(step) and not isinstance(step.operation, Reset):
+        yield f"{name} sent {listed(step.events)}"
+    else:
+        _, after = changed_pages(step)
+        last = {(event.medium, event.block_hash): event for event in _stores_and_removes(step)}
+        for (medium, page), event in last.items():
+            place = after.get(page)
+            if isinstance(event, BlockStored) or place is None:
+                continue
+            if is_announced(step.after, place.node, medium):
+                yield (
+                    f"{name} removed {place.describe(step.after)} from {medium}, where its full "
+                    "data still is"
+                )
+
+
+@law("EVENT-6", Kind.STREAM, needs=NEEDS)
+def hashes_chain(stream: Stream) -> Iterator[str]:
+    """The name in a store is that of its page after its parent, or after its namespace's seed.
+
+    No parent means: the first page of the namespace.
+
+    Why: a router that computes names from prompts never finds the page, or finds another tenant's.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/24568,
+    https://github.com/vllm-project/vllm/issues/44103
+    """
+    if not stream.state.config.events:
+        return
+    for event in stream.events:
+        if not isinstance(event, BlockStored):
+            continue
+        seed = namespace_seed(event.namespace)
+        if event.parent_hash == seed:
+            yield (
+                f"page {short(event.block_hash)} names its namespace's seed as its parent; "
+                "the first page has none"
+            )
+        expected = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
+        if event.block_hash != expected:
+            yield (
+                f"the page {event.page} was stored as {short(event.block_hash)}; after "
+                f"{'the seed' if event.parent_hash is None else short(event.parent_hash)} of "
+                f"{event.namespace} its name is {short(expected)}"
+            )
+
+
+@law("EVENT-7", Kind.STEP, needs=NEEDS)
+def parent_is_the_page_before(step: Step) -> Iterator[str]:
+    """A store names the page that stands before its own in the tree, and its tokens and namespace.
+
+    After a cut, the parent of a new branch is the last page of what the branches share.
+
+    Why: a router hangs the page below another prefix, and promises it to the wrong prompts.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/24718,
+    https://github.com/vllm-project/vllm-ascend/issues/12252
+    """
+    if not step.after.config.events or not _stores(step):
+        return
+    before, after = changed_pages(step)
+    for event in _stores(step):
+        place, state = after.get(event.block_hash), step.after
+        if place is None:
+            place, state = before.get(event.block_hash), step.before
+        if place is None:
+            continue
+        where = place.describe(state)
+        if event.parent_hash != place.parent:
+            yield (
+                f"{where} was stored with parent {short(event.parent_hash)}; the page before it is "
+                f"{short(place.parent)}"
+            )
+        if (event.page, event.namespace) != (place.node.pages[place.at], place.node.namespace):
+            yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
+
+
+@law("EVENT-8", Kind.STEP, needs=NEEDS)
+def reset_clears(step: Step) -> Iterator[str]:
+    """A reset says that all is cleared, once and nothing else; no other operation says so.
+
+    Why: routers go on sending requests after a cache that is empty.
+
+    Seen broken: not seen
+    """
+    if not step.after.config.events:
+        return
+    if isinstance(step.operation, Reset) and not isinstance(step.outcome, Refused):
+        if step.events != (AllBlocksCleared(),):
+            yield f"the reset sent {listed(step.events)}, not one AllBlocksCleared"
+    elif AllBlocksCleared() in step.events:
+        yield f"{type(step.operation).__name__} sent AllBlocksCleared"
+
+
+@law("EVENT-9", Kind.STREAM, needs=NEEDS)
+def one_page_an_event(stream: Stream) -> Iterator[str]:
+    """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
+
+    Why: names and tokens that do not line up make a router name every later page wrongly.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/44451
+    """
+    config = stream.state.config
+    if not config.events:
+        return
+    for event in stream.events:
+        if not isinstance(event, BlockStored):
+            continue
+        if len(event.page) != config.page_size:
+            yield (
+                f"page {short(event.block_hash)} was stored with {len(event.page)} units; a page "
+                f"has {config.page_size}"
+            )
+        elif any(isinstance(unit, tuple) is not config.bigram for unit in event.page):
+            yield (
+                f"page {short(event.block_hash)} was stored with units {event.page}; units are "
+                f"{'pairs of tokens' if config.bigram else 'tokens'}"
+            )
+
+
+@law("EVENT-10", Kind.STEP, needs=NEEDS)
+def media_of_operations(step: Step) -> Iterator[str]:
+    """A page that an operation brings to a medium is stored there, one that it takes is removed.
+
+    Once each, and nothing else is sent; and each operation sends only what it can bring about: an
+    insert, for instance, never removes anything from the device. Only an eviction under write_back
+    may copy a page to the host and take it away again.
+
+    Why: what arrives unsaid is never asked for, and what leaves unsaid is asked for in vain.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/32537,
+    https://github.com/sgl-project/sglang/issues/38486,
+    https://github.com/LMCache/LMCache/issues/5076
+    """
+    if not step.after.config.events or isinstance(step.operation, Reset):
+        return
+    name = type(step.operation).__name__
+    allowed = may_send(step)
+    histories: dict[Resident, list[bool]] = {}
+    for event in _stores_and_removes(step):
+        stored = isinstance(event, BlockStored)
+        histories.setdefault((event.medium, event.block_hash), []).append(stored)
+        if (stored, event.medium) not in allowed:
+            verb = "store on" if stored else "remove from"
+            yield f"{name} may not {verb} {event.medium}, and did so to {short(event.block_hash)}"
+    moves = moves_of(step)
+    for item in moves.keys() | histories.keys():
+        medium, page = item
+        came, where = moves.get(item, (None, f"page {short(page)}"))
+        history = histories.get(item, [])
+        net, due = 2 * sum(history) - len(history), {None: 0, True: 1, False: -1}[came]
+        if net != due or (len(history) > abs(due) and not churns(step, medium)):
+            happened = {None: "neither came to nor left", True: "came to", False: "left"}[came]
+            yield (
+                f"{where} {happened} {medium} in this {name}; it was stored {history.count(True)} "
+                f"times and removed {history.count(False)} times"
+            )
+
+
+@law("EVENT-11", Kind.STEP, needs=NEEDS)
+def taken_once(step: Step) -> Iterator[str]:
+    """Events wait in the order in which they were sent, and are handed out once, all of them.
+
+    Why: what is lost between cache and router is lost for good; nobody can ask for it again.
+
+    Seen broken: not seen
+    """
+    waiting, left = step.before.events, step.after.events
+    if isinstance(step.operation, TakeEvents):
+        if isinstance(step.outcome, Taken) and step.outcome.events != waiting:
+            yield f"{len(waiting)} events waited, and {listed(step.outcome.events)} were taken"
+        if isinstance(step.outcome, Taken) and left:
+            yield f"after all events were taken, {listed(left)} still wait"
+    elif left[: len(waiting)] != waiting:
+        yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
+
+
+@law("EVENT-12", Kind.STEP, needs=NEEDS)
+def children_leave_first(step: Step) -> Iterator[str]:
+    """A page is removed from a medium after the pages that build on it.
+
+    On the host this is not so under write_back, where a parent may lack a backup.
+
+    Why: between the two events a router promises a prefix whose beginning is gone.
+
+    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596
+    """
+    if not step.after.config.events:
+        return
+    closed = closed_media(step.after)
+    gone = [
+        event for event in step.events if isinstance(event, BlockRemoved) and event.medium in closed
+    ]
+    if len(gone) < 2:
+        return
+    before, _ = changed_pages(step)
+    removed: set[Resident] = set()
+    for event in gone:
+        place = before.get(event.block_hash)
+        if place is not None and (event.medium, place.parent) in removed:
+            yield (
+                f"{place.describe(step.before)} was removed from {event.medium} after the page "
+                f"before it, {short(place.parent)}"
+            )
+        removed.add((event.medium, event.block_hash))
+
+
+def _stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
+    return (event for event in step.events if not isinstance(event, AllBlocksCleared))
+
+
+def _stores(step: Step) -> list[BlockStored]:
+    return [event for event in step.events if isinstance(event, BlockStored)]

@@ -1,0 +1,574 @@
+"""EVENT: each law on a case where it holds, and on one where a router would be misled."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
+from kvcanon.spec.errors import OutOfSlots
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    EvictHost,
+    Flush,
+    Free,
+    HostPayload,
+    Insert,
+    InsertHost,
+    LoadBack,
+    Lock,
+    Match,
+    Operation,
+    Poll,
+    Receipt,
+    Refused,
+    Reset,
+    TakeEvents,
+    Taken,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import (
+    CPU,
+    GPU,
+    SWA,
+    Counts,
+    Medium,
+    Namespace,
+    Slots,
+    WritePolicy,
+    make_key,
+)
+from states import node, on, state_of
+from telling import ask, names_of, removes, step, stores, stream
+
+POOLS = Counts(full=16, swa=16, mamba=4)
+CONFIG = CacheConfig(page_size=2, device_slots=POOLS)
+THROUGH = evolve(CONFIG, host_slots=POOLS, write_policy=WritePolicy.WRITE_THROUGH)
+BACK = evolve(CONFIG, host_slots=POOLS, write_policy=WritePolicy.WRITE_BACK)
+WINDOW = evolve(THROUGH, window_tokens=2)
+MUTE = evolve(CONFIG, events=False)
+ENQUEUED = Profile(load_back_announced=StoreMoment.ENQUEUED)
+
+KEY = make_key([1, 2, 3, 4, 5, 6], 2)
+UPPER, LOWER = (1, 2, 3, 4), (5, 6)
+
+
+def state(
+    config: CacheConfig = CONFIG,
+    *,
+    upper: tuple[object, object] | None = ((0, 1), None),
+    lower: tuple[object, object] | None = ((2,), None),
+    profile: Profile = CANON,
+    **pending: int,
+) -> Snapshot:
+    """Node 1 (two pages) and node 2 below it (one page), each with device and host slots."""
+    nodes = []
+    if upper is not None:
+        nodes.append(node(1, 0, UPPER, full=on(*upper), page_size=2))  # type: ignore[arg-type]
+    if lower is not None:
+        nodes.append(node(2, 1, LOWER, full=on(*lower, **pending), page_size=2))  # type: ignore[arg-type]
+    return evolve(state_of(config, *nodes), profile=profile)
+
+
+EMPTY = state(upper=None, lower=None)
+INSERT = Insert(KEY, 0, Slots(full=(0, 1, 2)))
+
+
+# EVENT-1.
+
+
+def test_parents_first_holds_from_the_root_down() -> None:
+    """Stores from the root down promise no hole."""
+    there = state()
+    assert ask("EVENT-1", stream(there, *stores(there, 1), *stores(there, 2))) == []
+    assert ask("EVENT-1", stream(there, *stores(there, 2), start=stores(there, 1))) == []
+
+
+def test_parents_first_sees_a_child_before_its_parent() -> None:
+    """A child's store comes after its parent's."""
+    there = state()
+    (said,) = ask("EVENT-1", stream(there, *stores(there, 2), *stores(there, 1)))
+    assert "while the page before it" in said
+    assert names_of(there, 2)[0].hex()[:8] in said
+
+
+def test_parents_first_looks_at_each_medium_alone() -> None:
+    """A parent on the device is no parent on the host; nor is one that was removed or cleared."""
+    there = state(THROUGH)
+    assert ask("EVENT-1", stream(there, *stores(there, 2, CPU), start=stores(there, 1, GPU)))
+    gone = removes(there, 1)[:1]
+    assert ask("EVENT-1", stream(there, *gone, *stores(there, 2), start=stores(there, 1)))
+    cleared = AllBlocksCleared()
+    assert ask("EVENT-1", stream(there, cleared, *stores(there, 2), start=stores(there, 1)))
+
+
+def test_parents_first_lets_write_back_have_holes_on_the_host() -> None:
+    """Under write_back a child may be on the host without its parent, but not on the device."""
+    there = state(BACK)
+    assert ask("EVENT-1", stream(there, *stores(there, 2, CPU))) == []
+    assert ask("EVENT-1", stream(there, *stores(there, 2, GPU)))
+
+
+# EVENT-2.
+
+
+def test_stores_and_removes_alternate_holds() -> None:
+    """Stored, removed, stored again: a page that comes and goes."""
+    there = state()
+    assert ask("EVENT-2", stream(there, *stores(there, 1), *removes(there, 1))) == []
+    assert ask("EVENT-2", stream(there, *removes(there, 1), start=stores(there, 1))) == []
+    again: tuple[Event, ...] = (AllBlocksCleared(), *stores(there, 1))
+    assert ask("EVENT-2", stream(there, *again, start=stores(there, 1))) == []
+
+
+def test_stores_and_removes_alternate_sees_a_second_store() -> None:
+    """A page that is on a medium is not stored there again."""
+    there = state()
+    said = ask("EVENT-2", stream(there, *stores(there, 1), start=stores(there, 1)))
+    assert len(said) == 2
+    assert "was stored on GPU, where it was already" in said[0]
+
+
+def test_stores_and_removes_alternate_sees_a_removal_of_nothing() -> None:
+    """A page that is not on a medium is not removed there."""
+    there = state()
+    (said,) = ask("EVENT-2", stream(there, *removes(there, 2, CPU), start=stores(there, 2, GPU)))
+    assert "was removed from CPU_PINNED, where it was not" in said
+
+
+# EVENT-3.
+
+
+def test_announced_when_there_holds_for_what_arrived() -> None:
+    """An insert stores what it placed."""
+    after = state()
+    events = (*stores(after, 1), *stores(after, 2))
+    assert ask("EVENT-3", step(EMPTY, INSERT, after, events=events)) == []
+
+
+def test_announced_when_there_sees_a_backup_in_flight() -> None:
+    """A backup is announced when it is acknowledged, not when it is enqueued (sgl#22894)."""
+    before = state(THROUGH)
+    after = state(THROUGH, lower=((2,), (0,)), backing=9)
+    (said,) = ask("EVENT-3", step(before, INSERT, after, events=stores(after, 2, CPU)))
+    assert "tokens 4..6 (node 2)" in said
+    assert "transfer 9 has yet to fill its slots" in said
+
+
+def test_announced_when_there_sees_what_is_nowhere() -> None:
+    """A store names a page of the tree, with a slot on that medium."""
+    before, after = state(lower=None), state(lower=None)
+    (said,) = ask("EVENT-3", step(before, INSERT, after, events=stores(state(), 2)))
+    assert "is not in the tree" in said
+    (said,) = ask("EVENT-3", step(EMPTY, INSERT, state(), events=stores(state(), 2, CPU)))
+    assert "it has no slot" in said
+
+
+def test_announced_when_there_forgives_what_was_removed_again() -> None:
+    """What a write_back eviction copied, and then had to evict, is announced and gone."""
+    before, after = state(BACK), state(BACK, lower=None)
+    copied = stores(before, 2, CPU)
+    events: tuple[Event, ...] = (*copied, *removes(before, 2), *removes(before, 2, CPU))
+    assert ask("EVENT-3", step(before, Evict(Counts(1)), after, events=events)) == []
+
+
+@pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
+def test_announced_when_there_follows_the_profile(profile: Profile, broken: bool) -> None:
+    """A load-back is announced at its enqueue only by a cache that declares it."""
+    before = state(THROUGH, lower=(None, (0,)), profile=profile)
+    after = state(THROUGH, lower=((2,), (0,)), profile=profile, loading=9)
+    said = ask("EVENT-3", step(before, LoadBack(KEY), after, events=stores(after, 2)))
+    assert bool(said) is broken
+
+
+# EVENT-4.
+
+
+def test_stream_is_residency_holds() -> None:
+    """The sum of the stores is what is there, on each medium."""
+    there = state(THROUGH, upper=((0, 1), (0, 1)))
+    told = (*stores(there, 1), *stores(there, 1, CPU))
+    assert ask("EVENT-4", stream(there, *stores(there, 2), start=told)) == []
+
+
+def test_stream_is_residency_sees_what_is_there_unsaid() -> None:
+    """Every page on a medium was stored there."""
+    there = state(THROUGH, upper=((0, 1), (0, 1)))
+    (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(there, 2)))
+    assert "about 2 pages on CPU_PINNED" in said
+    assert "tokens 0..2 (node 1)" in said or "tokens 2..4 (node 1)" in said
+    assert "unsaid" in said
+
+
+def test_stream_is_residency_sees_what_is_not_there() -> None:
+    """What left a medium was removed there."""
+    there = state(lower=None)
+    (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(state(), 2)))
+    assert "about 1 pages on GPU" in said
+    assert "nowhere in the tree, is not there" in said
+
+
+def test_stream_is_residency_leaves_out_copies_in_flight() -> None:
+    """A backup in flight is not on the host yet."""
+    there = state(THROUGH, lower=((2,), (0,)), backing=9)
+    told: tuple[Event, ...] = (*stores(there, 1), *stores(there, 2))
+    assert ask("EVENT-4", stream(there, *told)) == []
+    assert ask("EVENT-4", stream(there, *told, *stores(there, 2, CPU)))
+
+
+@pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
+def test_stream_is_residency_follows_the_profile(profile: Profile, broken: bool) -> None:
+    """A load in flight counts as there only for a cache that announces at the enqueue."""
+    there = state(upper=((0, 1), None), lower=((2,), None), profile=profile, loading=9)
+    said = ask("EVENT-4", stream(there, *stores(there, 1), *stores(there, 2)))
+    assert bool(said) is broken
+
+
+def test_stream_is_residency_says_nothing_of_the_disk() -> None:
+    """A state does not show the disk, so that events about it are not wrong."""
+    there = state()
+    disk = BlockStored(b"elsewhere", None, (1, 2), Medium.DISK)
+    assert ask("EVENT-4", stream(there, disk, *stores(there, 1), *stores(there, 2))) == []
+
+
+# EVENT-5.
+
+QUIET: list[Operation] = [
+    Match(KEY),
+    Lock(KEY),
+    Unlock(Receipt(1, KEY)),
+    UnlockWindow(Receipt(1, KEY)),
+    Allocate(Counts(1)),
+    Free(Slots((5,))),
+    TakeEvents(),
+]
+
+
+@pytest.mark.parametrize("operation", QUIET, ids=lambda each: type(each).__name__)
+def test_silence_of_what_moves_no_full_data(operation: Operation) -> None:
+    """Looking, locking and allocating is nobody's business."""
+    there = state()
+    assert ask("EVENT-5", step(there, operation, there)) == []
+    (said,) = ask("EVENT-5", step(there, operation, there, events=stores(there, 1)))
+    assert f"{type(operation).__name__} sent BlockStored" in said
+
+
+def test_silence_of_a_refusal() -> None:
+    """A refused call sends nothing."""
+    there = state()
+    refused = Refused(OutOfSlots("full on GPU", 9, 1))
+    assert ask("EVENT-5", step(there, INSERT, there, refused)) == []
+    (said,) = ask("EVENT-5", step(there, INSERT, there, refused, stores(there, 2)))
+    assert "Insert was refused and sent" in said
+
+
+def test_silence_of_a_window() -> None:
+    """A tombstone keeps its full data, and a router must not forget it (sgl#24718)."""
+    leaf = node(1, 0, UPPER, full=on((0, 1)), swa=on((0, 1)), page_size=2)
+    before = state_of(WINDOW, leaf)
+    after = state_of(WINDOW, evolve(leaf, data={**leaf.data, SWA: on()}))
+    evict = Evict(Counts(swa=2))
+    assert ask("EVENT-5", step(before, evict, after)) == []
+    said = ask("EVENT-5", step(before, evict, after, events=removes(before, 1)))
+    assert len(said) == 2
+    assert "where its full data still is" in said[0]
+
+
+def test_silence_where_events_are_off() -> None:
+    """A cache that was asked to send no events sends none."""
+    there = state(MUTE)
+    (said,) = ask("EVENT-5", step(there, INSERT, there, events=stores(there, 1)))
+    assert "events are off" in said
+
+
+# EVENT-6.
+
+
+def test_hashes_chain_holds_in_a_namespace() -> None:
+    """Names follow the parent, or the seed of the namespace."""
+    tenant = node(1, 0, UPPER, full=on((0, 1)), page_size=2, namespace=Namespace("tenant"))
+    there = state_of(CONFIG, tenant)
+    assert ask("EVENT-6", stream(there, *stores(there, 1))) == []
+
+
+def test_hashes_chain_sees_a_name_without_its_namespace() -> None:
+    """A name that leaves the namespace out is another tenant's (sgl#24568)."""
+    there = state()
+    first = stores(there, 1)[0]
+    (said,) = ask("EVENT-6", stream(there, evolve(first, namespace=Namespace("tenant"))))
+    assert "after the seed of Namespace(extra_key='tenant'" in said
+
+
+def test_hashes_chain_sees_a_name_after_the_wrong_parent() -> None:
+    """A name is that of its page after its own parent."""
+    there = state()
+    (child,) = stores(there, 2)
+    (said,) = ask("EVENT-6", stream(there, evolve(child, parent_hash=names_of(there, 1)[0])))
+    assert f"was stored as {child.block_hash.hex()[:8]}" in said
+
+
+def test_hashes_chain_sees_a_seed_for_a_parent() -> None:
+    """The first page has no parent; the seed is not one."""
+    there = state()
+    (said,) = ask("EVENT-6", stream(there, evolve(stores(there, 1)[0], parent_hash=b"")))
+    assert "seed as its parent" in said
+
+
+# EVENT-7.
+
+
+def test_parent_is_the_page_before_holds_across_a_cut() -> None:
+    """A new branch hangs below the last page that the branches share (sgl#24718)."""
+    before = state_of(CONFIG, node(1, 0, (1, 2, 3, 4), full=on((0, 1)), page_size=2))
+    after = state_of(
+        CONFIG,
+        node(2, 0, (1, 2), full=on((0,)), page_size=2),
+        node(1, 2, (3, 4), full=on((1,)), page_size=2),
+        node(3, 2, (7, 8), full=on((2,)), page_size=2),
+    )
+    branch = Insert(make_key([1, 2, 7, 8], 2), 0, Slots((3, 2)))
+    assert ask("EVENT-7", step(before, branch, after, events=stores(after, 3))) == []
+    wrong = evolve(stores(after, 3)[0], parent_hash=names_of(after, 1)[-1])
+    (said,) = ask("EVENT-7", step(before, branch, after, events=(wrong,)))
+    assert "tokens 2..4 (node 3)" in said
+    assert f"the page before it is {names_of(after, 2)[0].hex()[:8]}" in said
+
+
+def test_parent_is_the_page_before_sees_other_tokens() -> None:
+    """A store carries the tokens and the namespace of its page."""
+    after = state(lower=None)
+    first, second = stores(after, 1)
+    wrong = evolve(second, page=(9, 9))
+    (said,) = ask("EVENT-7", step(EMPTY, INSERT, after, events=(first, wrong)))
+    assert "tokens 2..4 (node 1) was stored as (9, 9)" in said
+
+
+def test_parent_is_the_page_before_looks_at_what_is_gone_too() -> None:
+    """What a step stored and removed again had its place before the step."""
+    before, after = state(BACK), state(BACK, lower=None)
+    (copied,) = stores(before, 2, CPU)
+    evict = Evict(Counts(1))
+    assert ask("EVENT-7", step(before, evict, after, events=(copied,))) == []
+    assert ask("EVENT-7", step(before, evict, after, events=(evolve(copied, parent_hash=None),)))
+
+
+# EVENT-8.
+
+
+def test_reset_clears_holds() -> None:
+    """A reset sends one event."""
+    assert ask("EVENT-8", step(state(), Reset(), EMPTY, events=(AllBlocksCleared(),))) == []
+    assert ask("EVENT-8", step(state(MUTE), Reset(), state(MUTE, upper=None, lower=None))) == []
+
+
+@pytest.mark.parametrize(
+    "events", [(), (AllBlocksCleared(), AllBlocksCleared()), removes(state(), 2)], ids=len
+)
+def test_reset_clears_sees_anything_else(events: tuple[Event, ...]) -> None:
+    """A reset says so once, and does not list what went."""
+    (said,) = ask("EVENT-8", step(state(), Reset(), EMPTY, events=events))
+    assert "not one AllBlocksCleared" in said
+
+
+def test_reset_clears_sees_other_operations_clear() -> None:
+    """Only a reset clears; a refused one does not."""
+    there = state()
+    (said,) = ask("EVENT-8", step(there, Poll(), there, events=(AllBlocksCleared(),)))
+    assert "Poll sent AllBlocksCleared" in said
+    refused = Refused(OutOfSlots("", 0, 0))
+    assert ask("EVENT-8", step(there, Reset(), there, refused)) == []
+
+
+# EVENT-9.
+
+
+def test_one_page_an_event_holds() -> None:
+    """A store carries `page_size` units."""
+    there = state()
+    assert ask("EVENT-9", stream(there, *stores(there, 1))) == []
+
+
+def test_one_page_an_event_sees_a_whole_node() -> None:
+    """A store carries one page, not a node."""
+    there = state()
+    (said,) = ask("EVENT-9", stream(there, evolve(stores(there, 1)[0], page=UPPER)))
+    assert "with 4 units; a page has 2" in said
+
+
+@pytest.mark.parametrize("bigram", [False, True])
+def test_one_page_an_event_sees_the_wrong_units(bigram: bool) -> None:
+    """Units are pairs of tokens where keys are made of bigrams, and tokens elsewhere."""
+    there = evolve(state(), config=evolve(CONFIG, bigram=bigram))
+    (first, _) = stores(state(), 1)
+    pairs = evolve(first, page=((1, 2), (2, 3)))
+    right, wrong = (pairs, first) if bigram else (first, pairs)
+    assert ask("EVENT-9", stream(there, right)) == []
+    (said,) = ask("EVENT-9", stream(there, wrong))
+    assert ("units are pairs" in said) is bigram
+
+
+# EVENT-10.
+
+
+def test_media_of_operations_holds_for_every_way_in_and_out() -> None:
+    """What comes is stored where it came, what goes is removed where it went."""
+    empty = state(THROUGH, upper=None, lower=None)
+    device = state(THROUGH)
+    both = state(THROUGH, upper=((0, 1), (0, 1)), lower=((2,), (2,)))
+    half = state(THROUGH, upper=((0, 1), (0, 1)), lower=(None, (2,)))
+    short = state(THROUGH, upper=((0, 1), (0, 1)), lower=None)
+    lower, upper = stores(both, 2), stores(both, 1)
+    on_host = (*stores(both, 1, CPU), *stores(both, 2, CPU))
+    ways: list[tuple[Snapshot, Operation, Snapshot, tuple[Event, ...]]] = [
+        (empty, INSERT, device, (*upper, *lower)),
+        (half, INSERT, both, lower),
+        (device, Poll(), both, on_host),
+        (both, Evict(Counts(1)), half, removes(both, 2)),
+        (both, Evict(Counts(1)), short, (*removes(both, 2), *removes(both, 2, CPU))),
+        (half, EvictHost(Counts(1)), short, removes(both, 2, CPU)),
+        (half, Flush(), both, lower),
+        (short, InsertHost(KEY, 2, HostPayload((b"",))), half, stores(both, 2, CPU)),
+        (half, LoadBack(KEY), short, removes(both, 2, CPU)),
+    ]
+    allowed = [not ask("EVENT-10", step(*way[:3], events=way[3])) for way in ways]
+    # Deleting what has a host copy is no eviction from the device, and a load frees no host slot.
+    assert allowed == [True, True, True, True, False, True, True, True, False]
+
+
+def test_media_of_operations_sees_what_came_unsaid() -> None:
+    """An insert that fills a host-only node stores it on the device (sgl#32537)."""
+    before, after = state(THROUGH, lower=(None, (0,))), state(THROUGH, lower=((2,), (0,)))
+    (said,) = ask("EVENT-10", step(before, INSERT, after))
+    assert "tokens 4..6 (node 2) came to GPU in this Insert" in said
+    assert "stored 0 times" in said
+
+
+def test_media_of_operations_sees_what_left_unsaid() -> None:
+    """A deleted leaf is removed."""
+    (said,) = ask("EVENT-10", step(state(), Evict(Counts(1)), state(lower=None)))
+    assert "tokens 4..6 (node 2) left GPU in this Evict" in said
+
+
+def test_media_of_operations_sees_a_second_event() -> None:
+    """Once is enough, and what did not move is not mentioned."""
+    after = state()
+    twice = (*stores(after, 1), *stores(after, 2), *stores(after, 2))
+    (said,) = ask("EVENT-10", step(EMPTY, INSERT, after, events=twice))
+    assert "stored 2 times" in said
+    (said,) = ask("EVENT-10", step(after, INSERT, after, events=stores(after, 2)))
+    assert "neither came to nor left GPU" in said
+
+
+def test_media_of_operations_sees_the_wrong_medium() -> None:
+    """A demotion removes from the device, not from the host."""
+    before = state(THROUGH, lower=((2,), (0,)))
+    after = state(THROUGH, lower=(None, (0,)))
+    said = ask("EVENT-10", step(before, Evict(Counts(1)), after, events=removes(before, 2, CPU)))
+    assert "Evict may not remove from CPU_PINNED" in said[0]
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(("config", "holds"), [(BACK, True), (THROUGH, False)])
+def test_media_of_operations_lets_write_back_copy_in_vain(config: CacheConfig, holds: bool) -> None:
+    """Only under write_back may an eviction copy a page to the host and then evict the copy."""
+    before, after = state(config), state(config, lower=None)
+    copied = stores(before, 2, CPU)
+    events: tuple[Event, ...] = (*copied, *removes(before, 2), *removes(before, 2, CPU))
+    assert (not ask("EVENT-10", step(before, Evict(Counts(1)), after, events=events))) is holds
+
+
+def test_media_of_operations_takes_back_what_was_said_too_early() -> None:
+    """A load-back that was announced at its enqueue, and failed, is removed."""
+    before = state(THROUGH, lower=((2,), (0,)), profile=ENQUEUED, loading=9)
+    after = state(THROUGH, lower=(None, (0,)), profile=ENQUEUED)
+    assert ask("EVENT-10", step(before, Poll(), after, events=removes(before, 2))) == []
+    assert ask("EVENT-10", step(before, Poll(), after))
+
+
+def test_media_of_operations_says_nothing_of_a_cut() -> None:
+    """A cut moves no page."""
+    before = state_of(CONFIG, node(1, 0, (1, 2, 3, 4), full=on((0, 1)), page_size=2))
+    after = state_of(
+        CONFIG,
+        node(2, 0, (1, 2), full=on((0,)), page_size=2),
+        node(1, 2, (3, 4), full=on((1,)), page_size=2),
+    )
+    assert ask("EVENT-10", step(before, Match(KEY), after)) == []
+
+
+def test_media_of_operations_leaves_resets_alone() -> None:
+    """A reset clears all at once: EVENT-8."""
+    assert ask("EVENT-10", step(state(), Reset(), EMPTY, events=(AllBlocksCleared(),))) == []
+
+
+# EVENT-11.
+
+
+def test_taken_once_holds() -> None:
+    """All that waited is handed out; everything else only adds."""
+    events: tuple[Event, ...] = stores(state(), 1)
+    waiting = evolve(state(), events=events[:1])
+    assert ask("EVENT-11", step(waiting, TakeEvents(), state(), Taken(events[:1]))) == []
+    assert ask("EVENT-11", step(waiting, INSERT, evolve(state(), events=events))) == []
+
+
+def test_taken_once_sees_lost_and_repeated_events() -> None:
+    """Nothing is lost, nothing stays, nothing is rewritten."""
+    events: tuple[Event, ...] = stores(state(), 1)
+    waiting = evolve(state(), events=events)
+    (said,) = ask("EVENT-11", step(waiting, TakeEvents(), state(), Taken(events[1:])))
+    assert "2 events waited" in said
+    (said,) = ask("EVENT-11", step(waiting, TakeEvents(), waiting, Taken(events)))
+    assert "still wait" in said
+    (said,) = ask("EVENT-11", step(waiting, Poll(), evolve(waiting, events=events[1:])))
+    assert "Poll changed them" in said
+
+
+# EVENT-12.
+
+
+def test_children_leave_first_holds() -> None:
+    """The last page goes first."""
+    before = state()
+    events = (*removes(before, 2), *removes(before, 1))
+    assert ask("EVENT-12", step(before, Evict(Counts(3)), EMPTY, events=events)) == []
+
+
+def test_children_leave_first_sees_a_parent_go_first() -> None:
+    """A prefix is never without its beginning, inside a node or below it."""
+    before = state()
+    events = (*reversed(removes(before, 1)), *removes(before, 2))
+    said = ask("EVENT-12", step(before, Evict(Counts(3)), EMPTY, events=events))
+    assert len(said) == 2
+    assert "tokens 2..4 (node 1) was removed from GPU after the page before it" in said[0]
+
+
+@pytest.mark.parametrize(("config", "broken"), [(BACK, False), (THROUGH, True)])
+def test_children_leave_first_on_the_host(config: CacheConfig, broken: bool) -> None:
+    """Under write_back the host is no prefix, and pages leave it in any order."""
+    before = state(config, upper=(None, (0, 1)), lower=(None, (2,)))
+    after = state(config, upper=None, lower=None)
+    events = (*reversed(removes(before, 1, CPU)), *removes(before, 2, CPU))
+    said = ask("EVENT-12", step(before, EvictHost(Counts(3)), after, events=events))
+    assert bool(said) is broken
+
+
+# Events off.
+
+
+@pytest.mark.parametrize("law_id", ["EVENT-1", "EVENT-2", "EVENT-4", "EVENT-6", "EVENT-9"])
+def test_streams_are_not_judged_where_events_are_off(law_id: str) -> None:
+    """A cache that sends nothing has nothing to add up."""
+    there = state(MUTE)
+    junk = BlockStored(b"x", b"y", (1,), GPU)
+    assert ask(law_id, stream(there, junk, BlockRemoved(b"z", CPU))) == []
+
+
+@pytest.mark.parametrize("law_id", ["EVENT-3", "EVENT-7", "EVENT-8", "EVENT-10", "EVENT-12"])
+def test_steps_are_not_judged_where_events_are_off(law_id: str) -> None:
+    """A cache that sends nothing owes nothing."""
+    assert ask(law_id, step(state(MUTE, upper=None, lower=None), INSERT, state(MUTE))) == []
