@@ -1,1 +1,298 @@
-"""asynchrony."""
+"""ASYNC: copies take time, arrive in order, and can fail.
+
+Between the enqueue of a copy and its settlement the cache goes on working: it matches, cuts,
+inserts and evicts around the copy. What must hold is that the books always say who waits for what,
+and that an end, whichever way it comes, leaves nothing open.
+
+What readers get wrong: an engine may finish copies in any order. It is the cache that settles those
+of each direction in the order in which it enqueued them, so that a child's data never counts before
+its parent's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcanon.spec.events import BlockStored
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.announcements import announces_at_enqueue
+from kvcanon.spec.laws.names import PageNames, short
+from kvcanon.spec.operations import Flush, Settled
+from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
+from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Slot, TransferId
+from kvcanon.spec.views import Step
+
+NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
+
+
+@law("ASYNC-1", Kind.STEP, needs=NEEDS)
+def settles_in_order(step: Step) -> Iterator[str]:
+    """In each direction, transfers settle in the order in which they were enqueued.
+
+    And what settles is reported: once, in that order, and nothing else.
+
+    Why: a child's copy would count while its parent's may still fail, and leave a hole above it.
+
+    Seen broken: not seen
+    """
+    flying = {transfer.transfer_id for transfer in step.after.transfers}
+    for direction in Direction:
+        queue = [t.transfer_id for t in step.before.transfers if t.direction is direction]
+        left = [transfer_id for transfer_id in queue if transfer_id not in flying]
+        overtaken = [transfer_id for transfer_id in queue[: len(left)] if transfer_id in flying]
+        if overtaken:
+            yield (
+                f"{direction} transfer {left[-1]} settled while transfer {overtaken[0]}, "
+                "enqueued before it, is still in flight"
+            )
+        if isinstance(step.outcome, Settled):
+            reported = [t for t, _ in step.outcome.transfers if t in queue]
+            if reported != left:
+                yield f"{direction} transfers {left} settled, in this order; reported is {reported}"
+    if isinstance(step.outcome, Settled):
+        known = {transfer.transfer_id for transfer in step.before.transfers}
+        for transfer_id, _ in step.outcome.transfers:
+            if transfer_id not in known:
+                yield f"transfer {transfer_id} is reported as settled, and was not in flight"
+
+
+@law("ASYNC-2", Kind.STEP, needs=(*NEEDS, Need.HOLDS))
+def every_end_gives_back(step: Step) -> Iterator[str]:
+    """A transfer has one receipt while it is in flight, and none when it has settled.
+
+    A cancelled one may have given its receipt back already: its nodes no longer wait for it. When a
+    transfer has settled, no node is marked as waiting for it.
+
+    Why: what a finished copy still holds can never be evicted, and the cache fills up with it.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/49829,
+    https://github.com/LMCache/LMCache/issues/1756
+    """
+    state = step.after
+    receipts = Counter(hold.transfer_id for hold in state.holds if hold.transfer_id is not None)
+    flying = {transfer.transfer_id: transfer for transfer in state.transfers}
+    for transfer_id, count in receipts.items():
+        if transfer_id not in flying:
+            yield f"{count} receipts belong to transfer {transfer_id}, which is not in flight"
+    for transfer_id, transfer in flying.items():
+        count = receipts[transfer_id]
+        if count > 1 or (count == 0 and not transfer.cancelled):
+            yield f"transfer {transfer_id} is in flight and has {count} receipts, not one"
+    for transfer in step.before.transfers:
+        if transfer.transfer_id in flying:
+            continue
+        for node_id, component in transfer.parts:
+            node = state.nodes.get(node_id)
+            if node is None:
+                continue
+            if node[component].pending(transfer.target_medium) == transfer.transfer_id:
+                yield (
+                    f"transfer {transfer.transfer_id} has settled, and {state.describe(node)} "
+                    f"still waits for its {component} data"
+                )
+
+
+@law("ASYNC-3", Kind.STATE, needs=NEEDS)
+def parts_share_the_copy(state: Snapshot) -> Iterator[str]:
+    """The nodes that a transfer names wait for it, and their slots are what it fills.
+
+    Root first, and all together its targets, each exactly once and in order: a node that was cut
+    while its copy was in flight is named in both parts, the upper first. And a node waits only for
+    a transfer in flight that names it.
+
+    Why: the part of a node that a cut left out of the books is never stored, or never let go.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/16946,
+    https://github.com/sgl-project/sglang/issues/27072
+    """
+    live = {t.transfer_id: t for t in state.transfers if not t.cancelled}
+    for transfer in live.values():
+        yield from _misnamed(state, transfer)
+    named = {t.transfer_id: frozenset(t.parts) for t in live.values()}
+    for node in state.below_root():
+        for component, data in node.data.items():
+            for medium in (GPU, CPU):
+                pending = data.pending(medium)
+                if pending is None:
+                    continue
+                waits = f"{state.describe(node)} waits for transfer {pending} on {medium}"
+                if pending not in live or live[pending].target_medium is not medium:
+                    yield f"{waits}, and no such copy is in flight"
+                elif (node.node_id, component) not in named[pending]:
+                    yield f"{waits}, which does not name its {component} data"
+
+
+@law("ASYNC-4", Kind.STEP, needs=NEEDS)
+def done_is_announced(step: Step) -> Iterator[str]:
+    """What a transfer copied is there once it is done, and stores say so, upper parts first.
+
+    Where the profile announces load-backs at their enqueue, nothing more is said of them.
+
+    Why: a copy that nobody hears of is never used; a cut in flight made half of one disappear.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/16946,
+    https://github.com/sgl-project/sglang/issues/27072
+    """
+    names = PageNames(step.after)
+    for transfer, status in _settled(step):
+        if status is not TransferStatus.DONE:
+            continue
+        medium, pages = transfer.target_medium, list[bytes]()
+        for node_id, component in transfer.parts:
+            node = step.after.nodes.get(node_id)
+            if node is None or not node[component].resident(medium):
+                words = f"node {node_id}" if node is None else step.after.describe(node)
+                yield (
+                    f"transfer {transfer.transfer_id} is done, and the {component} data of {words} "
+                    f"is not on {medium}"
+                )
+            elif component is FULL:
+                pages.extend(names.of(node))
+        said_before = medium is GPU and announces_at_enqueue(step.after)
+        if not step.after.config.events or said_before:
+            continue
+        stores = [e for e in step.events if isinstance(e, BlockStored) and e.medium is medium]
+        copied = frozenset(pages)
+        announced = [event.block_hash for event in stores if event.block_hash in copied]
+        if announced != pages:
+            unsaid = [short(name) for name in pages if name not in announced]
+            yield (
+                f"transfer {transfer.transfer_id} brought {len(pages)} pages to {medium}; "
+                + (
+                    f"no store tells of {', '.join(unsaid)}"
+                    if unsaid
+                    else "stores are out of order"
+                )
+            )
+
+
+@law("ASYNC-5", Kind.STEP, needs=NEEDS)
+def failure_leaves_nothing(step: Step) -> Iterator[str]:
+    """A transfer that failed or was cancelled leaves free slots, and nothing else.
+
+    Its targets are in the free list, no node has them, and no store tells of its pages. A copy that
+    builds on a failed one in the same direction (of data at or below its full data) is cancelled.
+
+    Why: slots that a failed copy keeps are lost; data that it pretends to have brought is garbage.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/27108,
+    https://github.com/sgl-project/sglang/issues/30986,
+    https://github.com/ai-dynamo/dynamo/issues/15079
+    """
+    settled = list(_settled(step))
+    statuses = {transfer.transfer_id: status for transfer, status in settled}
+    for transfer, status in settled:
+        if transfer.cancelled and status is not TransferStatus.CANCELLED:
+            yield f"transfer {transfer.transfer_id} was cancelled and is reported as {status}"
+        if status is TransferStatus.DONE:
+            continue
+        yield from _left_behind(step, transfer, status)
+        if status is TransferStatus.FAILED:
+            yield from _built_on(step, transfer, statuses)
+
+
+@law("ASYNC-6", Kind.STEP, needs=NEEDS)
+def flush_ends_all(step: Step) -> Iterator[str]:
+    """After a flush nothing is in flight.
+
+    Why: whoever shuts down, or resets, after a flush pulls memory from under a running copy.
+
+    Seen broken: not seen
+    """
+    if isinstance(step.operation, Flush) and isinstance(step.outcome, Settled):
+        for transfer in step.after.transfers:
+            yield f"{transfer.direction} transfer {transfer.transfer_id} is in flight after a flush"
+
+
+def _settled(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
+    """The transfers that a step reports as settled, as they were before it."""
+    flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
+    if isinstance(step.outcome, Settled):
+        for transfer_id, status in step.outcome.transfers:
+            if transfer_id in flying:
+                yield flying[transfer_id], status
+
+
+def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
+    """Where the nodes that a transfer names do not make up what it copies."""
+    slots: dict[Component, list[Slot]] = {component: [] for component in transfer.targets}
+    reached: dict[Component, int] = {}
+    for node_id, component in transfer.parts:
+        node = state.nodes.get(node_id)
+        if node is None:
+            yield f"transfer {transfer.transfer_id} names node {node_id}, which is not in the tree"
+            continue
+        data, medium = node[component], transfer.target_medium
+        if data.pending(medium) != transfer.transfer_id:
+            yield (
+                f"transfer {transfer.transfer_id} names the {component} data of "
+                f"{state.describe(node)}, which does not wait for it"
+            )
+        if state.starts[node_id] < reached.get(component, 0):
+            yield f"transfer {transfer.transfer_id} names {state.describe(node)} after one below it"
+        reached[component] = state.end(node)
+        slots.setdefault(component, []).extend(data.slots(medium) or ())
+    for component, run in slots.items():
+        targets = transfer.targets.get(component, ())
+        if tuple(run) != targets:
+            yield (
+                f"transfer {transfer.transfer_id} fills {component} slots {list(targets)}, and the "
+                f"nodes that it names own {run}"
+            )
+
+
+def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) -> Iterator[str]:
+    """What is still there of a transfer that did not succeed."""
+    state, medium = step.after, transfer.target_medium
+    ended = f"transfer {transfer.transfer_id} {'failed' if status == 'failed' else 'was cancelled'}"
+    for component, targets in transfer.targets.items():
+        lost = sorted(set(targets).difference(state.pools[component, medium].free))
+        if lost:
+            yield f"{ended}, and its {component} slots {lost} on {medium} did not come free"
+    for node_id, component in transfer.parts:
+        node = state.nodes.get(node_id)
+        run = node[component].slots(medium) if node is not None else None
+        if node is not None and set(run or ()).intersection(transfer.targets.get(component, ())):
+            yield f"{ended}, and {state.describe(node)} has its {component} slots on {medium}"
+    if transfer.cancelled:
+        # Its nodes have forgotten it, and what is told of them now may be another copy's.
+        return
+    names = PageNames(step.before)
+    copied = {
+        name
+        for node_id, component in transfer.parts
+        if component is FULL and node_id in step.before.nodes
+        for name in names.of(step.before.nodes[node_id])
+    }
+    for event in step.events:
+        if isinstance(event, BlockStored) and event.medium is medium and event.block_hash in copied:
+            yield f"{ended}, and page {short(event.block_hash)} was stored on {medium}"
+
+
+def _built_on(
+    step: Step, failed: TransferState, statuses: dict[TransferId, TransferStatus]
+) -> Iterator[str]:
+    """Transfers that go on although what they build on has failed."""
+    state = step.before
+    if failed.direction is Direction.BACKUP and not state.config.backed_parents:
+        return
+    lost = {node_id for node_id, component in failed.parts if component is FULL}
+    after = {transfer.transfer_id: transfer for transfer in step.after.transfers}
+    for other in state.transfers[state.transfers.index(failed) + 1 :]:
+        if other.direction is not failed.direction:
+            continue
+        status, flying = statuses.get(other.transfer_id), after.get(other.transfer_id)
+        ends = status is TransferStatus.CANCELLED or (flying is not None and flying.cancelled)
+        below = (state.nodes[node_id] for node_id, _ in other.parts if node_id in state.nodes)
+        if not ends and any(_is_below(state, node, lost) for node in below):
+            yield (
+                f"transfer {failed.transfer_id} failed, and transfer {other.transfer_id}, which "
+                "builds on it, was not cancelled"
+            )
+
+
+def _is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
+    """Whether a node is one of some others, or below one of them."""
+    return any(up.node_id in tops for up in state.upwards(node))

@@ -1,1 +1,115 @@
-"""data."""
+"""DATA: the bytes behind slots.
+
+Everything else in this book is bookkeeping; this is what it is for. A model that attends to another
+prompt's keys and values does not fail, it answers.
+
+What readers get wrong: a slot with an owner is not yet a slot with the right bytes. Between the
+enqueue of a copy and its acknowledgement both ends belong to the copy, and to nobody else.
+
+That a corrupt page in storage is a miss, and never wrong bytes, is for the laws of storage to say,
+which are not part of this book yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.snapshot import Pool, Snapshot, TransferState
+from kvcanon.spec.types import GPU, Component, Slot
+from kvcanon.spec.views import Step
+
+
+@law("DATA-1", Kind.STEP, needs=(Need.SNAPSHOT, Need.BYTES))
+def bytes_are_the_pages(step: Step) -> Iterator[str]:
+    """Behind every slot that a match returns are the bytes that were written for that page.
+
+    Whatever the page went through in between: cuts, demotion, the host and back.
+
+    Why: the model reads another prompt's memory and answers fluently.
+
+    Seen broken: https://github.com/LMCache/LMCache/issues/4385,
+    https://github.com/vllm-project/vllm/issues/49125,
+    https://github.com/NVIDIA/TensorRT-LLM/issues/8830
+    """
+    for stamp in step.stamps:
+        if stamp.found != stamp.expected:
+            yield (
+                f"page {stamp.page_index} of the key is in {stamp.component} slot {stamp.slot}, "
+                f"behind which is {_bytes(stamp.found)}, not {_bytes(stamp.expected)}, "
+                "which was written for it"
+            )
+
+
+@law("DATA-2", Kind.STATE, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
+    """What a copy in flight reads and writes is neither free nor a request's.
+
+    A slot is written by one copy at most, and what a copy reads are the slots of the nodes that it
+    copies, in order. What a cancelled copy still reads is of no interest; what it writes is.
+
+    Why: a slot that is used again while a copy reads or writes it holds two prompts' bytes.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/27444,
+    https://github.com/sgl-project/sglang/issues/35769,
+    https://github.com/vllm-project/vllm/issues/47282
+    """
+    free: dict[Pool, frozenset[Slot]] = {}
+    for transfer in state.transfers:
+        if not transfer.cancelled:
+            yield from _foreign_sources(state, transfer)
+        for verb, pool, slots in _uses(transfer):
+            if pool not in free:
+                free[pool] = frozenset(state.pools[pool].free)
+            for owner, taken in (
+                ("is in the free list", free[pool].intersection(slots)),
+                ("a request holds", state.pools[pool].held.intersection(slots)),
+            ):
+                for slot in sorted(taken):
+                    yield (
+                        f"transfer {transfer.transfer_id} {verb} {pool[0]} slot {slot} on "
+                        f"{pool[1]}, which {owner}"
+                    )
+    written = Counter(
+        (pool, slot)
+        for transfer in state.transfers
+        for verb, pool, slots in _uses(transfer)
+        for slot in slots
+        if verb == WRITES
+    )
+    for ((component, medium), slot), times in written.items():
+        if times > 1:
+            yield f"{component} slot {slot} on {medium} is the target of {times} copies in flight"
+
+
+WRITES, READS = "writes to", "reads from"
+
+
+def _uses(transfer: TransferState) -> Iterator[tuple[str, Pool, tuple[Slot, ...]]]:
+    """The slots that a copy in flight must have to itself."""
+    for component, slots in transfer.targets.items():
+        yield WRITES, (component, transfer.target_medium), slots
+    for component, slots in transfer.sources.items():
+        if not transfer.cancelled:
+            yield READS, (component, transfer.source_medium), slots
+
+
+def _foreign_sources(state: Snapshot, transfer: TransferState) -> Iterator[str]:
+    """Source slots that are not those of the nodes that a transfer copies."""
+    owned: dict[Component, list[Slot]] = {}
+    for node_id, component in transfer.parts:
+        node = state.nodes.get(node_id)
+        slots = node[component].slots(transfer.source_medium) if node is not None else None
+        owned.setdefault(component, []).extend(slots or ())
+    for component, sources in transfer.sources.items():
+        if tuple(owned.get(component, ())) != sources:
+            side = "device" if transfer.source_medium is GPU else "host"
+            yield (
+                f"transfer {transfer.transfer_id} reads {component} slots {list(sources)}, but the "
+                f"nodes that it copies have {side} slots {owned.get(component, [])}"
+            )
+
+
+def _bytes(data: bytes) -> str:
+    return data[:16].hex() + ("..." if len(data) > 16 else "") or "nothing"

@@ -1,0 +1,443 @@
+"""ASYNC: each law on a case where it holds, and on one where a copy ends and something stays."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evict, Flush, Match, Poll, Settled
+from kvcanon.spec.snapshot import (
+    ComponentState,
+    HoldState,
+    NodeState,
+    Snapshot,
+    TransferState,
+)
+from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    NodeId,
+    Slot,
+    TransferId,
+    WritePolicy,
+    make_key,
+)
+from states import node, on, state_of
+from telling import ask, step, stores
+
+POOLS = Counts(full=16, swa=16, mamba=4)
+CONFIG = CacheConfig(
+    device_slots=POOLS,
+    host_slots=POOLS,
+    write_policy=WritePolicy.WRITE_THROUGH,
+    window_tokens=1,
+    mamba=True,
+)
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
+MATCH = Match(make_key([1], 1))
+
+
+def copy(
+    transfer_id: TransferId,
+    direction: Direction,
+    sources: tuple[Slot, ...],
+    targets: tuple[Slot, ...],
+    *node_ids: NodeId,
+    component: Component = FULL,
+    cancelled: bool = False,
+) -> TransferState:
+    """A transfer of one component."""
+    parts = tuple((node_id, component) for node_id in node_ids)
+    return TransferState(
+        transfer_id, direction, parts, {component: sources}, {component: targets}, cancelled
+    )
+
+
+def backups(
+    *flying: TransferId,
+    cancelled: tuple[TransferId, ...] = (),
+    done: tuple[TransferId, ...] = (),
+    profile: Profile = CANON,
+) -> Snapshot:
+    """Node 1 (two pages) and node 2 below it, backed up by transfers 8 and 9."""
+
+    def full(device: tuple[Slot, ...], host: tuple[Slot, ...], by: TransferId) -> ComponentState:
+        if by in done:
+            return on(device, host)
+        return on(device, host, backing=by) if by in flying else on(device)
+
+    nodes = (
+        node(1, 0, [1, 2], full=full((0, 1), (0, 1), 8)),
+        node(2, 1, [3], full=full((2,), (2,), 9)),
+    )
+    copies = (
+        copy(8, BACKUP, (0, 1), (0, 1), 1, cancelled=8 in cancelled),
+        copy(9, BACKUP, (2,), (2,), 2, cancelled=9 in cancelled),
+    )
+    transfers = tuple(c for c in copies if c.transfer_id in (*flying, *cancelled))
+    return evolve(state(*nodes, transfers=transfers), profile=profile)
+
+
+def state(*nodes: NodeState, transfers: tuple[TransferState, ...] = ()) -> Snapshot:
+    """A state in which each transfer has its receipt."""
+    holds = tuple(
+        HoldState(100 + t.transfer_id, t.parts[-1][0], None, False, t.transfer_id)
+        for t in transfers
+        if not t.cancelled
+    )
+    return state_of(CONFIG, *nodes, transfers=transfers, holds=holds)
+
+
+def settled(*ends: tuple[TransferId, TransferStatus]) -> Settled:
+    """The outcome of a poll."""
+    return Settled(ends)
+
+
+# ASYNC-1.
+
+
+def test_settles_in_order_holds() -> None:
+    """The first comes first, and alone if the second is not done."""
+    both, second, none = backups(8, 9), backups(9, done=(8,)), backups(done=(8, 9))
+    assert ask("ASYNC-1", step(both, Poll(), second, settled((8, DONE)))) == []
+    assert ask("ASYNC-1", step(both, Flush(), none, settled((8, DONE), (9, DONE)))) == []
+    assert ask("ASYNC-1", step(both, Poll(), both, settled())) == []
+    assert ask("ASYNC-1", step(both, Evict(Counts(1)), none)) == []
+
+
+def test_settles_in_order_sees_a_second_before_the_first() -> None:
+    """Whatever the operation, nothing overtakes."""
+    both, first = backups(8, 9), backups(8, done=(9,))
+    for operation, outcome in ((Poll(), settled((9, DONE))), (Evict(Counts(1)), None)):
+        said = ask("ASYNC-1", step(both, operation, first, outcome))
+        assert said == [
+            "backup transfer 9 settled while transfer 8, enqueued before it, is still in flight"
+        ]
+
+
+def test_settles_in_order_lets_directions_overtake() -> None:
+    """Each direction is a queue of its own."""
+    load = copy(9, LOAD_BACK, (5,), (5,), 2)
+    before = evolve(backups(8), transfers=(*backups(8).transfers, load))
+    assert ask("ASYNC-1", step(before, Poll(), backups(8), settled((9, DONE)))) == []
+
+
+@pytest.mark.parametrize(
+    "ends", [((9, DONE), (8, DONE)), ((8, DONE),), ((8, DONE), (8, DONE), (9, DONE))]
+)
+def test_settles_in_order_sees_a_wrong_report(
+    ends: tuple[tuple[TransferId, TransferStatus], ...],
+) -> None:
+    """What settled is reported once, in order, and all of it."""
+    before, after = backups(8, 9), backups(done=(8, 9))
+    (said,) = ask("ASYNC-1", step(before, Poll(), after, settled(*ends)))
+    assert "backup transfers [8, 9] settled, in this order; reported is" in said
+
+
+def test_settles_in_order_sees_an_invention() -> None:
+    """Only what was in flight can settle."""
+    there = backups()
+    (said,) = ask("ASYNC-1", step(there, Poll(), there, settled((7, DONE))))
+    assert "transfer 7 is reported as settled, and was not in flight" in said
+
+
+# ASYNC-2.
+
+
+def test_every_end_gives_back_holds() -> None:
+    """A receipt from enqueue to settlement; a cancelled copy may have given it back."""
+    assert ask("ASYNC-2", step(backups(), MATCH, backups(8, 9))) == []
+    assert ask("ASYNC-2", step(backups(8, 9), Poll(), backups(done=(8, 9)))) == []
+    assert ask("ASYNC-2", step(backups(8, 9), Poll(), backups(8, cancelled=(9,)))) == []
+
+
+def test_every_end_gives_back_sees_a_receipt_left_open() -> None:
+    """A settled transfer holds nothing."""
+    before = backups(8)
+    after = evolve(backups(done=(8,)), holds=before.holds)
+    (said,) = ask("ASYNC-2", step(before, Poll(), after))
+    assert "1 receipts belong to transfer 8, which is not in flight" in said
+
+
+def test_every_end_gives_back_sees_a_copy_that_holds_nothing() -> None:
+    """A transfer in flight has its receipt, once."""
+    there = backups(8)
+    (said,) = ask("ASYNC-2", step(there, MATCH, evolve(there, holds=())))
+    assert "transfer 8 is in flight and has 0 receipts" in said
+    (said,) = ask("ASYNC-2", step(there, MATCH, evolve(there, holds=there.holds * 2)))
+    assert "has 2 receipts" in said
+
+
+def test_every_end_gives_back_sees_a_node_that_still_waits() -> None:
+    """When a transfer has settled, nobody waits for it."""
+    before = backups(8)
+    after = evolve(before, transfers=(), holds=())
+    (said,) = ask("ASYNC-2", step(before, Poll(), after))
+    assert "node 1 (tokens 0..2) still waits for its full data" in said
+
+
+# ASYNC-3.
+
+
+def cut_in_flight(*parts: tuple[NodeId, Component]) -> Snapshot:
+    """Node 1 was loaded back with all it has, and cut: node 2 is its upper part."""
+    transfer = TransferState(
+        9,
+        LOAD_BACK,
+        parts,
+        {FULL: (0, 1, 2), SWA: (0, 1, 2), MAMBA: (0,)},
+        {FULL: (5, 6, 7), SWA: (8, 9, 10), MAMBA: (3,)},
+    )
+    upper = node(
+        2, 0, [1], full=on((5,), (0,), loading=9), swa=on((8,), (0,), loading=9), mamba=on()
+    )
+    lower = node(
+        1,
+        2,
+        [2, 3],
+        full=on((6, 7), (1, 2), loading=9),
+        swa=on((9, 10), (1, 2), loading=9),
+        mamba=on((3,), (0,), loading=9),
+    )
+    return state(upper, lower, transfers=(transfer,))
+
+
+def test_parts_share_the_copy_holds_across_a_cut() -> None:
+    """Both parts are named, the upper first; the recurrent state stays below."""
+    by_node = ((2, FULL), (2, SWA), (1, FULL), (1, SWA), (1, MAMBA))
+    by_component = ((2, FULL), (1, FULL), (2, SWA), (1, SWA), (1, MAMBA))
+    assert ask("ASYNC-3", cut_in_flight(*by_node)) == []
+    assert ask("ASYNC-3", cut_in_flight(*by_component)) == []
+    assert ask("ASYNC-3", backups(8, 9)) == []
+    assert ask("ASYNC-3", backups(8, cancelled=(9,))) == []
+
+
+def test_parts_share_the_copy_sees_a_part_left_out() -> None:
+    """A cut that keeps one part in the books loses the other (sgl#16946)."""
+    said = ask("ASYNC-3", cut_in_flight((1, FULL), (2, SWA), (1, SWA), (1, MAMBA)))
+    assert "transfer 9 fills full slots [5, 6, 7], and the nodes that it names own [6, 7]" in said
+    assert any("node 2 (tokens 0..1) waits" in s and "does not name its full" in s for s in said)
+
+
+def test_parts_share_the_copy_sees_the_lower_part_first() -> None:
+    """The upper part comes first."""
+    said = ask("ASYNC-3", cut_in_flight((1, FULL), (2, FULL), (2, SWA), (1, SWA), (1, MAMBA)))
+    assert "transfer 9 names node 2 (tokens 0..1) after one below it" in said
+
+
+def test_parts_share_the_copy_sees_a_node_that_does_not_wait() -> None:
+    """Who is named waits, and is in the tree."""
+    there = backups(8)
+    idle = evolve(backups(done=(8,)), transfers=there.transfers)
+    (said,) = ask("ASYNC-3", idle)
+    assert "names the full data of node 1 (tokens 0..2), which does not wait for it" in said
+    gone = evolve(state(), transfers=there.transfers)
+    assert any("names node 1, which is not in the tree" in s for s in ask("ASYNC-3", gone))
+
+
+def test_parts_share_the_copy_sees_a_node_that_waits_for_nothing() -> None:
+    """Who waits, waits for a copy in flight, and not for a cancelled one."""
+    there = backups(8)
+    for transfers in ((), (evolve(there.transfers[0], cancelled=True),)):
+        (said,) = ask("ASYNC-3", evolve(there, transfers=transfers))
+        assert "node 1 (tokens 0..2) waits for transfer 8 on CPU_PINNED" in said
+        assert "no such copy is in flight" in said
+
+
+# ASYNC-4.
+
+
+def test_done_is_announced_holds() -> None:
+    """What arrived is there, and stored, upper parts first."""
+    before, after = backups(8, 9), backups(done=(8, 9))
+    events: tuple[Event, ...] = (*stores(after, 1, CPU), *stores(after, 2, CPU))
+    outcome = settled((8, DONE), (9, DONE))
+    assert ask("ASYNC-4", step(before, Poll(), after, outcome, events)) == []
+    assert ask("ASYNC-4", step(before, Poll(), before, settled())) == []
+
+
+def test_done_is_announced_sees_a_part_unsaid() -> None:
+    """Both parts of a node that was cut in flight are stored (sgl#16946)."""
+    before, after = backups(8), backups(done=(8,))
+    events = stores(after, 1, CPU)
+    (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[1:]))
+    assert "transfer 8 brought 2 pages to CPU_PINNED; no store tells of" in said
+    assert events[0].block_hash.hex()[:8] in said
+    (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[::-1]))
+    assert "stores are out of order" in said
+
+
+def test_done_is_announced_sees_data_that_is_not_there() -> None:
+    """What is done is there."""
+    before = backups(8)
+    (said,) = ask("ASYNC-4", step(before, Poll(), backups(), settled((8, DONE))))
+    assert "the full data of node 1 (tokens 0..2) is not on CPU_PINNED" in said
+    (said,) = ask("ASYNC-4", step(before, Poll(), state(), settled((8, DONE))))
+    assert "the full data of node 1 is not on" in said
+
+
+@pytest.mark.parametrize(
+    ("profile", "broken"),
+    [(CANON, True), (Profile(load_back_announced=StoreMoment.ENQUEUED), False)],
+)
+def test_done_is_announced_follows_the_profile(profile: Profile, broken: bool) -> None:
+    """What a cache announced at the enqueue it does not announce again."""
+    load = copy(9, LOAD_BACK, (5,), (4,), 1)
+    before = evolve(state(node(1, 0, [1], full=on((4,), (5,), loading=9)), transfers=(load,)))
+    after = evolve(state(node(1, 0, [1], full=on((4,), (5,)))), profile=profile)
+    assert bool(ask("ASYNC-4", step(before, Poll(), after, settled((9, DONE))))) is broken
+
+
+def test_done_is_announced_asks_for_no_events_where_they_are_off() -> None:
+    """Data must be there all the same."""
+    mute = evolve(CONFIG, events=False)
+    before, after = (evolve(each, config=mute) for each in (backups(8), backups(done=(8,))))
+    assert ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)))) == []
+    assert ask("ASYNC-4", step(before, Poll(), before, settled((8, DONE))))
+
+
+# ASYNC-5.
+
+
+def test_failure_leaves_nothing_holds() -> None:
+    """A failed copy frees its slots at once; what builds on it is cancelled, then freed."""
+    before, middle, after = backups(8, 9), backups(cancelled=(9,)), backups()
+    assert ask("ASYNC-5", step(before, Poll(), middle, settled((8, FAILED)))) == []
+    assert ask("ASYNC-5", step(middle, Poll(), after, settled((9, CANCELLED)))) == []
+    both = settled((8, FAILED), (9, CANCELLED))
+    assert ask("ASYNC-5", step(before, Poll(), after, both)) == []
+    below = backups(8, done=())
+    assert ask("ASYNC-5", step(before, Poll(), below, settled((9, FAILED)))) == []
+
+
+def test_failure_leaves_nothing_sees_slots_lost() -> None:
+    """The targets of a failed copy come free."""
+    before, after = backups(8), backups()
+    pools = {**after.pools, (FULL, CPU): evolve(after.pools[FULL, CPU], free=(0, 2))}
+    (said,) = ask("ASYNC-5", step(before, Poll(), evolve(after, pools=pools), settled((8, FAILED))))
+    assert "transfer 8 failed, and its full slots [1] on CPU_PINNED did not come free" in said
+
+
+def test_failure_leaves_nothing_sees_a_node_that_keeps_them() -> None:
+    """A failed backup is not a backup (sgl#27108)."""
+    said = ask("ASYNC-5", step(backups(8), Poll(), backups(done=(8,)), settled((8, FAILED))))
+    assert "transfer 8 failed, and node 1 (tokens 0..2) has its full slots on CPU_PINNED" in said
+
+
+def test_failure_leaves_nothing_sees_a_store() -> None:
+    """What did not arrive is not stored."""
+    before, after = backups(8), backups()
+    events = stores(after, 1, CPU)[:1]
+    (said,) = ask("ASYNC-5", step(before, Poll(), after, settled((8, FAILED)), events))
+    assert f"page {events[0].block_hash.hex()[:8]} was stored on CPU_PINNED" in said
+    other_medium = stores(after, 1, GPU)
+    assert ask("ASYNC-5", step(before, Poll(), after, settled((8, FAILED)), other_medium)) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "ends"),
+    [
+        (backups(9), ((8, FAILED),)),
+        (backups(done=(9,)), ((8, FAILED), (9, DONE))),
+        (backups(), ((8, FAILED), (9, FAILED))),
+    ],
+    ids=["goes on", "done", "failed"],
+)
+def test_failure_leaves_nothing_sees_a_child_go_on(
+    after: Snapshot, ends: tuple[tuple[TransferId, TransferStatus], ...]
+) -> None:
+    """The copy of a child is cancelled with its parent's, however its own ends."""
+    said = ask("ASYNC-5", step(backups(8, 9), Poll(), after, settled(*ends)))
+    assert "transfer 8 failed, and transfer 9, which builds on it, was not cancelled" in said
+
+
+def test_failure_leaves_nothing_lets_write_back_children_go_on() -> None:
+    """Under write_back a child's backup does not build on its parent's."""
+    config = evolve(CONFIG, write_policy=WritePolicy.WRITE_BACK)
+    before, after = (evolve(each, config=config) for each in (backups(8, 9), backups(9)))
+    assert ask("ASYNC-5", step(before, Poll(), after, settled((8, FAILED)))) == []
+
+
+def test_failure_leaves_nothing_lets_neighbours_go_on() -> None:
+    """A copy elsewhere, or of what is above, or in the other direction, does not build on it."""
+    nodes = (
+        node(1, 0, [1], full=on((0,), (0,), backing=7)),
+        node(2, 1, [2], full=on((1,), (1,), backing=8)),
+        node(3, 0, [3], full=on((2,), (2,), backing=9)),
+        node(4, 2, [4], full=on((3,), (3,), loading=10)),
+    )
+    seven, eight = copy(7, BACKUP, (0,), (0,), 1), copy(8, BACKUP, (1,), (1,), 2)
+    nine, ten = copy(9, BACKUP, (2,), (2,), 3), copy(10, LOAD_BACK, (3,), (3,), 4)
+    before = state(*nodes, transfers=(eight, seven, nine, ten))
+    forgot = evolve(nodes[1], data={FULL: on((1,))})
+    after = state(nodes[0], forgot, *nodes[2:], transfers=(seven, nine, ten))
+    assert ask("ASYNC-5", step(before, Poll(), after, settled((8, FAILED)))) == []
+
+
+def test_failure_leaves_nothing_sees_window_data_that_builds_on_it() -> None:
+    """Window data is of no use without its page's full data."""
+    loading = node(1, 0, [1], full=on((0,), (0,), loading=8), swa=on((0,), (0,), loading=9))
+    eight = copy(8, LOAD_BACK, (0,), (0,), 1)
+    nine = copy(9, LOAD_BACK, (0,), (0,), 1, component=SWA)
+    before = state(loading, transfers=(eight, nine))
+    after = state(
+        node(1, 0, [1], full=on(None, (0,)), swa=on((0,), (0,), loading=9)), transfers=(nine,)
+    )
+    (said,) = ask("ASYNC-5", step(before, Poll(), after, settled((8, FAILED))))
+    assert "transfer 9, which builds on it, was not cancelled" in said
+    # The other way round nothing is lost that the first needs.
+    nine_first = state(loading, transfers=(nine, eight))
+    after = state(
+        node(1, 0, [1], full=on((0,), (0,), loading=8), swa=on(None, (0,))), transfers=(eight,)
+    )
+    assert ask("ASYNC-5", step(nine_first, Poll(), after, settled((9, FAILED)))) == []
+
+
+@pytest.mark.parametrize("status", [DONE, FAILED])
+def test_failure_leaves_nothing_sees_a_cancelled_copy_end_otherwise(
+    status: TransferStatus,
+) -> None:
+    """What was cancelled ends as cancelled, whether its bytes arrived or not."""
+    said = ask("ASYNC-5", step(backups(cancelled=(9,)), Poll(), backups(), settled((9, status))))
+    assert f"transfer 9 was cancelled and is reported as {status}" in said
+
+
+def test_failure_leaves_nothing_lets_a_second_copy_tell_of_a_cancelled_ones_page() -> None:
+    """A page whose first backup was cancelled may be stored by its second, in the same poll."""
+    again = copy(10, BACKUP, (2,), (5,), 2)
+    first = copy(9, BACKUP, (2,), (2,), 2, cancelled=True)
+    before = state(
+        node(1, 0, [1, 2], full=on((0, 1), (0, 1))),
+        node(2, 1, [3], full=on((2,), (5,), backing=10)),
+        transfers=(first, again),
+    )
+    after = state(node(1, 0, [1, 2], full=on((0, 1), (0, 1))), node(2, 1, [3], full=on((2,), (5,))))
+    ends = settled((9, CANCELLED), (10, DONE))
+    assert ask("ASYNC-5", step(before, Poll(), after, ends, stores(after, 2, CPU))) == []
+
+
+# ASYNC-6.
+
+
+def test_flush_ends_all_holds() -> None:
+    """After a flush nothing is in flight; a poll may leave something."""
+    before = backups(8, 9)
+    ends = settled((8, DONE), (9, DONE))
+    assert ask("ASYNC-6", step(before, Flush(), backups(done=(8, 9)), ends)) == []
+    assert ask("ASYNC-6", step(before, Poll(), before, settled())) == []
+
+
+def test_flush_ends_all_sees_a_copy_in_flight() -> None:
+    """A flush waits for every copy, the cancelled ones too."""
+    after = backups(cancelled=(9,))
+    (said,) = ask("ASYNC-6", step(backups(8, 9), Flush(), after, settled((8, FAILED))))
+    assert "backup transfer 9 is in flight after a flush" in said
