@@ -16,7 +16,8 @@ from kvcanon.spec.snapshot import Snapshot
 
 SPEC = Path(kvcanon.spec.__file__).parent
 CHAPTERS = re.findall(r"^ ?\d+\. `(\w+)`", kvcanon.spec.__doc__ or "", re.MULTILINE)
-AREAS = [
+AREAS = ["TREE", "RES", "MATCH", "REC", "LOCK", "ALLOC"]
+AREAS += ["EVICT", "LOAD", "EVENT", "DATA", "ASYNC", "NS"]
     "TREE",
     "RES",
     "MATCH",
