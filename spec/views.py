@@ -10,7 +10,7 @@ pages, in other nodes; only what differs page by page has changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -217,7 +217,7 @@ def page_rows(
     def number(node: NodeState) -> list[PageNumber]:
         """The numbers of a node's pages; those of its ancestors are found once and kept."""
         unknown = [up for up in state.upwards(node) if up.node_id not in ends]
-        for up in reversed([node] if not unknown else unknown):
+        for up in reversed(unknown or [node]):
             before = ends.get(up.parent_id) if up.parent_id is not None else None
             found = numbers.extend(
                 numbers.seed(up.namespace) if before is None else before, up.pages
@@ -246,7 +246,11 @@ def row_of(node: NodeState, index: int, start: int) -> PageRow:
     return PageRow(
         node_id=node.node_id,
         depth=start + index,
-        device=(at(full.device), at(swa.device), mamba.device[0] if last and mamba.device else None),
+        device=(
+            at(full.device),
+            at(swa.device),
+            mamba.device[0] if last and mamba.device else None,
+        ),
         host=(at(full.host), at(swa.host), mamba.host[0] if last and mamba.host else None),
         loading=(full.loading, swa.loading, mamba.loading if last else None),
         backing=(full.backing, swa.backing, mamba.backing if last else None),
@@ -266,3 +270,115 @@ def _same_place(node: NodeState, here: Snapshot, there: Snapshot) -> bool:
         and (other is node or other == node)
         and here.starts.get(node.node_id) == there.starts.get(node.node_id)
     )
+
+
+def rows_along(state: Snapshot, key: Key) -> list[PageRow]:
+    """The row of each page of a key that is in the tree, from the root down."""
+    rows: list[PageRow] = []
+    for node, shared_pages in path_of(state, key):
+        start = len(rows)
+        rows.extend(row_of(node, index, start) for index in range(shared_pages))
+    return rows
+
+
+def pages_by_node(rows: Mapping[PageNumber, PageRow]) -> dict[NodeId, list[PageNumber]]:
+    """The pages of each node in a table of rows, in the order of the node's edge."""
+    found: dict[NodeId, list[PageNumber]] = {}
+    for number, row in rows.items():
+        found.setdefault(row.node_id, []).append(number)
+    return found
+
+
+Piece: TypeAlias = int
+"""What an order of recency is made of: a page by its number or, where nothing about a node changed
+and the key does not pass through it, the whole node by the complement of its id."""
+
+
+@frozen(eq=False)
+class PageOrder:
+    """One order of recency before and after a step, in pieces that no cut can divide."""
+
+    before: tuple[Piece, ...]
+    after: tuple[Piece, ...]
+    owners: Mapping[PageNumber, NodeId]
+    """The node of each page in the state after."""
+
+    def node_id(self, piece: Piece) -> NodeId:
+        """The node that a piece of the order after belongs to."""
+        return ~piece if piece < 0 else self.owners[piece]
+
+    def moved(self, without: Collection[PageNumber]) -> dict[NodeId, NodeId]:
+        """The nodes (after) that became more recent, but for these pages, and one each overtook."""
+        overtaken = overtaking(*self.kept(without))
+        nodes = [(self.node_id(piece), self.node_id(other)) for piece, other in overtaken.items()]
+        return {node_id: other_id for node_id, other_id in nodes if node_id != other_id}
+
+    def kept(self, without: Collection[PageNumber]) -> tuple[list[Piece], list[Piece]]:
+        """What is in both orders, as each has it, but for the pages `without`."""
+        before, after = dict.fromkeys(self.before), dict.fromkeys(self.after)
+        both = (before.keys() & after.keys()).difference(without)
+        return [piece for piece in before if piece in both], [
+            piece for piece in after if piece in both
+        ]
+
+
+def page_orders(
+    step: Step, key: Key, components: Collection[Component]
+) -> Iterator[tuple[Component, Medium, PageOrder]]:
+    """Every order of recency of these components, around a step that concerns a key."""
+    nodes_before, nodes_after = (
+        {**_pages_along(state, key, step.numbers), **pages_by_node(rows)}
+        for state, rows in zip((step.before, step.after), step.changed, strict=True)
+    )
+    owners = {page: node_id for node_id, pages in nodes_after.items() for page in pages}
+    for (component, medium), order in step.before.recency.items():
+        if component in components:
+            yield (
+                component,
+                medium,
+                PageOrder(
+                    _pieces(order, nodes_before, component),
+                    _pieces(
+                        step.after.recency.get((component, medium), ()), nodes_after, component
+                    ),
+                    owners,
+                ),
+            )
+
+
+def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
+    """What has become more recent, and something that it overtook; both orders name the same."""
+    moved: dict[Piece, Piece] = {}
+    at = 0
+    for piece in before:
+        while after[at] in moved:
+            at += 1
+        if after[at] == piece:
+            at += 1
+        else:
+            moved[piece] = after[at]
+    return moved
+
+
+def _pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId, list[PageNumber]]:
+    """The pages of the nodes on a key's path, those of the last node that it does not share too."""
+    found: dict[NodeId, list[PageNumber]] = {}
+    at = numbers.seed(key.namespace)
+    for node, _ in path_of(state, key):
+        found[node.node_id] = numbers.extend(at, node.pages)
+        at = found[node.node_id][-1]
+    return found
+
+
+def _pieces(
+    order: tuple[NodeId, ...], nodes: Mapping[NodeId, list[PageNumber]], component: Component
+) -> tuple[Piece, ...]:
+    """An order of nodes as one of pieces; a recurrent state is at the last page of its node."""
+    pieces: list[Piece] = []
+    for node_id in order:
+        pages = nodes.get(node_id)
+        if pages is None:
+            pieces.append(~node_id)
+        else:
+            pieces.extend(pages[-1:] if component is MAMBA else pages)
+    return tuple(pieces)

@@ -11,8 +11,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from attrs import frozen
+
 from kvcanon.spec.law import Kind, law
+from kvcanon.spec.operations import Insert, InsertHost, LoadBack, Lock, Match, Refused
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    Component,
+    Medium,
+    Namespace,
+    NodeId,
+    Page,
+    WritePolicy,
+)
+from kvcanon.spec.views import COLUMN, PageRow, Step, page_orders
 
 
 @law("TREE-1", Kind.STATE)
@@ -25,7 +40,8 @@ def one_root(state: Snapshot) -> Iterator[str]:
     """
     roots = [node for node in state.nodes.values() if node.parent_id is None]
     if [node.node_id for node in roots] != [state.root_id]:
-        yield f"nodes without a parent are {[n.node_id for n in roots]}, the root is {state.root_id}"
+        parentless = [node.node_id for node in roots]
+        yield f"nodes without a parent are {parentless}, the root is {state.root_id}"
         return
     if state.root.pages or any(data.anywhere for data in state.root.data.values()):
         yield "the root has pages or data of its own"
@@ -55,3 +71,177 @@ def links_agree(state: Snapshot) -> Iterator[str]:
                     f"{state.describe(node)} lists child {child_id} {times} times, whose parent is "
                     f"{child.parent_id if child else 'not in the tree'}"
                 )
+
+
+@law("TREE-3", Kind.STATE)
+def whole_pages(state: Snapshot) -> Iterator[str]:
+    """An edge is one or more whole pages, all in the namespace of the parent.
+
+    Only the children of the root may be of any namespace: there namespaces part.
+
+    Why: a node without pages can be neither found nor told from its parent; a page of another size
+    shifts every slot behind it by a part of a page, and the model reads half of another page.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/10637,
+    https://github.com/sgl-project/sglang/issues/34823
+    """
+    size = state.config.page_size
+    for node in state.below_root():
+        if not node.pages:
+            yield f"{state.describe(node)} has no page; an edge has at least one"
+        for index, page in enumerate(node.pages):
+            if len(page) != size:
+                yield (
+                    f"{state.describe(node)} has {len(page)} units in page {index} of its edge; "
+                    f"a page has {size}"
+                )
+        parent = state.nodes.get(node.parent_id) if node.parent_id is not None else None
+        below_root = parent is None or parent.node_id == state.root_id
+        if parent is not None and not below_root and node.namespace != parent.namespace:
+            yield (
+                f"{state.describe(node)} is in {node.namespace}, but its parent "
+                f"{state.describe(parent)} is in {parent.namespace}"
+            )
+
+
+@law("TREE-4", Kind.STATE)
+def children_differ(state: Snapshot) -> Iterator[str]:
+    """Children of one parent in one namespace differ in their first page.
+
+    Why: a walk down follows one of the two; what is below the other is memory that no prompt finds,
+    and counts as cached all the same.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/36696
+    """
+    for parent in state.nodes.values():
+        seen: dict[tuple[Namespace, Page], NodeId] = {}
+        for child in state.children(parent):
+            first = seen.setdefault((child.namespace, child.pages[0]), child.node_id)
+            if first != child.node_id:
+                yield (
+                    f"{state.describe(child)} and {state.describe(state.nodes[first])} are children"
+                    f" of {state.describe(parent)} and begin with the same page {child.pages[0]}"
+                )
+
+
+@law("TREE-5", Kind.STEP)
+def cuts_are_neutral(step: Step) -> Iterator[str]:
+    """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
+
+    Asked of a match, a lock, an insert, a host insert and a load-back. Off the path, a page keeps
+    its slots, the marks of copies in flight, lock refs, hits, priority, ticks, and its place among
+    the other such pages in every order of recency. Only what is evicted to make room may go, and
+    only where it is neither locked nor in flight: from the host for the backups of an insert and
+    for a host insert, from the device for a load-back, which under write_back copies what it evicts
+    to the host and makes room there too.
+
+    Why: a prompt would lose its data, its lock or its age because another prompt, which shares a
+    few pages with it, came by.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/38482,
+    https://github.com/sgl-project/sglang/issues/38480,
+    https://github.com/sgl-project/sglang/issues/22935
+    """
+    operation = step.operation
+    if not isinstance(operation, (Match, Lock, Insert, InsertHost, LoadBack)):
+        return
+    if isinstance(step.outcome, Refused):
+        return
+    asked = type(operation).__name__
+    on_path = set(step.numbers.of_key(operation.key))
+    keeps_recency = step.after.profile.split_keeps_recency
+    kept = (*_KEPT, "last_access") if keeps_recency else _KEPT
+    yield from _changes_off_path(step, on_path, kept)
+    if not keeps_recency:
+        return
+    for component, medium, order in page_orders(step, operation.key, tuple(Component)):
+        for node_id, other_id in order.moved(without=on_path).items():
+            yield (
+                f"{asked}: {step.after.describe(step.after.nodes[node_id])} is not on the key's "
+                f"path, but has overtaken {step.after.describe(step.after.nodes[other_id])} in the "
+                f"order of {component} on {medium}"
+            )
+
+
+@frozen
+class _Room:
+    """What an operation may evict on its way, off the path of its key."""
+
+    media: frozenset[Medium] = frozenset()
+    write_back: bool = False
+
+    @classmethod
+    def of(cls, step: Step) -> _Room:
+        """An insert and a host insert need room on the host, a load-back on the device."""
+        config = step.before.config
+        write_back = config.write_policy is WritePolicy.WRITE_BACK
+        if isinstance(step.operation, LoadBack):
+            return cls(frozenset((GPU, CPU) if write_back else (GPU,)), write_back)
+        backs_up = isinstance(step.operation, Insert) and config.backup_hits is not None
+        if backs_up or isinstance(step.operation, InsertHost):
+            return cls(frozenset((CPU,)), write_back)
+        return cls()
+
+    def lets_vanish(self, page: PageRow) -> bool:
+        """Whether a page may leave the tree: nobody holds it, and room is made where it is."""
+        return (
+            not any(page.lock_refs)
+            and page.loading == page.backing == (None, None, None)
+            and (GPU in self.media or page.device[0] is None)
+            and (CPU in self.media or page.host[0] is None)
+        )
+
+    def lets_change(self, old: PageRow, new: PageRow, component: Component, medium: Medium) -> bool:
+        """Whether a page that stays in the tree may lose a slot, or gain one on the host."""
+        column = COLUMN[component]
+        if medium not in self.media:
+            return False
+        if new.slot(component, medium) is not None:
+            demotes = self.write_back and GPU in self.media
+            return demotes and medium is CPU and old.slot(component, medium) is None
+        if component is FULL and medium is CPU and not self.write_back:
+            return False  # What has a host copy keeps it while it is on the device.
+        return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None
+
+
+def _changes_off_path(step: Step, on_path: set[int], kept: tuple[str, ...]) -> Iterator[str]:
+    """What happened to pages off the path and is not an eviction for room; each once a node."""
+    before, after = step.changed
+    room, size = _Room.of(step), step.before.config.page_size
+    said: set[tuple[NodeId, str]] = set()
+    for number, row in {**after, **before}.items():
+        if number in on_path:
+            continue
+        for field, change in _changes(before.get(number), after.get(number), kept, room):
+            if (row.node_id, field) not in said:
+                said.add((row.node_id, field))
+                tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
+                yield (
+                    f"{type(step.operation).__name__}: page {row.depth} ({tokens}) of node "
+                    f"{row.node_id} is not on the key's path, but {change}"
+                )
+
+
+def _changes(
+    old: PageRow | None, new: PageRow | None, kept: tuple[str, ...], room: _Room
+) -> Iterator[tuple[str, str]]:
+    """What differs in a page and may not: the field, and a clause."""
+    if old is None or new is None:
+        if old is None or not room.lets_vanish(old):
+            yield "page", "appeared" if old is None else "is gone"
+        return
+    for field in kept:
+        was, now = getattr(old, field), getattr(new, field)
+        if was != now:
+            yield field, f"its {field} was {was} and is {now}"
+    for component in Component:
+        for medium in (GPU, CPU):
+            was, now = old.slot(component, medium), new.slot(component, medium)
+            if was != now and not room.lets_change(old, new, component, medium):
+                yield (
+                    f"{component} on {medium}",
+                    f"its {component} slot on {medium} was {was} and is {now}",
+                )
+
+
+_KEPT = ("loading", "backing", "lock_refs", "hit_count", "priority", "created")
