@@ -12,8 +12,75 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, law
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU
+from kvcanon.spec.operations import Insert, Inserted
+from kvcanon.spec.oracle.backup import backup_chain
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
+from kvcanon.spec.views import Step, Stop, path_of
+
+
+@law("RES-1", Kind.STATE)
+def no_dead_node(state: Snapshot) -> Iterator[str]:
+    """Every node has full data, on the device or on the host.
+
+    Why: a node with nothing in it is found by a walk and helps nobody; it keeps its descendants
+    from being used, and nothing ever evicts it.
+
+    Seen broken: not seen
+    """
+    for node in state.below_root():
+        if not node[FULL].anywhere:
+            yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
+
+
+@law("RES-2", Kind.STATE)
+def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
+    """Window data and recurrent states are on a medium only where their node's full data is.
+
+    Why: no prefix can use them without it, so they hold room that does not count as cached; and the
+    one eviction that would free them, that of the full data, never comes.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25068
+    """
+    for node in state.below_root():
+        for component in (SWA, MAMBA):
+            for medium in (GPU, CPU):
+                has_full = node[FULL].slots(medium) is not None
+                if node[component].slots(medium) is not None and not has_full:
+                    yield (
+                        f"{state.describe(node)} has {component} data on {medium} "
+                        "and no full data there"
+                    )
+
+
+@law("RES-3", Kind.STATE)
+def device_prefix_closed(state: Snapshot) -> Iterator[str]:
+    """Where full data is on the device, that of the parent is too, and does not arrive later.
+
+    While it is being loaded it has its slots already; but it may not be there for good below data
+    that is still being loaded.
+
+    Why: the device cannot use a page without all pages before it. And if that load fails, what is
+    below it loses the ground that it stands on.
+
+    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
+    https://github.com/sgl-project/sglang/issues/25088
+    """
+    for node in state.below_root():
+        parent = state.parent(node)
+        if parent is None or parent.node_id == state.root_id or node[FULL].device is None:
+            continue
+        if parent[FULL].device is None:
+            yield (
+                f"{state.describe(node)} has full data on {GPU} but its parent "
+                f"{state.describe(parent)} has none there"
+            )
+        elif node[FULL].loading is None and parent[FULL].loading is not None:
+            yield (
+                f"{state.describe(node)} has its full data on {GPU}, but transfer "
+                f"{parent[FULL].loading} is still loading that of its parent "
+                f"{state.describe(parent)}"
+            )
 
 
 @law("RES-4", Kind.STATE)
@@ -37,3 +104,105 @@ def backed_parents(state: Snapshot) -> Iterator[str]:
                 f"{state.describe(node)} is on the host but its parent "
                 f"{state.describe(parent)} is not"
             )
+
+
+@law("RES-5", Kind.STEP)
+def write_through_completes(step: Step) -> Iterator[str]:
+    """After an insert, all of its path that was hit often enough has a host copy, or is counted.
+
+    A copy in flight is a copy, and it needs one of every node above it. What has none is counted by
+    the outcome as declined, page by page, and is declined only where the host has no room.
+
+    Why: a node that is skipped in silence is deleted when the device needs its room, and a prompt
+    that was to be kept is computed again. Nobody can tell why.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/25065,
+    https://github.com/sgl-project/sglang/issues/27108,
+    https://github.com/sgl-project/sglang/issues/36647
+    """
+    operation, outcome, state = step.operation, step.outcome, step.after
+    threshold = state.config.backup_hits
+    if threshold is None or not isinstance(operation, Insert) or not isinstance(outcome, Inserted):
+        return
+    path = path_of(state, operation.key)
+    due = [
+        (position, stop)
+        for position, stop in enumerate(path)
+        if stop.node.hit_count >= threshold and stop.node[FULL].device is not None
+    ]
+    for position, stop in due:
+        if stop.node[FULL].host is None:
+            continue
+        backed = tuple(above.node[FULL].host is not None for above in path[: position + 1])
+        for gap in backup_chain(backed, needs_backed_parents=True):
+            yield (
+                f"{state.describe(stop.node)} has a host copy but {state.describe(path[gap].node)} "
+                "above it has none"
+            )
+    left = [stop for _, stop in due if stop.node[FULL].host is None]
+    left_pages = sum(stop.shared_pages for stop in left)
+    if left_pages != outcome.backup_declined_pages:
+        names = (
+            ", ".join(f"{state.describe(n)} with {n.hit_count} hits" for n, _ in left) or "no node"
+        )
+        yield (
+            f"insert declined to back up {outcome.backup_declined_pages} pages, but {left_pages} "
+            f"pages of its path reached {threshold} hits and have no host copy: {names}"
+        )
+    if left and _fits_on_host(state, path):
+        yield (
+            f"insert left {', '.join(state.describe(n) for n, _ in left)} without a host copy "
+            "though the host has room for all of its path"
+        )
+
+
+@law("RES-6", Kind.STATE)
+def slots_fit_pages(state: Snapshot) -> Iterator[str]:
+    """Data on a medium is one slot a page, a recurrent state one slot, and each is of that pool.
+
+    A tombstone is therefore a node without window slots, never one with a few: data of a part of a
+    node's pages belongs to a node of its own. A copy in flight has its target slots.
+
+    Why: with a slot too few every page behind the gap is read from the place of its neighbour.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25991,
+    https://github.com/sgl-project/sglang/issues/29350
+    """
+    for node in state.below_root():
+        for component, data in node.data.items():
+            for medium in (GPU, CPU):
+                slots, pending = data.slots(medium), data.pending(medium)
+                if slots is not None:
+                    yield from _misfits(state, node, component, medium, slots)
+                elif pending is not None:
+                    yield (
+                        f"{state.describe(node)} waits for transfer {pending} to fill its "
+                        f"{component} slots on {medium}, and has none there"
+                    )
+
+
+def _misfits(
+    state: Snapshot, node: NodeState, component: Component, medium: Medium, slots: tuple[int, ...]
+) -> Iterator[str]:
+    wanted = 1 if component is MAMBA else len(node.pages)
+    if len(slots) != wanted:
+        yield (
+            f"{state.describe(node)} has {len(slots)} {component} slots on {medium}; "
+            f"its {len(node.pages)} pages need {wanted}"
+        )
+    capacity = state.config.capacity(component, medium)
+    if slots and (min(slots) < 0 or max(slots) >= capacity):
+        outside = [slot for slot in slots if not 0 <= slot < capacity]
+        yield (
+            f"{state.describe(node)} has {component} slots {outside} on {medium}; "
+            f"that pool has slots 0..{capacity}"
+        )
+
+
+def _fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
+    """Whether all that a path has on the device and not on the host would fit into free slots."""
+    return all(
+        sum(len(node[component].device or ()) for node, _ in path if node[component].host is None)
+        <= len(state.pools[component, CPU].free)
+        for component in state.config.components
+    )
