@@ -280,7 +280,8 @@ class Driver:
     def ask_nonsense(self, a: int, b: int, c: int) -> None:
         """Call with arguments that are wrong in one way."""
         key = self._known(a, b)
-        foreign = Slots(full=tuple(range(c, c + len(key))))
+        nowhere = self.cache.config.capacity(FULL, GPU) + c
+        foreign = Slots(full=tuple(range(nowhere, nowhere + len(key))))
         wrong: tuple[Callable[[], object], ...] = (
             lambda: self.cache.free(foreign),
             lambda: self.cache.insert(key, 0, foreign),
