@@ -1,0 +1,61 @@
+"""Explaining: what was broken, in words that name the law, the operation and what the law says.
+
+What readers get wrong: one fault breaks many laws, and the one that is listed first is not always
+the one that says most. So all of them are listed, each with its first sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from attrs import fields
+
+from kvcanon.spec.law import Law, Violation
+from kvcanon.spec.operations import Operation, Outcome
+from kvcanon.spec.types import Key
+from kvcanon.spec.views import Step
+
+LONGEST = 160
+"""Characters of a field that are shown."""
+
+
+def explain(
+    violations: Sequence[Violation], step: Step, number: int, broken_before: Collection[str] = ()
+) -> str:
+    """What is wrong after the operation of this number, law by law.
+
+    Laws in `broken_before` did not hold before it either, so that it is not to blame.
+    """
+    lines = [
+        f"{len(violations)} violations after operation {number}, {in_words(step.operation)},",
+        f"which was answered {in_words(step.outcome)}:",
+    ]
+    for law in {violation.law.law_id: violation.law for violation in violations}.values():
+        texts = [violation.text for violation in violations if violation.law is law]
+        lines += ["", f"{law.law_id} {law.name}: {texts[0]}"]
+        if len(texts) > 1:
+            lines.append(f"    ... and {len(texts) - 1} more, as: {texts[1]}")
+        lines.append(f"    The law: {sentence(law)}")
+        if law.law_id in broken_before:
+            lines.append("    It was broken before, by an operation that was not judged.")
+    return "\n".join(lines)
+
+
+def sentence(law: Law) -> str:
+    """What a law says, without what it adds in later paragraphs."""
+    return " ".join(law.statement.split("\n\n")[0].split())
+
+
+def in_words(value: Operation | Outcome) -> str:
+    """An operation or an outcome with its fields, none of them longer than one can read."""
+    parts = [f"{each.name}={_shortened(getattr(value, each.name))}" for each in fields(type(value))]
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _shortened(value: object) -> str:
+    if isinstance(value, Key):
+        first = repr(value.pages[:4])[:LONGEST]
+        more = ", ..." if len(value) > 4 else ""
+        return f"<{len(value)} pages of {value.namespace}: {first}{more}>"
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,0 +1,345 @@
+"""The guard: a cache that is judged while it works.
+
+`guard(cache)` is a cache like the one that it wraps. Around each operation, or a sample of them, it
+takes snapshots and asks the laws: of the state, of the step, and of all events since it last asked.
+What is wrong is raised as a `SpecViolation` that names the law and the operation.
+
+What readers get wrong: the guard sees only what goes through it. Whoever holds the wrapped cache
+too, and calls it or takes its events, makes the guard's sums wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from random import Random
+from typing import ParamSpec, TypeVar
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.explain import explain
+from kvcanon.conformance.ledger import Ledger
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError, SpecViolation
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation, judge
+from kvcanon.spec.laws.announcements import residency_of
+from kvcanon.spec.operations import (
+    Allocate,
+    Done,
+    Evict,
+    Evicted,
+    EvictHost,
+    Flush,
+    Free,
+    HostInserted,
+    HostPayload,
+    Insert,
+    Inserted,
+    InsertHost,
+    LoadBack,
+    LoadedBack,
+    Lock,
+    Match,
+    Matched,
+    Operation,
+    Outcome,
+    Poll,
+    Receipt,
+    Refused,
+    Reset,
+    Settled,
+    TakeEvents,
+    Taken,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
+from kvcanon.spec.views import Stamp, Step
+
+Answer = TypeVar("Answer", bound=Outcome | tuple[Event, ...] | None)
+Arguments = ParamSpec("Arguments")
+
+
+class LawBroken(SpecViolation):
+    """Laws that do not hold after a step, in words."""
+
+    def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
+        super().__init__(words)
+        self.violations = tuple(violations)
+        self.step = step
+
+
+def guard(
+    cache: Cache,
+    rate: float = 1.0,
+    seed: int = 0,
+    laws: Collection[Law] | None = None,
+    on_violation: Callable[[Violation, Step], None] | None = None,
+) -> GuardedCache:
+    """Wrap a cache so that a share of its operations is judged; which ones, the seed decides.
+
+    All laws are asked unless some are given. What is broken is raised, or passed to `on_violation`.
+    """
+    return GuardedCache(cache, rate, seed, LAWS.values() if laws is None else laws, on_violation)
+
+
+class GuardedCache:
+    """A cache that is judged while it works. What its methods do, `Cache` says."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        rate: float,
+        seed: int,
+        laws: Collection[Law],
+        on_violation: Callable[[Violation, Step], None] | None,
+    ) -> None:
+        self.steps = 0
+        """Operations that were called."""
+        self.judged = 0
+        """Operations around which laws were asked."""
+        self.laws_judged = {law.law_id: 0 for law in laws}
+        """How often each law was asked, where the cache could show what it needs."""
+        self._cache = cache
+        self._rate = rate
+        self._random = Random(seed)
+        self._laws = tuple(laws)
+        self._on_violation = on_violation
+        self._ledger = Ledger()
+        self._last: Snapshot | None = None
+        """The state now; None where the operation before was not judged."""
+        self._told: set[Resident] = set()
+        """What the events say is where, up to the last operation that was judged."""
+        self._unheard: list[Event] = []
+        """Events that were taken since."""
+        self._heard_waiting = 0
+        """How many of the events that wait in the cache are in `_told`."""
+        if rate > 0:
+            self._last = cache.snapshot()
+            if self._last.events[:1] != (AllBlocksCleared(),):
+                # Some of its events are gone, so that what they said is taken from the state.
+                self._told.update(residency_of(self._last))
+                self._heard_waiting = len(self._last.events)
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self._cache.config
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        return self._do(Match(key), self._cache.match, key)
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a key."""
+        return self._do(Lock(key), self._cache.lock, key)
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt still holds."""
+        self._do(Unlock(receipt), self._cache.unlock, receipt)
+
+    def unlock_window(self, receipt: Receipt) -> None:
+        """Release the window data and the state that a receipt holds."""
+        self._do(UnlockWindow(receipt), self._cache.unlock_window, receipt)
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free device slots."""
+        return self._do(Allocate(counts), self._cache.allocate, counts)
+
+    def free(self, slots: Slots) -> None:
+        """Give allocated slots back."""
+        self._do(Free(slots), self._free, slots)
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key."""
+        operation = Insert(key, start_pages, slots, counted_pages, priority)
+        return self._do(operation, self._insert, operation)
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return self._do(Evict(counts), self._cache.evict, counts)
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots."""
+        return self._do(EvictHost(counts), self._cache.evict_host, counts)
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        """Enqueue the copy of what a key has on the host only."""
+        return self._do(LoadBack(key, quota_pages), self._cache.load_back, key, quota_pages)
+
+    def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
+        """Place fetched data in the host tier."""
+        operation = InsertHost(key, start_pages, payload)
+        return self._do(operation, self._insert_host, operation)
+
+    def poll(self) -> Settled:
+        """Take acknowledgements."""
+        return self._do(Poll(), self._cache.poll)
+
+    def flush(self) -> Settled:
+        """Wait for every transfer in flight and settle it."""
+        return self._do(Flush(), self._cache.flush)
+
+    def reset(self) -> None:
+        """Forget everything in the tree."""
+        self._do(Reset(), self._reset)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return self._do(TakeEvents(), self._take_events)
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return self._cache.snapshot()
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        return self._cache.read(component, medium, slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        self._cache.write(component, slot, data)
+        if self._rate > 0:
+            self._ledger.wrote(component, slot, data, self._cache.snapshot)
+
+    # What the guard must follow whether it judges or not.
+
+    def _free(self, slots: Slots) -> None:
+        self._cache.free(slots)
+        self._ledger.freed(slots)
+
+    def _insert(self, asked: Insert) -> Inserted:
+        outcome = self._cache.insert(
+            asked.key,
+            asked.start_pages,
+            asked.slots,
+            counted_pages=asked.counted_pages,
+            priority=asked.priority,
+        )
+        self._ledger.inserted(asked.key, asked.slots, outcome)
+        return outcome
+
+    def _insert_host(self, asked: InsertHost) -> HostInserted:
+        outcome = self._cache.insert_host(asked.key, asked.start_pages, asked.payload)
+        self._ledger.inserted_host(asked.key, asked.payload, outcome)
+        return outcome
+
+    def _reset(self) -> None:
+        self._cache.reset()
+        self._ledger.cleared()
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events = self._cache.take_events()
+        if self._rate > 0:
+            self._unheard.extend(events[self._heard_waiting :])
+            self._heard_waiting = 0
+        return events
+
+    # Judging.
+
+    def _do(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """Call, and judge if this operation is one of the sample."""
+        self.steps += 1
+        if self._rate < 1.0 and self._random.random() >= self._rate:
+            self._last = None
+            return call(*args, **kwargs)
+        seen_before = self._last is not None
+        before = self._last or self._cache.snapshot()
+        earlier = (*self._unheard, *before.events[self._heard_waiting :])
+        self._last, refusal = None, None
+        outcome: Outcome
+        try:
+            answer = call(*args, **kwargs)
+        except CacheError as error:
+            refusal, outcome = error, Refused(error)
+        else:
+            outcome = _outcome_of(answer)
+        after = self._cache.snapshot()
+        step = Step(
+            before,
+            operation,
+            outcome,
+            after,
+            after.events[0 if isinstance(outcome, Taken) else len(before.events) :],
+            self._stamps(operation, outcome),
+        )
+        told = Residency(self._told)
+        violations = self._ask(step, Stream(told, (*earlier, *step.events), after))
+        words = ""
+        if violations and self._on_violation is None:
+            broken_before = set[str]()
+            if not seen_before:
+                laws = [violation.law for violation in violations]
+                subjects = (before, Stream(told, earlier, before))
+                broken_before = {v.law.law_id for each in subjects for v in judge(each, laws)}
+            words = explain(violations, step, self.steps, broken_before)
+        self._hear((*earlier, *step.events), after)
+        self._ledger.forget(step)
+        if words:
+            raise LawBroken(words, violations, step)
+        for violation in violations:
+            if self._on_violation is not None:
+                self._on_violation(violation, step)
+        if refusal is not None:
+            raise refusal
+        return answer
+
+    def _stamps(self, operation: Operation, outcome: Outcome) -> tuple[Stamp, ...]:
+        """What is behind the slots that a match returned."""
+        if isinstance(operation, Match) and isinstance(outcome, Matched):
+            return self._ledger.stamps(operation.key, outcome, self._cache.read)
+        return ()
+
+    def _ask(self, step: Step, stream: Stream) -> list[Violation]:
+        """Ask all laws; where the tree has no shape, only those that say so."""
+        self.judged += 1
+        events = step.after.config.events
+        violations: list[Violation] = []
+        for kind, subject in (
+            (Kind.STATE, step.after),
+            (Kind.STEP, step),
+            (Kind.STREAM, stream),
+        ):
+            if kind is Kind.STREAM and not events:
+                continue
+            found = judge(subject, self._laws)
+            shapeless = any(violation.law.law_id in SHAPE for violation in found)
+            violations.extend(found)
+            for law in self._laws:
+                shown = (events or Need.EVENTS not in law.needs) and (
+                    step.stamps or Need.BYTES not in law.needs
+                )
+                if law.kind is kind and shown and (not shapeless or law.law_id in SHAPE):
+                    self.laws_judged[law.law_id] += 1
+            if shapeless:
+                break
+        return violations
+
+    def _hear(self, events: Iterable[Event], after: Snapshot) -> None:
+        """Fold events, all those that wait in the state included; it is the last one judged."""
+        for event in events:
+            if isinstance(event, AllBlocksCleared):
+                self._told.clear()
+            elif isinstance(event, BlockStored):
+                self._told.add((event.medium, event.block_hash))
+            else:
+                self._told.discard((event.medium, event.block_hash))
+        self._unheard.clear()
+        self._heard_waiting = len(after.events)
+        self._last = after
+
+
+def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
+    """What a method returned, as the outcome of its operation."""
+    if answer is None:
+        return Done()
+    return Taken(answer) if isinstance(answer, tuple) else answer

@@ -1,0 +1,156 @@
+"""The ledger: which bytes were written for which page, as far as somebody watched.
+
+A request writes bytes into slots and hands the slots over with an insert; from then on the bytes
+are those of pages. The ledger follows them there, so that what a match returns can be read and
+compared.
+
+What readers get wrong: the ledger does not know what is behind a slot, it knows what *may* be. A
+page that was computed twice may have other bytes the second time, on another medium, and both are
+its own. So it keeps all that were handed over since the page came; one that nobody saw written is
+unknown, and is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.laws.names import PageNames
+from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Matched
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Key, Medium, Slot, Slots
+from kvcanon.spec.views import COLUMN, PageRow, Stamp, Step
+
+Item: TypeAlias = tuple[Component, bytes]
+"""A component's data for a page, or of the state at its end, by the page's name."""
+
+Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
+
+UNKNOWN: tuple[bytes, ...] = ()
+"""Of data that is in the tree, and that nobody was seen writing."""
+
+
+class Ledger:
+    """Bytes by slot while requests hold them, by page while the tree does.
+
+    It begins with the first write. From then on all data in the tree is entered, known or unknown,
+    so that what is not entered is not in the tree.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[Component, Slot], bytes] = {}
+        self._pages: dict[Item, tuple[bytes, ...]] = {}
+        self._begun = False
+        self._kept = 0
+
+    def wrote(
+        self, component: Component, slot: Slot, data: bytes, state: Callable[[], Snapshot]
+    ) -> None:
+        """A request wrote into a slot that it holds."""
+        if not self._begun:
+            self._begun = True
+            self._pages = dict.fromkeys(_data_in(state()), UNKNOWN)
+        self._slots[component, slot] = data
+
+    def freed(self, slots: Slots) -> None:
+        """A request gave slots back."""
+        if self._slots:
+            for component, some in slots:
+                for slot in some:
+                    self._slots.pop((component, slot), None)
+
+    def inserted(self, key: Key, slots: Slots, outcome: Inserted) -> None:
+        """Slots were handed over: what the tree took are the pages' bytes, the rest is forgotten.
+
+        Full slots are taken from the first page on that was not present. Of the other components
+        the outcome says only how many were taken, so that all count as taken unless none was.
+        """
+        if not self._begun:
+            return
+        names = _names(key)
+        for component, some in slots:
+            first = len(key) - len(some)
+            for page, slot in enumerate(some, first):
+                data = self._slots.pop((component, slot), None)
+                present = component is FULL and page < outcome.present_pages
+                if outcome.adopted[component] and not present:
+                    self._enter((component, names[page]), data)
+
+    def inserted_host(self, key: Key, payload: HostPayload, outcome: HostInserted) -> None:
+        """Fetched bytes were placed on the host, or some of them."""
+        if not self._begun:
+            return
+        names = _names(key)
+        placed = outcome.placed_pages + outcome.refilled_pages
+        for component, some in ((FULL, payload.full), (SWA, payload.swa), (MAMBA, payload.mamba)):
+            if component is not FULL or placed:
+                for page, data in enumerate(some, len(key) - len(some)):
+                    self._enter((component, names[page]), data)
+
+    def cleared(self) -> None:
+        """Nothing is in the tree; requests keep their slots."""
+        self._pages.clear()
+
+    def stamps(self, key: Key, matched: Matched, read: Read) -> tuple[Stamp, ...]:
+        """Read behind each slot that a match returned, where the page's bytes are known."""
+        if not self._pages:
+            return ()
+        names, found = _names(key), []
+        for component, some in matched.slots:
+            for page, slot in enumerate(some, matched.device_pages - len(some)):
+                known = self._pages.get((component, names[page]), UNKNOWN) if page >= 0 else UNKNOWN
+                if known:
+                    data = read(component, GPU, slot)
+                    expected = data if data in known else known[-1]
+                    found.append(Stamp(component, page, slot, expected, data))
+        return tuple(found)
+
+    def forget(self, step: Step) -> None:
+        """Forget the bytes of what left the tree in a step.
+
+        Steps that nobody looked at may have let go of more; once the ledger has doubled, everything
+        that is not in the tree any more is forgotten.
+        """
+        if not self._pages:
+            return
+        before, after = step.changed
+        names = PageNames(step.before)
+        for number, row in before.items():
+            now = after.get(number)
+            for component in step.before.config.components:
+                if _has(row, component) and (now is None or not _has(now, component)):
+                    self._pages.pop((component, names.row_place(row).name), None)
+        if len(self._pages) > 2 * self._kept + 1024:
+            there = _data_in(step.after)
+            self._pages = {item: known for item, known in self._pages.items() if item in there}
+            self._kept = len(self._pages)
+
+    def _enter(self, item: Item, data: bytes | None) -> None:
+        known = self._pages.get(item)
+        if data is None or known == UNKNOWN:
+            self._pages[item] = UNKNOWN
+        elif known is None or data not in known:
+            self._pages[item] = (*(known or ()), data)
+
+
+def _names(key: Key) -> Sequence[bytes]:
+    return page_hashes(namespace_seed(key.namespace), key.pages)
+
+
+def _has(row: PageRow, component: Component) -> bool:
+    """Whether a page has a component's data on some medium."""
+    column = COLUMN[component]
+    return row.device[column] is not None or row.host[column] is not None
+
+
+def _data_in(state: Snapshot) -> set[Item]:
+    """All data of a state."""
+    names = PageNames(state)
+    return {
+        (component, name)
+        for node in state.below_root()
+        for component, data in node.data.items()
+        if data.anywhere
+        for name in (names.of(node)[-1:] if component is MAMBA else names.of(node))
+    }
