@@ -18,19 +18,6 @@ SPEC = Path(kvcanon.spec.__file__).parent
 CHAPTERS = re.findall(r"^ ?\d+\. `(\w+)`", kvcanon.spec.__doc__ or "", re.MULTILINE)
 AREAS = ["TREE", "RES", "MATCH", "REC", "LOCK", "ALLOC"]
 AREAS += ["EVICT", "LOAD", "EVENT", "DATA", "ASYNC", "NS"]
-    "TREE",
-    "RES",
-    "MATCH",
-    "REC",
-    "LOCK",
-    "ALLOC",
-    "EVICT",
-    "LOAD",
-    "EVENT",
-    "DATA",
-    "ASYNC",
-    "NS",
-]
 
 
 def imported_chapters(path: Path) -> set[str]:

@@ -1,17 +1,17 @@
 """The plain cache under the guard, driven at random over the matrix of what it can be asked to be.
 
-Components, page sizes, windows, policies, bigrams, pools from a few pages up; copies that come late,
-out of order, or fail; every law after every step, and a drain at the end.
+Components, page sizes, windows, policies, bigrams, pools from a few pages up; copies that come
+late, out of order, or fail; every law after every step, and a drain at the end.
 """
 
 from __future__ import annotations
 
 import os
 
-from driver import Action, Driver
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from driver import Action, Driver
 from kvcanon.conformance.guard import guard
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
