@@ -1,1 +1,368 @@
-"""match."""
+"""MATCH: what a match finds, and what it leaves alone.
+
+A match answers how much of a prompt need not be computed again, on any medium and on the device,
+and hands out the device slots of that.
+
+What readers get wrong: a match that finds too little is broken as well. It costs no wrong answer,
+only the reason for having a cache, and nobody notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.operations import Insert, Inserted, Match, Matched
+from kvcanon.spec.snapshot import (
+    ComponentState,
+    HoldState,
+    PoolState,
+    Snapshot,
+    TransferState,
+)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, NodeId, Slot
+from kvcanon.spec.views import (
+    COLUMN,
+    PageNumber,
+    PageRow,
+    Step,
+    pages_by_node,
+    path_of,
+    rows_along,
+    usable_pages,
+)
+
+
+@law("MATCH-1", Kind.STEP)
+def longest_usable_prefix(step: Step) -> Iterator[str]:
+    """A match finds exactly the longest usable prefix, wherever its data is.
+
+    Why: one page more, and the model attends to data that is not there; one page less, and it is
+    computed again.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/17061,
+    https://github.com/sgl-project/sglang/issues/24943,
+    https://github.com/vllm-project/vllm/issues/48959,
+    https://github.com/vllm-project/vllm/issues/43559
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    expected = usable_pages(step.before, operation.key, (GPU, CPU))
+    if outcome.prefix_pages != expected:
+        yield (
+            f"a match of {len(operation.key)} pages found {outcome.prefix_pages} usable pages "
+            f"where {expected} are: {_in_words(step.before, operation.key)}"
+        )
+
+
+@law("MATCH-2", Kind.STEP)
+def device_prefix(step: Step) -> Iterator[str]:
+    """The device prefix is exactly the longest prefix that is usable from the device alone.
+
+    It is therefore never longer than the usable prefix. Data on the host and loads in flight do not
+    count for it.
+
+    Why: an engine starts to compute behind it. If it is too long the kernels read slots that
+    nothing was written to; if it is too short data is loaded that is there already.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25085,
+    https://github.com/sgl-project/sglang/issues/25277
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    expected = usable_pages(step.before, operation.key, (GPU,))
+    if outcome.device_pages != expected:
+        yield (
+            f"a match of {len(operation.key)} pages found {outcome.device_pages} pages usable from "
+            f"{GPU} where {expected} are: {_in_words(step.before, operation.key)}"
+        )
+    if outcome.device_pages > outcome.prefix_pages:
+        yield (
+            f"a match found {outcome.device_pages} pages usable from {GPU} but only "
+            f"{outcome.prefix_pages} usable at all"
+        )
+
+
+@law("MATCH-3", Kind.STEP)
+def slots_of_the_key(step: Step) -> Iterator[str]:
+    """The slots that a match returns are those of its pages: found by tokens, in order.
+
+    Full slots, one for each page of the device prefix; window slots of the longest stretch of
+    window data that ends with it; and the state at its end where the cache keeps states.
+
+    Why: the model reads whatever lies behind the slots that it is given, and answers fluently from
+    another prompt's memory.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25088,
+    https://github.com/sgl-project/sglang/issues/22935,
+    https://github.com/NVIDIA/TensorRT-LLM/issues/13124
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    rows = rows_along(step.after, operation.key)
+    if not 0 <= outcome.device_pages <= len(rows):
+        yield (
+            f"a match found {outcome.device_pages} pages on {GPU} "
+            f"where {len(rows)} pages of its key are in the tree"
+        )
+        return
+    rows = rows[: outcome.device_pages]
+    window = list(takewhile(lambda row: _filled(row, SWA), reversed(rows)))[::-1]
+    end = [row for row in rows[-1:] if _filled(row, MAMBA)]
+    for component, expected in ((FULL, rows), (SWA, window), (MAMBA, end)):
+        yield from _other_slots(step.after, component, outcome.slots[component], expected)
+
+
+@law("MATCH-4", Kind.STEP)
+def namespaces_never_mix(step: Step) -> Iterator[str]:
+    """What a match finds lies in the namespace of its key, whatever the tokens say.
+
+    Asked of the owners of the returned slots, and of how far any node of the namespace reaches.
+
+    Why: the same tokens stand for other keys and values under another adapter, and one tenant must
+    not learn, by a fast answer, what another has asked.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/26747,
+    https://github.com/sgl-project/sglang/issues/36382,
+    https://github.com/sgl-project/sglang/issues/24638,
+    https://github.com/vllm-project/vllm/issues/44701
+    """
+    operation, outcome, state = step.operation, step.outcome, step.after
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    namespace, reach = operation.key.namespace, 0
+    returned = {component: set(slots) for component, slots in outcome.slots if slots}
+    for node in state.below_root():
+        if node.namespace == namespace:
+            reach = max(reach, state.end(node))
+            continue
+        for component, slots in returned.items():
+            shared = slots.intersection(node[component].device or ())
+            if shared:
+                yield (
+                    f"a match in {namespace} returned {component} slots {sorted(shared)}, which "
+                    f"belong to {state.describe(node)} in {node.namespace}"
+                )
+    if outcome.prefix_pages > reach:
+        yield (
+            f"a match in {namespace} found {outcome.prefix_pages} pages, but no node of that "
+            f"namespace reaches further than {reach} pages"
+        )
+
+
+@law("MATCH-5", Kind.STEP)
+def match_only_looks(step: Step) -> Iterator[str]:
+    """A match changes nothing but recency, and where nodes are cut.
+
+    Pages keep data, locks and marks; free lists, owners, receipts, transfers and counts stay as
+    they are; no event is sent.
+
+    Why: an engine matches a waiting request at every step. What a match took, held or evicted would
+    be gone long before the request runs.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/27038
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    yield from _changed_pages(step)
+    yield from _changed_books(step)
+    if step.events:
+        yield f"a match sent {len(step.events)} events, the first of them {step.events[0]}"
+
+
+@law("MATCH-6", Kind.STEP)
+def inserted_is_found(step: Step) -> Iterator[str]:
+    """After an insert its whole key is on the device, with all that it brought or found there.
+
+    Full data of every page; window data and states wherever there were some before or the insert
+    handed over a slot. The outcome says how many pages had full data before.
+
+    Why: the request gave its slots away and goes on to use what the cache has instead. And the next
+    turn of the conversation computes again whatever is missing.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/29351,
+    https://github.com/sgl-project/sglang/issues/34823,
+    https://github.com/vllm-project/vllm/issues/53498
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Insert) or not isinstance(outcome, Inserted):
+        return
+    key, brought = operation.key, operation.slots
+    before, after = rows_along(step.before, key), rows_along(step.after, key)
+    present = len(list(takewhile(lambda row: _filled(row, FULL), before)))
+    if outcome.present_pages != present:
+        yield (
+            f"an insert says that {outcome.present_pages} of its {len(key)} pages had full data on "
+            f"{GPU} before, and {present} had"
+        )
+    if len(after) < len(key):
+        yield f"only {len(after)} of {len(key)} inserted pages are in the tree afterwards"
+    begins = {
+        FULL: operation.start_pages,
+        SWA: len(key) - len(brought.swa),
+        MAMBA: len(key) - len(brought.mamba),
+    }
+    said: set[tuple[NodeId, Component]] = set()
+    for at, row in enumerate(after):
+        old = before[at] if at < len(before) else None
+        for component, begin in begins.items():
+            if _kept(component, old, row, brought=at >= begin) or (row.node_id, component) in said:
+                continue
+            said.add((row.node_id, component))
+            had = old is not None and old.slot(component, GPU) is not None
+            reason = "it was there before" if had else "the insert builds on it"
+            yield (
+                f"{component} data of page {at} of an inserted key is not on {GPU} afterwards, in "
+                f"{step.after.describe(step.after.nodes[row.node_id])}; "
+                f"{'the insert brought a slot for it' if at >= begin else reason}"
+            )
+
+
+@law("MATCH-7", Kind.STEP, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+def pending_loads_named(step: Step) -> Iterator[str]:
+    """A match names the transfers that are loading data of the usable prefix, and no others.
+
+    Why: an engine that is not told recomputes what is about to arrive, or waits for a copy that has
+    nothing to do with its prompt.
+
+    Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
+    """
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return
+    found = rows_along(step.before, operation.key)[: max(0, outcome.prefix_pages)]
+    expected = sorted({load for row in found for load in row.loading if load is not None})
+    if sorted(outcome.pending) != expected:
+        yield (
+            f"a match of {outcome.prefix_pages} usable pages names transfers "
+            f"{list(outcome.pending)} as pending; {expected} are loading them"
+        )
+
+
+def _filled(row: PageRow, component: Component) -> bool:
+    """Whether a page has the component's bytes on the device."""
+    column = COLUMN[component]
+    return row.device[column] is not None and row.loading[column] is None
+
+
+def _kept(component: Component, old: PageRow | None, new: PageRow, *, brought: bool) -> bool:
+    """Whether a page has on the device what it had, and what was brought; full data in any case."""
+    if old is not None and old.slot(component, GPU) is not None:
+        if new.slot(component, GPU) is None:
+            return False
+        brought = brought or _filled(old, component)
+    return _filled(new, component) or not (brought or component is FULL)
+
+
+def _in_words(state: Snapshot, key: Key) -> str:
+    """What is where along the path of a key."""
+    parts = []
+    for node, shared_pages in path_of(state, key):
+        whole = shared_pages == len(node.pages)
+        shared = "" if whole else f", of which {shared_pages} pages are shared,"
+        where = [f"{component} {_places(node[component])}" for component in state.config.components]
+        parts.append(f"{state.describe(node)}{shared} has {', '.join(where)}")
+    return "; ".join(parts) or "no page of it is in the tree"
+
+
+def _places(data: ComponentState) -> str:
+    """Where data is."""
+    places = [str(medium) for medium in (GPU, CPU) if data.resident(medium)]
+    pending = [
+        f"on its way to {medium}" for medium in (GPU, CPU) if data.pending(medium) is not None
+    ]
+    return " and ".join(places + pending) or "nowhere"
+
+
+def _other_slots(
+    state: Snapshot, component: Component, returned: tuple[Slot, ...], expected: list[PageRow]
+) -> Iterator[str]:
+    """Where the slots that a match returned are not those of these pages."""
+    if len(returned) != len(expected):
+        yield (
+            f"a match returned {len(returned)} {component} slots where its pages have "
+            f"{len(expected)} on {GPU}"
+        )
+        return
+    for slot, row in zip(returned, expected, strict=True):
+        if slot != row.slot(component, GPU):
+            yield (
+                f"a match returned {component} slot {slot} for page {row.depth}; in "
+                f"{state.describe(state.nodes[row.node_id])} it is {row.slot(component, GPU)}"
+            )
+
+
+def _changed_pages(step: Step) -> Iterator[str]:
+    """Pages of which a match changed more than the recency and the node, each node once."""
+    before, after = step.changed
+    said: set[NodeId] = set()
+    for number, row in {**after, **before}.items():
+        old, new = before.get(number), after.get(number)
+        changes = [
+            f"{field} was {getattr(old, field, 'nothing')} and is {getattr(new, field, 'nothing')}"
+            for field in _LOOKED_AT
+            if getattr(old, field, None) != getattr(new, field, None)
+        ]
+        if changes and row.node_id not in said:
+            said.add(row.node_id)
+            yield f"a match changed page {row.depth} of node {row.node_id}: {'; '.join(changes)}"
+
+
+_LOOKED_AT = tuple(field for field in PageRow._fields if field not in ("node_id", "last_access"))
+
+
+def _changed_books(step: Step) -> Iterator[str]:
+    """Pools, counts, the mapping, receipts and transfers that a match changed."""
+    before, after = step.before, step.after
+    for name, pool in before.pools.items():
+        if pool != after.pools[name] and _unordered(pool) != _unordered(after.pools[name]):
+            yield f"a match changed which {name[0]} slots on {name[1]} are free or held"
+    if before.usage != after.usage:
+        yield f"a match changed the counts of usage from {before.usage} to {after.usage}"
+    if before.swa_of_full != after.swa_of_full:
+        changed = dict(before.swa_of_full.items() ^ after.swa_of_full.items())
+        yield f"a match changed the window slots of full slots {sorted(changed)}"
+    pages_before, pages_after = [pages_by_node(rows) for rows in step.changed]
+    holds_before = {_held(held, pages_before) for held in before.holds}
+    holds_after = {_held(held, pages_after) for held in after.holds}
+    if holds_before != holds_after:
+        ids = sorted({held[0] for held in holds_before ^ holds_after})
+        yield f"a match changed what the open receipts {ids} hold"
+    carried_before = [_carried(transfer, pages_before) for transfer in before.transfers]
+    if carried_before != [_carried(transfer, pages_after) for transfer in after.transfers]:
+        yield f"a match changed the transfers from {before.transfers} to {after.transfers}"
+
+
+def _unordered(pool: PoolState) -> tuple[int, list[Slot], frozenset[Slot]]:
+    """A pool, whatever the order in which it lists its free slots."""
+    return (pool.capacity, sorted(pool.free), pool.held)
+
+
+_Pages = dict[NodeId, list[PageNumber]]
+
+
+def _held(held: HoldState, pages: _Pages) -> tuple[int, int, int | None, bool, int | None]:
+    """A receipt in terms that no cut changes: it ends with a page, not with a node."""
+    end = pages[held.node_id][-1] if held.node_id in pages else ~held.node_id
+    return (held.receipt_id, end, held.window_from_pages, held.state_held, held.transfer_id)
+
+
+def _carried(transfer: TransferState, pages: _Pages) -> tuple[object, ...]:
+    """A transfer in terms that no cut changes: it carries pages of components, not of nodes."""
+    carried: dict[Component, list[int]] = {}
+    for node_id, component in transfer.parts:
+        numbers = pages.get(node_id, [~node_id])
+        carried.setdefault(component, []).extend(numbers[-1:] if component is MAMBA else numbers)
+    return (
+        transfer.transfer_id,
+        transfer.direction,
+        carried,
+        transfer.sources,
+        transfer.targets,
+        transfer.cancelled,
+    )
