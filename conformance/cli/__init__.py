@@ -1,0 +1,65 @@
+"""The command line: `kvcanon laws`, `kvcanon replay`, `kvcanon bench replay`.
+
+Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
+fault, or the cache that was named; one line on stderr says how.
+
+What readers get wrong: results go to stdout, everything else to stderr. A progress bar is shown on
+a terminal only, so that a pipe gets the report and nothing besides.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.main import get_command
+
+from kvcanon.conformance.cli.bench import bench
+from kvcanon.conformance.cli.faults import Fault
+from kvcanon.conformance.cli.laws import laws
+from kvcanon.conformance.cli.replay import replay_command
+from kvcanon.conformance.workloads.mooncake import TraceError
+
+app = typer.Typer(
+    help="The laws of prefix KV caches, and a judge that holds a cache to them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("laws")(laws)
+app.command("replay")(replay_command)
+app.add_typer(bench, name="bench")
+
+AT_FAULT = 2
+INTERRUPTED = 130
+
+# Typer brings its own Click or uses the one that is installed, depending on its version; the base
+# of all errors in a call is found from one that both export.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, on `sys.argv` by default, and return the exit code."""
+    try:
+        code = get_command(app).main(args=arguments, prog_name="kvcanon", standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _fault(getattr(error, "format_message", error.__str__)())
+    except (Fault, TraceError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader has seen enough; without this Python complains when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return _fault(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return int(code or 0)
+
+
+def _fault(problem: str) -> int:
+    """Say in one line what is wrong; Typer's complaint about no command at all is the help."""
+    if problem:
+        typer.echo(f"kvcanon: {' '.join(problem.split())}", err=True)
+    return AT_FAULT

@@ -1,0 +1,183 @@
+"""`kvcanon bench replay`: how fast a cache is, on a trace or on generated chat.
+
+What readers get wrong: peak memory is that of a process, so that each case runs in one of its own;
+requests, interpreter and cache are all in it.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Annotated
+
+import typer
+from attrs import asdict, frozen
+from rich.table import Table
+from rich.text import Text
+
+from kvcanon import __version__
+from kvcanon.conformance.cli.caches import make_cache
+from kvcanon.conformance.cli.faults import Fault, what_was_raised
+from kvcanon.conformance.cli.options import (
+    AsJson,
+    Conversations,
+    Limit,
+    PoolTokens,
+    Seed,
+    SwaTokens,
+    Trace,
+)
+from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.cli.workload import Sizes, Workload
+from kvcanon.conformance.replay import Replay, replay
+
+bench = typer.Typer(help="Measure a cache.", no_args_is_help=True)
+
+
+@frozen
+class Case:
+    """One measurement."""
+
+    cache: str
+    workload: Workload
+    sizes: Sizes
+
+    @property
+    def components(self) -> str:
+        """What the model keeps of a prompt."""
+        return "full + swa" if self.sizes.window_tokens else "full"
+
+
+@frozen
+class Measured:
+    """What came of a case."""
+
+    case: Case
+    replay: Replay
+    peak_bytes: int
+    """Most memory that the process had at any time."""
+
+    def to_json(self) -> dict[str, object]:
+        """All of it, as values that JSON has."""
+        return {
+            "components": self.case.components,
+            "sizes": asdict(self.case.sizes),
+            "peak_bytes": self.peak_bytes,
+            "result": self.replay.to_json(),
+        }
+
+
+@bench.callback()
+def _group() -> None:
+    """Measure a cache."""
+
+
+@bench.command("replay")
+def bench_replay(
+    cache: Annotated[
+        str, typer.Argument(metavar="[CACHE]", help="reference, or package.module:factory.")
+    ] = "reference",
+    *,
+    trace: Trace = None,
+    conversations: Conversations = 1000,
+    seed: Seed = 0,
+    limit: Limit = None,
+    page_size: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="Tokens a page; repeatable."),
+    ] = None,
+    pool_tokens: PoolTokens = None,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Sliding window of the cases that have one."),
+    ] = None,
+    swa_tokens: SwaTokens = None,
+    events: Annotated[
+        bool | None, typer.Option(help="Measure only with events, or only without.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time a cache: full, and full + swa, without events and with them; nothing is judged."""
+    workload = Workload(trace, conversations, seed, limit)
+    usual = workload.bench_sizes
+    cases = [
+        Case(
+            cache,
+            workload,
+            usual.with_options(
+                page_size=size,
+                pool=pool_tokens,
+                swa=swa_tokens,
+                window_tokens=(window or usual.window_tokens) if windowed else 0,
+                events=told,
+            ),
+        )
+        for size in page_size or [usual.page_size]
+        for windowed in (False, True)
+        for told in ((False, True) if events is None else (events,))
+    ]
+    with progress(cases, f"bench {cache}") as shown:
+        measured = [_in_a_process(case) for case in shown]
+    if as_json:
+        print_json(
+            {
+                "kvcanon": __version__,
+                "cache": cache,
+                "workload": str(workload),
+                "seed": seed,
+                "cases": [each.to_json() for each in measured],
+            }
+        )
+    else:
+        _print_table(cache, workload, measured)
+
+
+def measure(case: Case) -> Measured:
+    """Measure a case in this process."""
+    requests = case.workload.requests()
+    subject = make_cache(case.cache, case.sizes.config(requests))
+    try:
+        result = replay(subject, requests)
+    except Exception as error:
+        raise Fault(f"the replay of {case.cache} failed: {what_was_raised(error)}") from error
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in KiB, macOS in bytes.
+    return Measured(case, result, peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _in_a_process(case: Case) -> Measured:
+    """Measure a case in a fresh process, which has no memory of earlier ones."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+        return process.submit(measure, case).result()
+
+
+def _print_table(cache: str, workload: Workload, measured: Sequence[Measured]) -> None:
+    out = Report()
+    title = f"  {workload}, seed {workload.seed}"
+    out.print(Text.assemble((f"bench replay {cache}", "bold cyan"), title))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("components", no_wrap=True)
+    for heading in ("page", "events", "req/s", "hit rate", "match us", "insert us", "evict us"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("peak MiB", justify="right", no_wrap=True)
+    for each in measured:
+        table.add_row(*_row(each))
+    out.print(table)
+    out.print("Times are p50 / p99 of the calls.", style="dim")
+
+
+def _row(measured: Measured) -> list[str]:
+    sizes, result = measured.case.sizes, measured.replay
+    latencies = [result.operations.get(name) for name in ("match", "insert", "evict")]
+    return [
+        measured.case.components,
+        str(sizes.page_size),
+        "on" if sizes.events else "off",
+        f"{result.requests_per_second:,.0f}",
+        f"{result.hit_rate:.4f}",
+        *(f"{each.p50_us:,.0f} / {each.p99_us:,.0f}" if each else "-" for each in latencies),
+        f"{measured.peak_bytes / 2**20:,.0f}",
+    ]

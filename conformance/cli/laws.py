@@ -1,0 +1,100 @@
+"""`kvcanon laws`: the book's laws as a list, or one law whole.
+
+What readers get wrong: the list has the first sentence of each law only. Why it is a law, and where
+it was seen broken, is on its page: `kvcanon laws RES-4`.
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from itertools import groupby
+from typing import Annotated
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.cli.faults import Fault
+from kvcanon.conformance.cli.terminal import Report, columns, print_json
+from kvcanon.spec.law import LAWS, Law
+
+
+def laws(
+    law_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A law, as RES-4: its whole page.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the laws, or print one of them whole."""
+    law = None if law_id is None else _find(law_id)
+    if as_json:
+        print_json([_to_json(each) for each in LAWS.values()] if law is None else _to_json(law))
+    elif law is None:
+        _print_list()
+    else:
+        _print_page(law)
+
+
+def _find(law_id: str) -> Law:
+    wanted = law_id.upper()
+    if wanted in LAWS:
+        return LAWS[wanted]
+    first_of_each_area = [each for each in LAWS if each.endswith("-1")]
+    near = get_close_matches(wanted, LAWS, n=4) or first_of_each_area
+    raise Fault(f"no law {law_id}; near it are {', '.join(near)}")
+
+
+def _to_json(law: Law) -> dict[str, object]:
+    return {
+        "id": law.law_id,
+        "area": law.area,
+        "name": law.name,
+        "kind": law.kind.value,
+        "level": law.level.value,
+        "needs": sorted(need.value for need in law.needs),
+        "statement": law.statement,
+        "why": law.why,
+        "seen_broken": law.seen_broken,
+    }
+
+
+def _print_list() -> None:
+    out = Report()
+    for _, group in groupby(LAWS.values(), key=lambda law: law.area):
+        here = list(group)
+        table = columns()
+        for law in here:
+            sentence = _one_line(law.statement.partition("\n\n")[0])
+            table.add_row(law.law_id, Text(law.level.value, "dim"), Text(sentence))
+        out.print(Text(_area_title(here[0]), "bold cyan"))
+        out.print(Padding(table, (0, 0, 1, 2)))
+    out.print(f"{len(LAWS)} laws. `kvcanon laws ID` prints one whole.")
+
+
+def _print_page(law: Law) -> None:
+    out = Report()
+    out.print(Text(f"{law.law_id}  {law.name}", "bold cyan"))
+    out.print(Padding(Text(_unwrap(law.statement)), (0, 0, 1, 2)))
+    table = columns()
+    table.add_row("Why", Text(_unwrap(law.why)))
+    table.add_row("Seen broken", Text(_unwrap(law.seen_broken)))
+    table.add_row("Needs", Text(", ".join(sorted(need.value for need in law.needs))))
+    table.add_row("Kind", Text(f"{law.kind.value}, {law.level.value}"))
+    out.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _area_title(law: Law) -> str:
+    """The first line of the chapter that the law stands in."""
+    chapter = sys.modules[law.check.__module__].__doc__ or law.area
+    return chapter.splitlines()[0].rstrip(".")
+
+
+def _unwrap(text: str) -> str:
+    """Paragraphs, each on one line, so that the terminal wraps them."""
+    return "\n\n".join(_one_line(paragraph) for paragraph in text.split("\n\n"))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,127 @@
+"""The report of a replay, as text and as JSON.
+
+What readers get wrong: events speak of full data only. What became of window data and of states is
+under evictions and load-backs.
+"""
+
+from __future__ import annotations
+
+from attrs import asdict
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon import __version__
+from kvcanon.conformance.cli.terminal import Report, columns
+from kvcanon.conformance.cli.workload import Workload
+from kvcanon.conformance.replay import Judgement, Replay
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.types import Counts
+
+
+def replay_json(
+    cache: str, workload: Workload, config: CacheConfig, result: Replay
+) -> dict[str, object]:
+    """What was replayed on what, and what came of it."""
+    return {
+        "kvcanon": __version__,
+        "cache": cache,
+        "workload": str(workload),
+        "seed": workload.seed,
+        "config": asdict(config),
+        "result": result.to_json(),
+    }
+
+
+def print_replay(cache: str, workload: Workload, config: CacheConfig, result: Replay) -> None:
+    """Print the report."""
+    out = Report()
+    title = f"  {workload}, seed {workload.seed}"
+    out.print(Text.assemble((f"replay {cache}", "bold cyan"), title))
+    table = columns()
+    for name, value in _rows(config, result).items():
+        table.add_row(name, value)
+    out.print(Padding(table, (0, 0, 1, 2)))
+    out.print(Padding(_operations(result), (0, 0, 1, 2)))
+    for line in _verdict(result.judgement):
+        out.print(line)
+
+
+def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
+    prompt_tokens = max(1, result.prompt_tokens)
+    tree = result.tree
+    return {
+        "cache": _cache(config),
+        "requests": f"{result.requests:,}, {result.rejected:,} of them rejected",
+        "prompts": f"{result.prompt_tokens:,} tokens",
+        "hit rate": f"{result.hit_rate:.4f} of the tokens: "
+        f"{result.device_hit_tokens / prompt_tokens:.4f} on the device, "
+        f"{result.host_hit_tokens / prompt_tokens:.4f} after a load-back",
+        "evicted": f"{_of_components(config, result.evicted)} slots",
+        "backups": f"{result.backups:,} by inserts; no room for "
+        f"{result.backup_declined_pages:,} pages",
+        "load-backs": f"{result.load_backs:,}, {_of_components(config, result.loaded)} slots",
+        "events": ", ".join(f"{count:,} {name}" for name, count in result.events.items()) or "off",
+        "tree": f"{tree.nodes:,} nodes, {tree.branches:,} branches, "
+        f"{tree.tombstones:,} tombstones; "
+        f"{tree.device_pages:,} pages on the device, {tree.host_only_pages:,} on the host only",
+        "time": f"{result.cache_seconds:.2f} s in the cache, "
+        f"{result.requests_per_second:,.0f} requests a second",
+    }
+
+
+def _cache(config: CacheConfig) -> str:
+    parts = [
+        f"pages of {config.page_size}",
+        f"{_of_components(config, config.device_slots)} slots",
+        config.eviction_policy.value,
+    ]
+    if config.window_tokens is not None:
+        parts.insert(1, f"window of {config.window_tokens:,} tokens")
+    if config.host_tier:
+        host = f"host {_of_components(config, config.host_slots)}"
+        parts.append(f"{host}, {config.write_policy.value}")
+    return "; ".join(parts)
+
+
+def _of_components(config: CacheConfig, counts: Counts) -> str:
+    return " + ".join(f"{counts[each]:,} {each.value}" for each in config.components)
+
+
+def _operations(result: Replay) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("operation", no_wrap=True)
+    for heading in ("calls", "p50 us", "p99 us", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, latency in result.operations.items():
+        table.add_row(
+            name,
+            f"{latency.calls:,}",
+            f"{latency.p50_us:,.1f}",
+            f"{latency.p99_us:,.1f}",
+            f"{latency.seconds:.3f}",
+        )
+    return table
+
+
+def _verdict(judgement: Judgement | None) -> list[Text]:
+    if judgement is None:
+        return [Text("Not judged: with --guard 1 every law is asked after every step.", "yellow")]
+    asked = [law_id for law_id, times in judgement.laws.items() if times]
+    summary = (
+        f"{judgement.judged:,} of {judgement.steps:,} steps judged by {len(asked)} laws, "
+        f"{sum(judgement.laws.values()):,} times in all"
+    )
+    if judgement.broken:
+        return [
+            Text(f"BROKEN: {', '.join(judgement.broken)}", "bold red"),
+            Text(f"{judgement.words}\n"),
+            Text(f"{summary}."),
+        ]
+    lines = [Text.assemble(("No law is broken. ", "bold green"), f"{summary}.")]
+    not_asked = [law_id for law_id in LAWS if law_id not in asked]
+    if not_asked:
+        lines.append(Text(f"Not judged: {', '.join(not_asked)}.", "yellow"))
+    return lines
