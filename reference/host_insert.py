@@ -38,6 +38,7 @@ class _Fetched:
     payload: HostPayload
     full_from: int
     swa_from: int
+    tick: int
     placed: int = 0
     refilled: int = 0
     present: int = 0
@@ -53,14 +54,14 @@ def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) 
     """Place the fetched pages of `key` from page `start_pages` on."""
     stops = walk(state, key)
     _check(state, key, start_pages, payload, walked_pages(stops))
-    fetched = _Fetched(payload, start_pages, len(key) - len(payload.swa))
+    fetched = _Fetched(payload, start_pages, len(key) - len(payload.swa), state.tick())
     node = node_ending_at(state, stops, walked_pages(stops))
     # The path is held meanwhile, so that making room never takes what is being built on.
     held = hold(state, node, key, None)
     end = _place_full(state, key, node, fetched)
     if end.end == len(key):
         _place_window(state, end, fetched)
-        _place_state(state, end, payload)
+        _place_state(state, end, fetched)
     release_hold(state, held)
     dropped = len(payload.full) - fetched.placed - fetched.refilled - fetched.present
     return HostInserted(fetched.placed, fetched.refilled, fetched.present, dropped)
@@ -120,7 +121,7 @@ def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
         return None
     if begin > node.start:
         cut(state, node, begin - node.start)
-    _fill(state, node, FULL, fetched.full(begin, node.end))
+    _fill(state, node, FULL, fetched.full(begin, node.end), fetched.tick)
     announce_stored(state, node, CPU)
     fetched.refilled += len(node.pages)
     return node
@@ -133,8 +134,8 @@ def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> N
     fitting = min(wanted, state.pools[FULL, CPU].free_slots)
     if fitting == 0:
         return parent
-    leaf = add_leaf(state, parent, key.prefix(parent.end + fitting), state.tick())
-    _fill(state, leaf, FULL, fetched.full(leaf.start, leaf.end))
+    leaf = add_leaf(state, parent, key.prefix(parent.end + fitting), fetched.tick)
+    _fill(state, leaf, FULL, fetched.full(leaf.start, leaf.end), fetched.tick)
     announce_stored(state, leaf, CPU)
     fetched.placed += fitting
     return leaf
@@ -151,13 +152,14 @@ def _place_window(state: State, end: Node, fetched: _Fetched) -> None:
     for node in lacking:
         if node.start < fetched.swa_from:
             cut(state, node, fetched.swa_from - node.start)
-        _fill(state, node, SWA, fetched.swa(node.start, node.end))
+        _fill(state, node, SWA, fetched.swa(node.start, node.end), fetched.tick)
 
 
-def _place_state(state: State, end: Node, payload: HostPayload) -> None:
+def _place_state(state: State, end: Node, fetched: _Fetched) -> None:
     """Give the end the recurrent state that it lacks on the host."""
-    if payload.mamba and _lacks(end, MAMBA) and make_host_room(state, Counts(mamba=1)):
-        _fill(state, end, MAMBA, payload.mamba)
+    states = fetched.payload.mamba
+    if states and _lacks(end, MAMBA) and make_host_room(state, Counts(mamba=1)):
+        _fill(state, end, MAMBA, states, fetched.tick)
 
 
 def _lacks(node: Node, component: Component) -> bool:
@@ -167,12 +169,14 @@ def _lacks(node: Node, component: Component) -> bool:
     return settled and node.data[component].host is None
 
 
-def _fill(state: State, node: Node, component: Component, payloads: tuple[bytes, ...]) -> None:
+def _fill(
+    state: State, node: Node, component: Component, payloads: tuple[bytes, ...], tick: int
+) -> None:
     """Place bytes in free host slots of a node."""
     pool = state.pools[component, CPU]
     slots = pool.take(len(payloads))
     pool.payloads.update(zip(slots, payloads, strict=True))
     data = node.data[component]
     if data.device is None:
-        data.used = state.clock
+        data.used = tick
     place(state, node, component, CPU, slots)

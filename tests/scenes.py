@@ -1,0 +1,222 @@
+"""What tests of the plain cache share: how prompts get into it, and how to see where they are.
+
+A request writes behind every slot the bytes of its page, so that any test can ask at its end
+whether they are still the right ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+import pytest
+
+from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import BlockRemoved, BlockStored
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Receipt
+from kvcanon.spec.snapshot import NodeState
+from kvcanon.spec.types import (
+    DEFAULT_NAMESPACE,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    Namespace,
+    Slot,
+    Slots,
+    Unit,
+    make_key,
+)
+from kvcanon.spec.views import COLUMN, PageRow, path_of, rows_along
+
+
+def new_cache(config: CacheConfig) -> tuple[ReferenceCache, ManualEngine]:
+    """A cache of this configuration, and the engine that copies for it when a test says so."""
+    engine = ManualEngine()
+    return ReferenceCache(config, engine), engine
+
+
+def prompt(cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE) -> Key:
+    """The key of a prompt, cut as this cache cuts."""
+    config = cache.config
+    return make_key(tokens, config.page_size, namespace, bigram=config.bigram)
+
+
+def page_bytes(key: Key, page: int, component: Component) -> bytes:
+    """What a request computes for a page: other bytes for another prefix, namespace, component."""
+    text = f"{key.namespace} {key.pages[: page + 1]} {component}"
+    return sha256(text.encode()).digest()[:8]
+
+
+def put(
+    cache: Cache,
+    tokens: Sequence[int],
+    *,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    start_pages: int | None = None,
+    window_pages: int | None = None,
+    counted_pages: int = 0,
+    priority: int = 0,
+) -> Inserted:
+    """Insert a prompt as an engine does: reuse what is there, compute the rest, hand it over.
+
+    The request computes from `start_pages` on (default: from the end of what is on the device), and
+    still owns the window data of its last `window_pages` (default: of all that it computed).
+    """
+    key = prompt(cache, tokens, namespace)
+    if start_pages is None:
+        start_pages = cache.match(key).device_pages
+    receipt = cache.lock(key.prefix(start_pages))
+    slots = compute(cache, key, start_pages, window_pages)
+    inserted = cache.insert(key, start_pages, slots, counted_pages=counted_pages, priority=priority)
+    cache.unlock(receipt)
+    return inserted
+
+
+def compute(cache: Cache, key: Key, start_pages: int = 0, window_pages: int | None = None) -> Slots:
+    """Allocate slots for the pages of a key from `start_pages` on, and fill them."""
+    count = len(key) - start_pages
+    components = cache.config.components
+    window = count if SWA in components else 0
+    slots = cache.allocate(Counts(count, window, int(MAMBA in components and count > 0)))
+    for component, some in slots:
+        for at, slot in enumerate(some, start=len(key) - len(some)):
+            cache.write(component, slot, page_bytes(key, at, component))
+    if window_pages is None or window_pages >= window:
+        return slots
+    gone = window - window_pages
+    cache.free(Slots(swa=slots.swa[:gone]))
+    return Slots(slots.full, slots.swa[gone:], slots.mamba)
+
+
+def fetch(
+    cache: Cache,
+    tokens: Sequence[int],
+    start_pages: int = 0,
+    *,
+    window_pages: int = 0,
+    state: bool = False,
+) -> HostInserted:
+    """Bring a prompt's pages from storage, the window data of the last of them, and its state."""
+    key = prompt(cache, tokens)
+    last = len(key) - 1
+
+    def some(component: Component, first: int) -> tuple[bytes, ...]:
+        return tuple(page_bytes(key, at, component) for at in range(first, len(key)))
+
+    payload = HostPayload(
+        some(FULL, start_pages),
+        some(SWA, len(key) - window_pages),
+        some(MAMBA, last) if state else (),
+    )
+    return cache.insert_host(key, start_pages, payload)
+
+
+def lock(cache: Cache, tokens: Sequence[int]) -> Receipt:
+    """Lock a prompt, all of which is in the tree."""
+    return cache.lock(prompt(cache, tokens))
+
+
+def cached_pages(
+    cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE
+) -> int:
+    """How many pages of a prompt need not be computed again."""
+    return cache.match(prompt(cache, tokens, namespace)).prefix_pages
+
+
+def shown(
+    cache: Cache, tokens: Sequence[int], component: Component = FULL, medium: Medium = GPU
+) -> str:
+    """Where a prompt's data is on a medium, a sign a page: `#` there, `~` on its way, `.` not."""
+
+    def sign(row: PageRow) -> str:
+        if row.slot(component, medium) is None:
+            return "."
+        pending = (row.loading if medium is GPU else row.backing)[COLUMN[component]]
+        return "#" if pending is None else "~"
+
+    key = prompt(cache, tokens)
+    return "".join(sign(row) for row in rows_along(cache.snapshot(), key)).ljust(len(key), ".")
+
+
+def slots_of(
+    cache: Cache, tokens: Sequence[int], component: Component = FULL, medium: Medium = GPU
+) -> list[Slot | None]:
+    """The slot of each page of a prompt in a pool."""
+    return [
+        row.slot(component, medium) for row in rows_along(cache.snapshot(), prompt(cache, tokens))
+    ]
+
+
+def lock_refs(cache: Cache, tokens: Sequence[int], component: Component = FULL) -> list[int]:
+    """The lock refs of each page of a prompt; those of a state stand at its page."""
+    rows = rows_along(cache.snapshot(), prompt(cache, tokens))
+    return [row.lock_refs[COLUMN[component]] or 0 for row in rows]
+
+
+def node_of(cache: Cache, tokens: Sequence[int]) -> NodeState:
+    """The node in which a prompt ends."""
+    return path_of(cache.snapshot(), prompt(cache, tokens))[-1].node
+
+
+def node_ends(cache: Cache, tokens: Sequence[int]) -> list[int]:
+    """Where the nodes on a prompt's path end, in pages."""
+    state = cache.snapshot()
+    return [state.end(stop.node) for stop in path_of(state, prompt(cache, tokens))]
+
+
+def free_slots(cache: Cache, component: Component = FULL, medium: Medium = GPU) -> int:
+    """How many slots of a pool are free."""
+    return len(cache.snapshot().pools[component, medium].free)
+
+
+def heard(cache: Cache, *prompts: Sequence[int]) -> list[tuple[str, Medium, Unit]]:
+    """The full data's moves since the last time: what happened, where, and the page's first token.
+
+    Events name pages by hashes; `prompts` are those whose pages may be named.
+    """
+    first_tokens: dict[bytes, Unit] = {}
+    for tokens in prompts:
+        key = prompt(cache, tokens)
+        names = page_hashes(namespace_seed(key.namespace), key.pages)
+        first_tokens.update(zip(names, [page[0] for page in key.pages], strict=True))
+    return [
+        (
+            "stored" if isinstance(event, BlockStored) else "removed",
+            event.medium,
+            first_tokens[event.block_hash],
+        )
+        for event in cache.take_events()
+        if isinstance(event, BlockStored | BlockRemoved)
+    ]
+
+
+def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
+    """Behind each slot that a match of a prompt returns are the bytes of its page."""
+    key = prompt(cache, tokens)
+    matched = cache.match(key)
+    for component, some in matched.slots:
+        for at, slot in enumerate(some, start=matched.device_pages - len(some)):
+            assert cache.read(component, GPU, slot) == page_bytes(key, at, component)
+
+
+@contextmanager
+def refused(cache: ReferenceCache, error: type[CacheError], match: str = "") -> Iterator[None]:
+    """What is called inside is refused with this error, and leaves everything as it was.
+
+    Everything: not even a tick or an id, which no snapshot shows, is used up.
+    """
+    state = cache._state
+    before = (cache.snapshot(), state.clock, state.next_id)
+    with pytest.raises(error, match=match):
+        yield
+    assert (cache.snapshot(), state.clock, state.next_id) == before
