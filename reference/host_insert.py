@@ -60,7 +60,7 @@ def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) 
     held = hold(state, node, key, None)
     end = _place_full(state, key, node, fetched)
     if end.end == len(key):
-        _place_window(state, end, fetched)
+        _place_window(state, key, end, fetched)
         _place_state(state, end, fetched)
     release_hold(state, held)
     dropped = len(payload.full) - fetched.placed - fetched.refilled - fetched.present
@@ -141,18 +141,19 @@ def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> N
     return leaf
 
 
-def _place_window(state: State, end: Node, fetched: _Fetched) -> None:
+def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
     """Give the nodes at the end the window data that they lack on the host, all or none."""
     if not fetched.payload.swa:
         return
-    lacking = [node for node in upwards(end) if node.end > fetched.swa_from and _lacks(node, SWA)]
-    needed = sum(node.end - max(node.start, fetched.swa_from) for node in lacking)
-    if not make_host_room(state, Counts(swa=needed)):
-        return
-    for node in lacking:
-        if node.start < fetched.swa_from:
-            cut(state, node, fetched.swa_from - node.start)
-        _fill(state, node, SWA, fetched.swa(node.start, node.end), fetched.tick)
+    # The window is held meanwhile: what it has on the host makes no room for what it lacks.
+    held = hold(state, end, key, fetched.swa_from)
+    lacking = [
+        node for node in upwards(end) if node.start >= fetched.swa_from and _lacks(node, SWA)
+    ]
+    if make_host_room(state, Counts(swa=sum(len(node.pages) for node in lacking))):
+        for node in lacking:
+            _fill(state, node, SWA, fetched.swa(node.start, node.end), fetched.tick)
+    release_hold(state, held)
 
 
 def _place_state(state: State, end: Node, fetched: _Fetched) -> None:
