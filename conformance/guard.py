@@ -11,6 +11,7 @@ too, and calls it or takes its events, makes the guard's sums wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import ParamSpec, TypeVar
 
@@ -21,7 +22,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError, SpecViolation
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation, judge
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
 from kvcanon.spec.operations import (
     Allocate,
@@ -104,7 +105,11 @@ class GuardedCache:
         self._cache = cache
         self._rate = rate
         self._random = Random(seed)
-        self._laws = tuple(laws)
+        self._laws = {
+            kind: [law for law in laws if law.kind is kind and law.law_id not in SHAPE]
+            for kind in Kind
+        }
+        """All but those of the tree's shape, which `judge` asks first."""
         self._on_violation = on_violation
         self._ledger = Ledger()
         self._last: Snapshot | None = None
@@ -252,41 +257,38 @@ class GuardedCache:
         if self._rate < 1.0 and self._random.random() >= self._rate:
             self._last = None
             return call(*args, **kwargs)
-        seen_before = self._last is not None
+        return self._judge(operation, partial(call, *args, **kwargs))
+
+    def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
+        """Call, ask the laws about the step that it was, and answer as the cache did."""
+        seen = self._last is not None
         before = self._last or self._cache.snapshot()
         earlier = (*self._unheard, *before.events[self._heard_waiting :])
         self._last, refusal = None, None
         outcome: Outcome
         try:
-            answer = call(*args, **kwargs)
+            answer = call()
         except CacheError as error:
             refusal, outcome = error, Refused(error)
         else:
             outcome = _outcome_of(answer)
         after = self._cache.snapshot()
-        step = Step(
-            before,
-            operation,
-            outcome,
-            after,
-            after.events[0 if isinstance(outcome, Taken) else len(before.events) :],
-            self._stamps(operation, outcome),
-        )
+        sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
+        stamps = self._stamps(operation, outcome)
+        step = Step(before, operation, outcome, after, sent, stamps)
         told = Residency(self._told)
-        violations = self._ask(step, Stream(told, (*earlier, *step.events), after))
+        found = self._ask(step, Stream(told, (*earlier, *sent), after), seen=seen)
         words = ""
-        if violations and self._on_violation is None:
-            broken_before = set[str]()
-            if not seen_before:
-                laws = [violation.law for violation in violations]
-                subjects = (before, Stream(told, earlier, before))
-                broken_before = {v.law.law_id for each in subjects for v in judge(each, laws)}
-            words = explain(violations, step, self.steps, broken_before)
-        self._hear((*earlier, *step.events), after)
+        if found and self._on_violation is None:
+            guiltless = set() if seen else _broken(found, before, Stream(told, earlier, before))
+            words = explain(found, step, self.steps, guiltless)
+        self._hear((*earlier, *sent), after)
         self._ledger.forget(step)
+        if not _shapeless(found):
+            self._last = after
         if words:
-            raise LawBroken(words, violations, step)
-        for violation in violations:
+            raise LawBroken(words, found, step)
+        for violation in found:
             if self._on_violation is not None:
                 self._on_violation(violation, step)
         if refusal is not None:
@@ -299,33 +301,31 @@ class GuardedCache:
             return self._ledger.stamps(operation.key, outcome, self._cache.read)
         return ()
 
-    def _ask(self, step: Step, stream: Stream) -> list[Violation]:
-        """Ask all laws; where the tree has no shape, only those that say so."""
+    def _ask(self, step: Step, stream: Stream, *, seen: bool) -> list[Violation]:
+        """Ask all laws; where a state has no shape, none that has to walk on it.
+
+        The shape of a state that was seen before was asked then.
+        """
         self.judged += 1
-        events = step.after.config.events
-        violations: list[Violation] = []
-        for kind, subject in (
-            (Kind.STATE, step.after),
-            (Kind.STEP, step),
-            (Kind.STREAM, stream),
-        ):
-            if kind is Kind.STREAM and not events:
-                continue
-            found = judge(subject, self._laws)
-            shapeless = any(violation.law.law_id in SHAPE for violation in found)
-            violations.extend(found)
-            for law in self._laws:
-                shown = (events or Need.EVENTS not in law.needs) and (
-                    step.stamps or Need.BYTES not in law.needs
-                )
-                if law.kind is kind and shown and (not shapeless or law.law_id in SHAPE):
-                    self.laws_judged[law.law_id] += 1
-            if shapeless:
-                break
-        return violations
+        found = judge(step.after, self._laws[Kind.STATE])
+        if not _shapeless(found) and not seen:
+            found += judge(step.before, ())
+        self._count(SHAPE)
+        if _shapeless(found):
+            return found
+        self._count(law.law_id for law in self._laws[Kind.STATE])
+        for kind, subject in ((Kind.STEP, step), (Kind.STREAM, stream)):
+            found += [Violation(law, t) for law in self._laws[kind] for t in law.check(subject)]
+            self._count(law.law_id for law in self._laws[kind] if _is_shown(law, step))
+        return found
+
+    def _count(self, law_ids: Iterable[str]) -> None:
+        for law_id in law_ids:
+            if law_id in self.laws_judged:
+                self.laws_judged[law_id] += 1
 
     def _hear(self, events: Iterable[Event], after: Snapshot) -> None:
-        """Fold events, all those that wait in the state included; it is the last one judged."""
+        """Fold events, those that still wait in the state included."""
         for event in events:
             if isinstance(event, AllBlocksCleared):
                 self._told.clear()
@@ -335,7 +335,6 @@ class GuardedCache:
                 self._told.discard((event.medium, event.block_hash))
         self._unheard.clear()
         self._heard_waiting = len(after.events)
-        self._last = after
 
 
 def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
@@ -343,3 +342,20 @@ def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
     if answer is None:
         return Done()
     return Taken(answer) if isinstance(answer, tuple) else answer
+
+
+def _is_shown(law: Law, step: Step) -> bool:
+    """Whether a step shows what a law needs; one that looked at nothing did not hold."""
+    events = step.after.config.events or Need.EVENTS not in law.needs
+    return events and (bool(step.stamps) or Need.BYTES not in law.needs)
+
+
+def _shapeless(found: Collection[Violation]) -> bool:
+    """Whether a tree was found to be none."""
+    return any(violation.law.law_id in SHAPE for violation in found)
+
+
+def _broken(found: Collection[Violation], *subjects: Subject) -> set[str]:
+    """Which of the laws that are broken are broken in other subjects, too."""
+    laws = [violation.law for violation in found]
+    return {violation.law.law_id for each in subjects for violation in judge(each, laws)}

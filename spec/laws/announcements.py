@@ -10,6 +10,7 @@ in flight owns a host slot, and must not be announced there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
@@ -51,16 +52,14 @@ class Told:
             self._since[event.medium, event.block_hash] = isinstance(event, BlockStored)
 
 
-def residency_of(state: Snapshot) -> frozenset[Resident]:
+def residency_of(state: Snapshot) -> set[Resident]:
     """What is where, and must have been said: the name of each page, on each medium."""
-    names = PageNames(state)
-    return frozenset(
-        (medium, name)
-        for node in state.below_root()
-        for medium in MEDIA
-        if is_announced(state, node, medium)
-        for name in names.of(node)
-    )
+    names, there = PageNames(state), set[Resident]()
+    for node in state.below_root():
+        for medium in MEDIA:
+            if is_announced(state, node, medium):
+                there.update(zip(repeat(medium), names.of(node), strict=False))
+    return there
 
 
 def is_announced(state: Snapshot, node: NodeState, medium: Medium) -> bool:

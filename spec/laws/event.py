@@ -142,10 +142,7 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     state = stream.state
     if not state.config.events:
         return
-    told = {
-        item for item in fold_events(stream.events, stream.start).resident() if item[0] in MEDIA
-    }
-    there = residency_of(state)
+    told, there = fold_events(stream.events, stream.start).resident(), residency_of(state)
     if told == there:
         return
     pages = everywhere(state)
