@@ -1,0 +1,442 @@
+"""The oracles: by example, and each against a second definition that is too plain to be wrong.
+
+The second definitions go token by token, or step by step, where the oracles reckon with whole
+nodes: that both agree is what lets a cache cut its nodes where it likes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kvcanon.spec.oracle import backup, cutting, eviction, folding, pages, prefix, recency, window
+from kvcanon.spec.oracle.backup import backup_chain
+from kvcanon.spec.oracle.cutting import split
+from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, victim_order
+from kvcanon.spec.oracle.folding import fold_page, is_alternating
+from kvcanon.spec.oracle.pages import pages_covering, whole_pages
+from kvcanon.spec.oracle.prefix import usable_prefix
+from kvcanon.spec.oracle.recency import refresh
+from kvcanon.spec.oracle.window import window_nodes, window_start
+from kvcanon.spec.types import EvictionPolicy
+
+# Pages.
+
+
+@given(length=st.integers(0, 400), size=st.integers(1, 40))
+def test_pages_are_counted_by_filling_them(length: int, size: int) -> None:
+    """A stretch fills more pages than are full, or is covered by fewer than are begun."""
+    full = [begin for begin in range(0, length, size) if begin + size <= length]
+    begun = list(range(0, length, size))
+    assert whole_pages(length, size) == len(full)
+    assert pages_covering(length, size) == len(begun)
+
+
+# The usable prefix.
+
+Segment = tuple[int, bool, bool, bool]
+"""Length in tokens; whether full data, window data, and the state at the end are there."""
+
+SEGMENTS = st.lists(
+    st.tuples(st.integers(1, 6), st.booleans(), st.booleans(), st.booleans()), max_size=8
+)
+
+
+def usable(segments: Iterable[Segment], window_tokens: int, *, recurrent: bool) -> int:
+    """The oracle's answer; a model without states has all of them, as it were."""
+    lengths, full, swa, state = [tuple(column) for column in zip(*segments, strict=True)] or [
+        ()
+    ] * 4
+    return usable_prefix(
+        lengths, full, swa, state if recurrent else (True,) * len(full), window_tokens
+    )
+
+
+def usable_by_token(segments: list[Segment], window_tokens: int, *, recurrent: bool) -> int:
+    """The largest position that a reader at that position would find usable."""
+    full = [there for length, there, _, _ in segments for _ in range(length)]
+    swa = [there for length, _, there, _ in segments for _ in range(length)]
+    states, end = {0}, 0
+    for length, _, _, has_state in segments:
+        end += length
+        states |= {end} if has_state else set()
+    positions = [
+        at
+        for at in range(end + 1)
+        if all(full[:at])
+        and all(swa[max(0, at - window_tokens) : at])
+        and (at in states or not recurrent)
+    ]
+    return max(positions)
+
+
+@pytest.mark.parametrize(
+    ("segments", "window_tokens", "found"),
+    [
+        ([], 4, 0),
+        ([(4, True, True, True)], 4, 4),
+        # A prefix that is shorter than the window needs all of its window data.
+        ([(2, True, True, True)], 4, 2),
+        ([(2, True, False, True)], 4, 0),
+        # After a tombstone the window is gathered anew (sgl#17061).
+        ([(4, True, True, True), (2, True, False, True), (3, True, True, True)], 4, 4),
+        ([(4, True, True, True), (2, True, False, True), (4, True, True, True)], 4, 10),
+        # Nothing is usable behind a gap in full data.
+        ([(2, True, True, True), (2, False, True, True), (4, True, True, True)], 4, 2),
+    ],
+)
+def test_usable_prefix_examples(segments: list[Segment], window_tokens: int, found: int) -> None:
+    """A prefix ends somewhere else than a window layer and a full layer can both use it."""
+    assert usable(segments, window_tokens, recurrent=False) == found
+
+
+def test_usable_prefix_ends_at_a_state() -> None:
+    """A prefix of a recurrent model ends where there is no state."""
+    segments = [(2, True, True, True), (2, True, True, False), (2, True, True, True)]
+    assert usable(segments, 1, recurrent=True) == 6
+    assert usable(segments[:2], 1, recurrent=True) == 2
+    assert usable(segments[1:2], 1, recurrent=True) == 0
+
+
+@given(segments=SEGMENTS, window_tokens=st.integers(1, 14), recurrent=st.booleans())
+def test_usable_prefix_is_the_last_usable_position(
+    segments: list[Segment], window_tokens: int, recurrent: bool
+) -> None:
+    """Asked token by token, another position is the last that is usable."""
+    expected = usable_by_token(segments, window_tokens, recurrent=recurrent)
+    assert usable(segments, window_tokens, recurrent=recurrent) == expected
+
+
+@given(
+    segments=SEGMENTS,
+    window_tokens=st.integers(1, 14),
+    recurrent=st.booleans(),
+    cuts=st.lists(st.integers(1, 5)),
+)
+def test_usable_prefix_does_not_depend_on_cuts(
+    segments: list[Segment], window_tokens: int, recurrent: bool, cuts: list[int]
+) -> None:
+    """Where nodes are cut decides what is usable."""
+    parts: list[Segment] = []
+    for index, (length, full, swa, state) in enumerate(segments):
+        at = cuts[index] if index < len(cuts) else 0
+        if 0 < at < length:
+            # The state is at the end of the lower part.
+            parts += [(at, full, swa, False), (length - at, full, swa, state)]
+        else:
+            parts.append((length, full, swa, state))
+    single = [
+        (1, full, swa, state and last)
+        for length, full, swa, state in segments
+        for last in [False] * (length - 1) + [True]
+    ]
+    whole = usable(segments, window_tokens, recurrent=recurrent)
+    assert usable(parts, window_tokens, recurrent=recurrent) == whole
+    assert usable(single, window_tokens, recurrent=recurrent) == whole
+
+
+@given(segments=SEGMENTS, window_tokens=st.integers(1, 14), at=st.integers(0, 7))
+def test_usable_prefix_grows_with_what_is_there(
+    segments: list[Segment], window_tokens: int, at: int
+) -> None:
+    """More data makes less of a prompt usable: a device match could exceed the whole one."""
+    more = [
+        (length, True, True, True) if index == at else (length, full, swa, state)
+        for index, (length, full, swa, state) in enumerate(segments)
+    ]
+    for recurrent in (False, True):
+        less = usable(segments, window_tokens, recurrent=recurrent)
+        assert usable(more, window_tokens, recurrent=recurrent) >= less
+
+
+# The window.
+
+
+@pytest.mark.parametrize(
+    ("lengths", "window_tokens", "page_size", "found"),
+    [
+        ((), 4, 1, 0),
+        ((8,), 4, 1, 1),
+        ((4, 4, 4), 4, 1, 2),
+        ((5, 4, 4), 4, 1, 1),
+        ((1, 1, 1, 1, 1, 1, 1), 4, 1, 5),
+        # The cushion is a page: sixteen tokens more than the window.
+        ((16, 16, 16), 16, 16, 2),
+        ((16, 32, 16), 16, 16, 2),
+    ],
+)
+def test_window_nodes_examples(
+    lengths: tuple[int, ...], window_tokens: int, page_size: int, found: int
+) -> None:
+    """A refresh touches nodes that do not reach into the window and one page (sgl#26615)."""
+    assert window_nodes(lengths, window_tokens, page_size) == found
+
+
+@given(
+    lengths=st.lists(st.integers(1, 20), max_size=12).map(tuple),
+    window_tokens=st.integers(1, 60),
+    page_size=st.integers(1, 16),
+)
+def test_window_nodes_reach_into_the_window(
+    lengths: tuple[int, ...], window_tokens: int, page_size: int
+) -> None:
+    """A node is touched that has no token near the end, or one is left out that has."""
+    near = [
+        index
+        for index in range(len(lengths))
+        if any(token < window_tokens + page_size for token in _tokens_from_end(lengths, index))
+    ]
+    assert window_nodes(lengths, window_tokens, page_size) == len(near)
+
+
+def _tokens_from_end(lengths: tuple[int, ...], index: int) -> range:
+    """For each token of a node, how many tokens are between it and the end."""
+    return range(sum(lengths[:index]), sum(lengths[: index + 1]))
+
+
+@given(end=st.integers(0, 60), window_tokens=st.integers(1, 80), page_size=st.integers(1, 16))
+def test_window_start_is_the_first_page_in_sight(
+    end: int, window_tokens: int, page_size: int
+) -> None:
+    """A lock begins behind a page that its end can see, or before one that it cannot."""
+    seen = range(max(0, end * page_size - window_tokens), end * page_size)
+    pages_seen = {token // page_size for token in seen}
+    assert window_start(end, window_tokens, page_size) == min(pages_seen, default=end)
+
+
+@given(
+    lengths_pages=st.lists(st.integers(1, 4), max_size=8),
+    window_tokens=st.integers(1, 40),
+    page_size=st.integers(1, 8),
+)
+def test_window_that_is_locked_is_a_part_of_what_is_refreshed(
+    lengths_pages: list[int], window_tokens: int, page_size: int
+) -> None:
+    """A page is pinned by a lock and yet not made recent by a match."""
+    upwards = tuple(length * page_size for length in lengths_pages)
+    touched = lengths_pages[: window_nodes(upwards, window_tokens, page_size)]
+    end = sum(lengths_pages)
+    assert end - sum(touched) <= window_start(end, window_tokens, page_size)
+
+
+# Backups.
+
+
+@pytest.mark.parametrize(
+    ("backed", "needs_parents", "found"),
+    [
+        ((True, False, False), True, (1, 2)),
+        ((True, False, False), False, (2,)),
+        ((False, True), True, (0,)),
+        ((False, True), False, ()),
+        ((True, True), True, ()),
+    ],
+)
+def test_backup_chain_examples(
+    backed: tuple[bool, ...], needs_parents: bool, found: tuple[int, ...]
+) -> None:
+    """A node is copied without the parents that it needs (sgl#25065), or with too many."""
+    assert backup_chain(backed, needs_parents) == found
+
+
+@given(backed=st.lists(st.booleans(), min_size=1, max_size=12).map(tuple), parents=st.booleans())
+def test_backup_chain_is_what_recursion_would_copy(backed: tuple[bool, ...], parents: bool) -> None:
+    """Copying the parent first, and then the node, gives something else, or another order."""
+
+    def back_up(position: int) -> list[int]:
+        above = back_up(position - 1) if parents and position else []
+        return above if backed[position] else [*above, position]
+
+    assert backup_chain(backed, parents) == tuple(back_up(len(backed) - 1))
+
+
+# Eviction.
+
+
+@given(needed=st.integers(0, 99), free=st.integers(0, 99))
+def test_pre_evict_need_is_the_least_that_suffices(needed: int, free: int) -> None:
+    """Fewer slots would have been enough, or these are not."""
+    enough = [evicted for evicted in range(100) if free + evicted >= needed]
+    assert pre_evict_need(needed, free) == min(enough)
+
+
+OLD, HIT, LATE, LESSER = "old", "hit", "late", "lesser"
+CANDIDATES = {
+    OLD: {"hit_count": 1, "last_access": 3, "created": 1, "priority": 2},
+    HIT: {"hit_count": 5, "last_access": 5, "created": 2, "priority": 2},
+    LATE: {"hit_count": 1, "last_access": 9, "created": 4, "priority": 1},
+    LESSER: {"hit_count": 0, "last_access": 7, "created": 3, "priority": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [
+        (EvictionPolicy.LRU, [OLD, HIT, LESSER, LATE]),
+        (EvictionPolicy.LFU, [LESSER, OLD, LATE, HIT]),
+        (EvictionPolicy.FIFO, [OLD, HIT, LESSER, LATE]),
+        (EvictionPolicy.MRU, [LATE, LESSER, HIT, OLD]),
+        (EvictionPolicy.FILO, [LATE, LESSER, HIT, OLD]),
+        (EvictionPolicy.SLRU, [OLD, LESSER, LATE, HIT]),
+        (EvictionPolicy.PRIORITY, [LESSER, LATE, OLD, HIT]),
+    ],
+)
+def test_policy_decides_the_order(policy: EvictionPolicy, order: list[str]) -> None:
+    """A policy lets someone else leave first than its name says."""
+    names = list(CANDIDATES)
+    keys = tuple(policy_key(policy, **CANDIDATES[name]) for name in names)
+    assert [names[at] for at in victim_order(keys)] == order
+
+
+def test_every_policy_has_a_rank() -> None:
+    """A policy can be chosen that nobody can apply."""
+    assert all(policy_key(policy, 1, 2, 3, 4) for policy in EvictionPolicy)
+
+
+@given(keys=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=9).map(tuple))
+def test_victim_order_takes_the_smallest_again_and_again(
+    keys: tuple[tuple[int, int], ...],
+) -> None:
+    """Someone leaves before one whose key is smaller; or, among equals, not the first of them."""
+    left, order = dict(enumerate(keys)), []
+    while left:
+        smallest = min(left.values())
+        order.append(next(at for at, key in left.items() if key == smallest))
+        del left[order[-1]]
+    assert victim_order(keys) == tuple(order)
+
+
+# Recency.
+
+
+@given(data=st.data(), order=st.lists(st.integers(0, 12), unique=True).map(tuple))
+def test_refresh_is_one_use_after_another(data: st.DataObject, order: tuple[int, ...]) -> None:
+    """To refresh many at once is another thing than to use them one by one."""
+    touched = data.draw(st.lists(st.sampled_from([*order, 20, 21]), unique=True).map(tuple))
+    queue = list(order)
+    for each in touched:
+        if each in queue:
+            queue.remove(each)
+        queue.append(each)
+    assert refresh(order, touched) == tuple(queue)
+
+
+# Cutting.
+
+
+@given(items=st.lists(st.integers()).map(tuple), data=st.data())
+def test_split_parts_join_to_what_was_there(items: tuple[int, ...], data: st.DataObject) -> None:
+    """A cut loses, adds or moves something."""
+    at = data.draw(st.integers(0, len(items)))
+    upper, lower = split(items, at)
+    assert upper == tuple(item for index, item in enumerate(items) if index < at)
+    assert upper + lower == items
+
+
+# Folding.
+
+HISTORY = st.lists(st.booleans(), max_size=10).map(tuple)
+
+
+@given(present=st.booleans(), history=HISTORY)
+def test_fold_page_believes_the_last_event(present: bool, history: tuple[bool, ...]) -> None:
+    """A page is where an earlier event says."""
+    assert fold_page(present, history) is (present, *history)[-1]
+
+
+@given(present=st.booleans(), history=HISTORY)
+def test_is_alternating_replays_like_a_set(present: bool, history: tuple[bool, ...]) -> None:
+    """A store of what is there, or a remove of what is not, passes as sound."""
+    there, sound = {"page"} if present else set(), True
+    for stored in history:
+        sound = sound and (("page" in there) != stored)
+        there = {"page"} if stored else set()
+    assert is_alternating(present, history) is sound
+
+
+# Contracts.
+
+Oracle = Callable[..., Any]
+
+
+def oracles() -> list[Oracle]:
+    """Every public function of the chapter."""
+    modules = (backup, cutting, eviction, folding, pages, prefix, recency, window)
+    return [
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
+def conditions(oracle: Oracle, kind: str) -> list[str]:
+    """The lines of a contract that begin with `pre:` or `post:`."""
+    lines = (inspect.getdoc(oracle) or "").splitlines()
+    return [line.removeprefix(f"{kind}:").strip() for line in lines if line.startswith(f"{kind}:")]
+
+
+def holds(oracle: Oracle, condition: str, values: dict[str, Any]) -> bool:
+    """Whether a condition of an oracle's contract holds of its arguments (and `__return__`)."""
+    return bool(eval(condition, {**oracle.__globals__, **values}))  # noqa: S307  Our own text.
+
+
+FLAGS = st.lists(st.booleans(), max_size=6).map(tuple)
+SMALL = st.integers(0, 20)
+ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
+    "at": st.integers(0, 6),
+    "backed": FLAGS,
+    "created": SMALL,
+    "end_pages": SMALL,
+    "free": SMALL,
+    "full": FLAGS,
+    "history": FLAGS,
+    "hit_count": st.integers(0, 4),
+    "items": FLAGS,
+    "keys": st.lists(st.tuples(SMALL, SMALL), max_size=4).map(tuple),
+    "last_access": SMALL,
+    "length_tokens": SMALL,
+    "lengths": st.lists(st.integers(1, 8), max_size=4).map(tuple),
+    "needed": SMALL,
+    "needs_backed_parents": st.booleans(),
+    "order": st.lists(SMALL, unique=True, max_size=5).map(tuple),
+    "page_size": st.integers(1, 8),
+    "policy": st.sampled_from(EvictionPolicy),
+    "present": st.booleans(),
+    "priority": SMALL,
+    "state": FLAGS,
+    "swa": FLAGS,
+    "touched": st.lists(SMALL, unique=True, max_size=3).map(tuple),
+    "window": st.integers(1, 16),
+    "window_tokens": st.integers(1, 20),
+}
+
+
+@pytest.mark.parametrize("oracle", oracles(), ids=lambda oracle: oracle.__name__)
+@given(data=st.data())
+def test_contract_holds(data: st.DataObject, oracle: Oracle) -> None:
+    """An oracle returns what its own contract denies."""
+    names = list(inspect.signature(oracle).parameters)
+    values = {name: data.draw(ARGUMENTS[name], label=name) for name in names}
+    if "full" in values and "lengths" in values:
+        count = len(values["lengths"])
+        columns = {n: (*values[n], *[True] * count)[:count] for n in ("full", "swa", "state")}
+        values |= columns
+    assume(all(holds(oracle, condition, values) for condition in conditions(oracle, "pre")))
+    values["__return__"] = oracle(**values)
+    for condition in conditions(oracle, "post"):
+        assert holds(oracle, condition, values), condition
+
+
+@pytest.mark.parametrize("oracle", oracles(), ids=lambda oracle: oracle.__name__)
+def test_every_oracle_has_a_contract(oracle: Oracle) -> None:
+    """A definition makes no promise that a prover could look at."""
+    assert conditions(oracle, "pre")
+    assert conditions(oracle, "post")
+    names = inspect.signature(oracle).parameters
+    assert all(any(name in each for name in names) for each in conditions(oracle, "pre"))
