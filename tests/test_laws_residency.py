@@ -247,3 +247,28 @@ def test_res_5_is_a_matter_of_inserts() -> None:
     refused = Refused(TransferPending(7))
     assert ask("RES-5", step(after, Match(KEY), after)) == []
     assert ask("RES-5", step(after, INSERT, after, refused)) == []
+
+
+@pytest.mark.parametrize(
+    ("hits", "counted_pages", "said"),
+    [
+        ((1, 1), 0, []),
+        ((0, 1), 2, []),
+        ((0, 1), 0, ["page 0 in node 1 (tokens 0..2) has 0 hits"]),
+        ((1, 1), 2, ["page 0 in node 1 (tokens 0..2) has 1 hits"]),
+        ((2, 1), 0, ["page 0 in node 1 (tokens 0..2) has 2 hits"]),
+    ],
+    ids=["new nodes", "chunk", "forgotten", "counted again", "counted twice"],
+)
+def test_res_7_hits_of_a_request(
+    hits: tuple[int, int], counted_pages: int, said: list[str]
+) -> None:
+    """A request may count a node's hit twice, or not at all, and nobody notices."""
+    after = path(True, True, hits=hits)
+    before = path(True, True, hits=(0, 0))
+    found = ask(
+        "RES-7", step(before, evolve(INSERT, counted_pages=counted_pages), after, inserted(0))
+    )
+    assert len(found) == len(said)
+    for text, words in zip(found, said, strict=True):
+        assert words in text

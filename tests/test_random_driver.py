@@ -22,7 +22,7 @@ EXAMPLES = 2_000
 
 picks = st.integers(0, 1 << 12)
 actions: st.SearchStrategy[list[Action]] = st.lists(
-    st.tuples(picks, picks, picks, picks), min_size=1, max_size=40
+    st.tuples(picks, picks, picks, picks), min_size=12, max_size=60
 )
 
 

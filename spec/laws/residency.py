@@ -181,6 +181,37 @@ def slots_fit_pages(state: Snapshot) -> Iterator[str]:
                     )
 
 
+@law("RES-7", Kind.STEP)
+def request_counts_once(step: Step) -> Iterator[str]:
+    """An insert counts one hit at every node of its key that its request has not reached before.
+
+    What the request has reached before, `counted_pages` says; a node that ends there has its hit. A
+    new node begins with one.
+
+    Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
+    that nobody shares looks popular; never counted, a long prompt is never copied.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/36647,
+    https://github.com/sgl-project/sglang/issues/33714
+    """
+    if not isinstance(step.operation, Insert) or not isinstance(step.outcome, Inserted):
+        return
+    hits_before: list[int] = []
+    for stop in path_of(step.before, step.operation.key):
+        hits_before += [stop.node.hit_count] * stop.shared_pages
+    for node, shared in path_of(step.after, step.operation.key):
+        start = step.after.starts[node.node_id]
+        counts = int(start + len(node.pages) > step.operation.counted_pages)
+        for page in range(start, start + shared):
+            expected = (hits_before[page] if page < len(hits_before) else 0) + counts
+            if node.hit_count != expected:
+                yield (
+                    f"page {page} in {step.after.describe(node)} has {node.hit_count} hits after "
+                    f"an insert that should have made it {expected}"
+                )
+                break
+
+
 def _misfits(
     state: Snapshot, node: NodeState, component: Component, medium: Medium, slots: tuple[int, ...]
 ) -> Iterator[str]:
