@@ -56,11 +56,15 @@ def _full_enough(state: State, enough: int) -> bool:
 
 
 def _evict_duplicates(state: State, enough: int) -> None:
-    """Under write_back, give up host copies of what is on the device, leaves of it last."""
+    """Under write_back, give up host copies of what is on the device, leaves of it last.
+
+    Of a path that was used at once the upper first: it is what stays on the device longest.
+    """
     if state.config.write_policy is not WritePolicy.WRITE_BACK or _full_enough(state, enough):
         return
     duplicates = [node for node in state.owners[FULL, CPU] if _is_duplicate(node)]
-    for node in sorted(duplicates, key=lambda node: (is_device_leaf(node), rank(state, node))):
+    duplicates.sort(key=lambda node: (is_device_leaf(node), rank(state, node), node.start))
+    for node in duplicates:
         if _full_enough(state, enough):
             return
         announce_removed(state, node, CPU)
