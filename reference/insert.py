@@ -61,7 +61,8 @@ def insert(
         end = node if shared == len(node.pages) else cut(state, node, shared)
         _merge(state, end, incoming, tick)
     if end.end < len(key):
-        end = _new_leaf(state, end, key, incoming, tick)
+        leaf = add_leaf(state, end, key, tick, priority)
+        end = _fill_leaf(state, leaf, incoming, tick)
     _attach_state(state, end, incoming)
 
     touch(state, end, tick)
@@ -162,9 +163,8 @@ def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tic
     _adopt(state, node, SWA, swa, incoming)
 
 
-def _new_leaf(state: State, parent: Node, key: Key, incoming: _Incoming, tick: int) -> Node:
-    """A leaf for the rest of the key, cut so that window data ends in nodes of one window."""
-    leaf = add_leaf(state, parent, key, tick)
+def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
+    """Give a new leaf its slots, and cut it so that window data ends in a node of one window."""
     _adopt(state, leaf, FULL, incoming.full(leaf.start, leaf.end), incoming)
     announce_stored(state, leaf, GPU)
     if incoming.swa_from < leaf.end and SWA in leaf.data:

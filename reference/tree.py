@@ -128,7 +128,7 @@ def cut(state: State, node: Node, at: int) -> Node:
     return upper
 
 
-def add_leaf(state: State, parent: Node, key: Key, tick: int) -> Node:
+def add_leaf(state: State, parent: Node, key: Key, tick: int, priority: int = 0) -> Node:
     """A new node, without data yet, for the pages of a key below `parent`."""
     leaf = Node(
         node_id=state.new_id(),
@@ -139,6 +139,7 @@ def add_leaf(state: State, parent: Node, key: Key, tick: int) -> Node:
         data={component: Data() for component in state.config.components},
         created=tick,
         last_access=tick,
+        priority=priority,
     )
     parent.children[edge(parent, key.namespace, leaf.pages[0])] = leaf
     state.nodes[leaf.node_id] = leaf
