@@ -9,6 +9,11 @@ the oracles of the book.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
 from kvcanon.reference import slots as slot_owners
 from kvcanon.reference.announce import announce_cleared
 from kvcanon.reference.engine import InlineEngine
@@ -157,13 +162,14 @@ class ReferenceCache:
         pool.payloads[slot] = data
 
     def _check_key(self, key: Key) -> None:
-        """A key must be cut as this cache cuts."""
+        """A key must be cut as this cache cuts, all of it from units as this cache has them."""
         config = self.config
-        if key.pages and len(key.pages[0]) != config.page_size:
+        wrong = set(map(len, key.pages)) - {config.page_size}
+        if wrong:
             raise BadArgument(
-                "key", f"has pages of {len(key.pages[0])} units; this cache has {config.page_size}"
+                "key", f"has pages of {min(wrong)} units; this cache has {config.page_size}"
             )
-        if key.pages and isinstance(key.pages[0][0], tuple) is not config.bigram:
+        if not _are_units(chain.from_iterable(key.pages), bigram=config.bigram):
             made_of = "bigrams" if config.bigram else "tokens"
             raise BadArgument("key", f"is not made of {made_of}, as this cache's keys are")
 
@@ -173,3 +179,15 @@ class ReferenceCache:
                 raise BadArgument(
                     str(component), f"{counts[component]} slots asked; ask for 0 or more"
                 )
+
+
+def _are_units(units: Iterable[Any], *, bigram: bool) -> bool:
+    """Whether all are token ids, or pairs of them."""
+    try:
+        tokens = (
+            [token for first, second in units for token in (first, second)] if bigram else units
+        )
+        array("I", tokens)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
