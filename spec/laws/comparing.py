@@ -1,0 +1,244 @@
+"""Comparing: what a step changed and what it left alone, in words; shared by the laws of steps.
+
+Everything is compared page by page, and recency by the nodes that both states have: a cut, which
+may happen at any time, makes no difference here.
+
+What readers get wrong: a slot that another page took over in the same step is not "still used". The
+page that had it lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from attrs import evolve, frozen
+
+from kvcanon.spec.snapshot import NodeState, Pool, PoolState, Snapshot, TransferState
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, Slot
+from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
+
+NO_POOL = PoolState(0, ())
+
+
+class Change(NamedTuple):
+    """A page whose node is not the same in both states; None where the page is not there."""
+
+    number: PageNumber
+    before: PageRow | None
+    after: PageRow | None
+
+
+def changes(step: Step) -> Iterator[Change]:
+    """The pages that may differ, those that were there before first."""
+    before, after = step.changed
+    for number, row in before.items():
+        yield Change(number, row, after.get(number))
+    for number, row in after.items():
+        if number not in before:
+            yield Change(number, None, row)
+
+
+def page_in_words(state: Snapshot, row: PageRow) -> str:
+    """A page, as "page 5 in node 7 (tokens 4..8)"."""
+    return f"page {row.depth} in {state.describe(state.nodes[row.node_id])}"
+
+
+def slot_of(row: PageRow | None, component: Component, medium: Medium) -> Slot | None:
+    """A page's slot in a pool; None, too, for a page that is not there."""
+    return None if row is None else row.slot(component, medium)
+
+
+def refs_of(row: PageRow, component: Component) -> int:
+    """How often a component is locked at a page."""
+    return row.lock_refs[COLUMN[component]] or 0
+
+
+def in_words(value: int | None) -> str:
+    """A number, or "none"."""
+    return "none" if value is None else str(value)
+
+
+PER_COMPONENT = {
+    "device": f"slot on {GPU}",
+    "host": f"slot on {CPU}",
+    "loading": "load in flight",
+    "backing": "backup in flight",
+    "lock_refs": "lock_refs",
+}
+"""The fields of a row that have a value a component, in words."""
+
+PER_PAGE = ("hit_count", "priority", "created", "last_access")
+
+
+def differences(step: Step, change: Change, but: Collection[str] = ()) -> Iterator[str]:
+    """What is not as it was in one page, field by field, except for the fields named in `but`."""
+    was, now = change.before, change.after
+    if was is None or now is None:
+        if now is not None:
+            yield f"{page_in_words(step.after, now)} appeared"
+        elif was is not None:
+            yield f"{page_in_words(step.before, was)} vanished"
+        return
+    if was[2:] != now[2:]:
+        yield from _fields_changed(step, was, now, but)
+
+
+def _fields_changed(step: Step, was: PageRow, now: PageRow, but: Collection[str]) -> Iterator[str]:
+    page = page_in_words(step.before, was)
+    for name, words in PER_COMPONENT.items():
+        for component in () if name in but else step.before.config.components:
+            old, new = getattr(was, name)[COLUMN[component]], getattr(now, name)[COLUMN[component]]
+            if old != new:
+                yield f"{page}: {component} {words} was {in_words(old)} and is {in_words(new)}"
+    for name in PER_PAGE:
+        if name in but or (name == "last_access" and not step.before.profile.split_keeps_recency):
+            continue
+        if getattr(was, name) != getattr(now, name):
+            yield f"{page}: {name} was {getattr(was, name)} and is {getattr(now, name)}"
+
+
+def pages_changed(step: Step, but: Collection[str] = ()) -> Iterator[str]:
+    """What is not as it was in any page, except for the fields named in `but`."""
+    for change in changes(step):
+        yield from differences(step, change, but)
+
+
+def rest_changed(step: Step) -> Iterator[str]:
+    """What is not as it was besides the pages and the receipts.
+
+    Free and held slots, the mapping of full to window slots, recency, transfers; and events sent.
+    """
+    before, after = step.before, step.after
+    for pool in before.pools.keys() | after.pools.keys():
+        was, now = before.pools.get(pool, NO_POOL), after.pools.get(pool, NO_POOL)
+        if was == now:
+            continue
+        for words, old, new in (("free", was.free, now.free), ("held", was.held, now.held)):
+            if set(old) != set(new):
+                moved = sorted(set(old) ^ set(new))
+                yield f"slots {moved} of {pool_in_words(pool)} are {words} in one state only"
+    if before.swa_of_full != after.swa_of_full:
+        pairs = sorted(set(before.swa_of_full.items()) ^ set(after.swa_of_full.items()))
+        yield f"the mapping leads from full to window slots {pairs} in one state only"
+    yield from recency_changed(step)
+    yield from transfers_changed(step)
+    if step.events:
+        yield f"{len(step.events)} events were sent, the first {type(step.events[0]).__name__}"
+
+
+def pool_in_words(pool: Pool) -> str:
+    """A pool, as "full on GPU"."""
+    component, medium = pool
+    return f"{component} on {medium}"
+
+
+def transfers_changed(step: Step) -> Iterator[str]:
+    """Transfers that are in flight in one state only, or differ in more than the cuts of nodes."""
+    old, new = _transfers(step.before), _transfers(step.after)
+    for transfer_id in sorted(old.keys() | new.keys()):
+        if old.get(transfer_id) != new.get(transfer_id):
+            where = "only before" if transfer_id not in new else "only after"
+            both = transfer_id in old and transfer_id in new
+            yield f"transfer {transfer_id} is {'another one now' if both else f'in flight {where}'}"
+
+
+def _transfers(state: Snapshot) -> dict[int, TransferState]:
+    return {each.transfer_id: evolve(each, parts=()) for each in state.transfers}
+
+
+def recency_changed(step: Step) -> Iterator[str]:
+    """Orders of recency in which what is in both states, in the same slots, changed places."""
+    before, after = step.before, step.after
+    was_cut = not after.nodes.keys() <= before.nodes.keys()
+    if was_cut and not before.profile.split_keeps_recency:
+        return
+    for pool, old in before.recency.items():
+        new = after.recency.get(pool, ())
+        if old == new:
+            continue
+        there = set(old).intersection(new)
+        was, now = [i for i in old if i in there], [i for i in new if i in there]
+        if was != now:
+            was, now = _unmoved(step, pool, was), _unmoved(step, pool, now)
+        for first, second in zip(was, now, strict=False):
+            if first != second:
+                yield (
+                    f"in the recency of {pool_in_words(pool)} "
+                    f"{after.describe(after.nodes[second])} stands where "
+                    f"{after.describe(after.nodes[first])} stood"
+                )
+                break
+
+
+def _unmoved(step: Step, pool: Pool, order: list[int]) -> list[int]:
+    """Those of an order that have the same slots in both states."""
+    component, medium = pool
+    old, new = step.before.nodes, step.after.nodes
+    return [
+        i
+        for i in order
+        if i in old
+        and i in new
+        and old[i][component].slots(medium) == new[i][component].slots(medium)
+    ]
+
+
+@frozen
+class Loss:
+    """Slots of a medium that pages of one node lost in a step."""
+
+    node: NodeState
+    """The node in the state before."""
+    full: int
+    swa: int
+    mamba: int
+
+    def __getitem__(self, component: Component) -> int:
+        return (self.full, self.swa, self.mamba)[COLUMN[component]]
+
+
+def losses(step: Step, medium: Medium) -> list[Loss]:
+    """What each node lost on a medium: who the victims of an eviction were."""
+    counted: dict[int, list[int]] = {}
+    for change in changes(step):
+        if change.before is None:
+            continue
+        for component in step.before.config.components:
+            had = slot_of(change.before, component, medium)
+            if had is not None and slot_of(change.after, component, medium) != had:
+                counted.setdefault(change.before.node_id, [0, 0, 0])[COLUMN[component]] += 1
+    return [Loss(step.before.nodes[node_id], *lost) for node_id, lost in counted.items()]
+
+
+def total(lost: Iterable[Loss]) -> Counts:
+    """The slots of all losses together."""
+    lost = list(lost)
+    return Counts(*[sum(each[component] for each in lost) for component in (FULL, SWA, MAMBA)])
+
+
+def freed_slots(step: Step, component: Component, medium: Medium) -> frozenset[Slot]:
+    """Slots of a pool that are free after the step and were not before."""
+    old = step.before.pools.get((component, medium), NO_POOL).free
+    new = step.after.pools.get((component, medium), NO_POOL).free
+    return frozenset() if old == new else frozenset(new).difference(old)
+
+
+def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> list[Slot]:
+    """Slots that cancelled transfers still write to: they come free when the copy ends."""
+    return [
+        slot
+        for each in state.transfers
+        if each.cancelled and each.target_medium is medium
+        for slot in each.targets.get(component, ())
+    ]
+
+
+def row_slots(rows: Iterable[PageRow], component: Component, medium: Medium) -> set[Slot]:
+    """The slots that pages have in a pool."""
+    slots = (row.slot(component, medium) for row in rows)
+    return {slot for slot in slots if slot is not None}
+
+
+MEDIA = (GPU, CPU)
+"""The media that a cache has slots on."""
