@@ -1,1 +1,366 @@
-"""alloc."""
+"""ALLOC: slots, each of which has exactly one owner at any time.
+
+The owners are the free list, a node, a request (held), and a cancelled transfer whose copy may
+still be writing (orphaned). A slot changes hands in an operation that says so, and its count is
+told.
+
+What readers get wrong: a slot that a load in flight will fill is not free and not orphaned. Its
+node owns it already; it is only that nothing may be read there yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws.comparing import (
+    MEDIA,
+    NO_POOL,
+    freed_slots,
+    in_words,
+    losses,
+    orphaned_slots,
+    pages_changed,
+    pool_in_words,
+    row_slots,
+    total,
+)
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    Evicted,
+    EvictHost,
+    Free,
+    Insert,
+    Inserted,
+    LoadBack,
+    LoadedBack,
+    Refused,
+)
+from kvcanon.spec.snapshot import PoolState, Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
+from kvcanon.spec.views import Step
+
+
+@law("ALLOC-1", Kind.STATE)
+def one_owner(state: Snapshot) -> Iterator[str]:
+    """Every slot of every pool has exactly one owner: the free list, a node, a request, or a copy.
+
+    A copy owns slots only once it is cancelled: its nodes have forgotten them, and it may still
+    write to them.
+
+    Why: a slot with two owners is two prompts in one place: each overwrites the other. A slot
+    without an owner is lost until a restart.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/38269,
+    https://github.com/sgl-project/sglang/issues/38355,
+    https://github.com/sgl-project/sglang/issues/13483,
+    https://github.com/NVIDIA/TensorRT-LLM/issues/12667
+    """
+    for component in state.config.components:
+        for medium in MEDIA:
+            pool = state.pools.get((component, medium), NO_POOL)
+            owned = list(pool.free)
+            owned.extend(pool.held)
+            owned.extend(orphaned_slots(state, component, medium))
+            for node in state.below_root():
+                owned.extend(node[component].slots(medium) or ())
+            distinct = set(owned)
+            if len(owned) == len(distinct) == pool.capacity and (
+                not owned or (min(distinct) >= 0 and max(distinct) < pool.capacity)
+            ):
+                continue
+            for slot, times in Counter(owned).items():
+                if times > 1 or not 0 <= slot < pool.capacity:
+                    owners = " and ".join(_owners(state, component, medium, slot))
+                    outside = "" if 0 <= slot < pool.capacity else ", and there is no such slot"
+                    yield f"slot {slot} of {component} on {medium} belongs to {owners}{outside}"
+            for slot in sorted(set(range(pool.capacity)) - distinct):
+                yield f"slot {slot} of {component} on {medium} has no owner"
+
+
+@law("ALLOC-2", Kind.STATE)
+def accounting(state: Snapshot) -> Iterator[str]:
+    """The counts that a cache gives of its slots are true, and add up to the pool.
+
+    Evictable are the device slots of nodes whose component is not locked, protected those of nodes
+    where it is; with the free, the held and the orphaned ones they are all there are.
+
+    Why: an engine admits requests by these counts. Too high, and it finds no room for what it
+    promised; too low, and the pool stands idle, or an idle check stops the server.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/35270,
+    https://github.com/sgl-project/sglang/issues/10637,
+    https://github.com/NVIDIA/TensorRT-LLM/issues/12834
+    """
+    for component, usage in state.usage.items():
+        evictable = protected = 0
+        for node in state.below_root():
+            data = node[component]
+            if data.lock_refs > 0:
+                protected += len(data.device or ())
+            else:
+                evictable += len(data.device or ())
+        for name, told, found in (
+            ("evictable", usage.evictable, evictable),
+            ("protected", usage.protected, protected),
+        ):
+            if told != found:
+                yield f"{told} {component} slots are said to be {name}, and {found} are"
+        pool = state.pools.get((component, GPU), NO_POOL)
+        orphaned = len(orphaned_slots(state, component, GPU))
+        parts = (len(pool.free), usage.evictable, usage.protected, len(pool.held), orphaned)
+        if sum(parts) != pool.capacity:
+            free, evictable, protected, held, orphaned = parts
+            yield (
+                f"{component}: {free} free + {evictable} evictable + {protected} protected + "
+                f"{held} held + {orphaned} orphaned is {sum(parts)}; the pool has {pool.capacity}"
+            )
+
+
+@law("ALLOC-3", Kind.STEP)
+def counts_are_true(step: Step) -> Iterator[str]:
+    """What an operation says it freed or took is what came into the free lists, or left them.
+
+    Why: an engine that was told of more room than there is fails when it takes it; one that was
+    told of less evicts again, and loses what it need not have lost.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/4987
+    """
+    match step.operation, step.outcome:
+        case Evict(), Evicted(freed=freed):
+            yield from _freed_is(step, freed, GPU)
+        case EvictHost(), Evicted(freed=freed):
+            yield from _freed_is(step, freed, CPU)
+        case Insert(slots=slots), Inserted() as outcome:
+            yield from _freed_is(step, outcome.freed, GPU)
+            yield from _handed_over(step, slots, outcome)
+        case Free(slots=slots), outcome if not isinstance(outcome, Refused):
+            yield from _freed_is(step, slots.counts(), GPU)
+            yield from _now_free(step, slots)
+        case LoadBack(), LoadedBack() as outcome:
+            yield from _loaded_and_evicted(step, outcome)
+        case _:
+            return
+
+
+@law("ALLOC-4", Kind.STATE)
+def mapping_agrees(state: Snapshot) -> Iterator[str]:
+    """The mapping leads from the full slot of each page to its window slot, and from no other.
+
+    A page without window data on the device has no entry. Slots that are held by requests may have
+    entries, from held to held, and so may those that a cancelled copy still writes to.
+
+    Why: attention finds window data by this mapping alone. A wrong entry is another prompt's data;
+    a stale one frees, with its full slot, a window slot that somebody else has by then.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/27586,
+    https://github.com/sgl-project/sglang/issues/25834,
+    https://github.com/sgl-project/sglang/issues/36457
+    """
+    if SWA not in state.config.components:
+        return
+    expected: dict[Slot, Slot] = {}
+    for node in state.below_root():
+        full, swa = node[FULL].device, node[SWA].device
+        if full is None or swa is None:
+            continue
+        expected.update(zip(full, swa, strict=False))
+        if any(map(_differs, map(state.swa_of_full.get, full), swa)):
+            for at, (full_slot, swa_slot) in enumerate(zip(full, swa, strict=False)):
+                found = state.swa_of_full.get(full_slot)
+                if found != swa_slot:
+                    yield (
+                        f"page {state.starts[node.node_id] + at} in {state.describe(node)} has "
+                        f"full slot {full_slot} and swa slot {swa_slot}; the mapping leads to "
+                        f"{in_words(found)}"
+                    )
+    others = state.swa_of_full.keys() - expected.keys()
+    if not others:
+        return
+    outside = {
+        component: (
+            state.pools.get((component, GPU), NO_POOL).held,
+            frozenset(orphaned_slots(state, component, GPU)),
+        )
+        for component in (FULL, SWA)
+    }
+    for full_slot in sorted(others):
+        swa_slot = state.swa_of_full[full_slot]
+        if not any(
+            full_slot in fulls and swa_slot in windows
+            for fulls, windows in zip(outside[FULL], outside[SWA], strict=True)
+        ):
+            yield (
+                f"the mapping leads from full slot {full_slot} to swa slot {swa_slot}; these "
+                f"belong to {_owner_of(state, FULL, full_slot)} and "
+                f"{_owner_of(state, SWA, swa_slot)}"
+            )
+
+
+@law("ALLOC-5", Kind.STEP)
+def allocate_takes_free(step: Step) -> Iterator[str]:
+    """An allocation gives exactly as many slots as were asked for, each of them free until then.
+
+    They are distinct, held by the request afterwards, and gone from the free list with no others;
+    the window slots are paired with the last of the full slots, in order. Nothing is evicted.
+
+    Why: a slot that was given out while something else had it is overwritten by the next token.
+
+    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/12667
+    """
+    given, operation = step.outcome, step.operation
+    if not isinstance(operation, Allocate) or not isinstance(given, Slots):
+        return
+    for component in step.before.config.components:
+        slots = given[component]
+        was = step.before.pools.get((component, GPU), NO_POOL)
+        now = step.after.pools.get((component, GPU), NO_POOL)
+        if len(slots) != operation.counts[component]:
+            asked = operation.counts[component]
+            yield f"{asked} {component} slots were asked for, and {len(slots)} given"
+        if len(set(slots)) != len(slots):
+            twice = sorted(slot for slot, times in Counter(slots).items() if times > 1)
+            yield f"{component} slots {twice} were given twice"
+        yield from _taken(component, slots, was, now)
+    if given.swa:
+        for full_slot, swa_slot in zip(given.full[-len(given.swa) :], given.swa, strict=False):
+            found = step.after.swa_of_full.get(full_slot)
+            if found != swa_slot:
+                yield (
+                    f"swa slot {swa_slot} goes with full slot {full_slot}, and the mapping leads "
+                    f"from there to {in_words(found)}"
+                )
+    yield from pages_changed(step)
+
+
+@law("ALLOC-6", Kind.STEP)
+def refusals_change_nothing(step: Step) -> Iterator[str]:
+    """A refused call leaves the state exactly as it was, and sends no event.
+
+    Not a node is cut, not a tick drawn.
+
+    Why: whoever is refused tries something else, or again. Half of a call that was refused is a
+    lock that nobody can release, a slot that nobody owns, or an event of what never happened.
+
+    Seen broken: not seen
+    """
+    if not isinstance(step.outcome, Refused) or step.before is step.after:
+        return
+    before, after = step.before, step.after
+    said = f"{type(step.operation).__name__} was refused ({step.outcome.error})"
+    if before.nodes != after.nodes:
+        differ = sorted(
+            node_id
+            for node_id in before.nodes.keys() | after.nodes.keys()
+            if before.nodes.get(node_id) != after.nodes.get(node_id)
+        )
+        state, first = (before, differ[0]) if differ[0] in before.nodes else (after, differ[0])
+        yield (
+            f"{said}, and {len(differ)} nodes are not as they were; the first is "
+            f"{state.describe(state.nodes[first])}"
+        )
+    for name in ("recency", "pools", "usage", "swa_of_full", "holds", "transfers"):
+        if getattr(before, name) != getattr(after, name):
+            yield f"{said}, and {name} is not as it was"
+    if step.events:
+        yield f"{said}, and sent {len(step.events)} events"
+
+
+def _differs(found: Slot | None, expected: Slot) -> bool:
+    return found != expected
+
+
+def _owners(state: Snapshot, component: Component, medium: Medium, slot: Slot) -> Iterator[str]:
+    """Everyone who owns a slot, in words, once for each time."""
+    pool = state.pools.get((component, medium), NO_POOL)
+    yield from ["the free list"] * pool.free.count(slot)
+    if slot in pool.held:
+        yield "a request"
+    yield from ["a cancelled copy"] * orphaned_slots(state, component, medium).count(slot)
+    for node in state.below_root():
+        times = (node[component].slots(medium) or ()).count(slot)
+        yield from [state.describe(node)] * times
+
+
+def _owner_of(state: Snapshot, component: Component, slot: Slot) -> str:
+    return " and ".join(_owners(state, component, GPU, slot)) or "nobody"
+
+
+def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:
+    """Whether exactly as many slots came into the free lists of a medium as was told."""
+    for component in step.before.config.components:
+        freed = freed_slots(step, component, medium)
+        if len(freed) != told[component]:
+            yield (
+                f"{told[component]} {component} slots are said to be freed on {medium}, and "
+                f"{len(freed)} are free that were not: {sorted(freed)}"
+            )
+
+
+def _now_free(step: Step, slots: Slots) -> Iterator[str]:
+    """Whether slots that were given back are free, and not held."""
+    for component, some in slots:
+        if some:
+            pool = step.after.pools.get((component, GPU), NO_POOL)
+            for slot in sorted(set(some).difference(pool.free)):
+                yield f"slot {slot} of {component} was given back and is not free"
+            for slot in sorted(pool.held.intersection(some)):
+                yield f"slot {slot} of {component} was given back and is still held"
+
+
+def _handed_over(step: Step, slots: Slots, outcome: Inserted) -> Iterator[str]:
+    """Whether each slot of an insert is in the tree or free, in the numbers that were told."""
+    for component, some in slots:
+        if not some:
+            continue
+        adopted, freed = outcome.adopted[component], outcome.freed[component]
+        if adopted + freed != len(some):
+            yield (
+                f"{len(some)} {component} slots were handed over, and {adopted} adopted + {freed} "
+                f"freed is {adopted + freed}"
+            )
+        pool = step.after.pools.get((component, GPU), NO_POOL)
+        kept = row_slots(step.changed[1].values(), component, GPU).intersection(some)
+        if len(kept) != adopted:
+            yield f"{adopted} {component} slots are said to be adopted; the tree has {sorted(kept)}"
+        for slot in sorted(set(some).difference(pool.free, kept)):
+            yield f"slot {slot} of {component} was handed over and is neither in the tree nor free"
+
+
+def _loaded_and_evicted(step: Step, outcome: LoadedBack) -> Iterator[str]:
+    """Whether a load freed what it says, and took for itself what it says."""
+    lost = total(losses(step, GPU))
+    for component in step.before.config.components:
+        if lost[component] != outcome.evicted[component]:
+            yield (
+                f"{outcome.evicted[component]} {component} slots are said to be evicted for the "
+                f"load, and pages lost {lost[component]}"
+            )
+        was = step.before.pools.get((component, GPU), NO_POOL)
+        now = step.after.pools.get((component, GPU), NO_POOL)
+        gain = outcome.evicted[component] - outcome.loading[component]
+        if len(now.free) - len(was.free) != gain:
+            yield (
+                f"{pool_in_words((component, GPU))} had {len(was.free)} free slots and has "
+                f"{len(now.free)}, with {outcome.evicted[component]} said to be evicted and "
+                f"{outcome.loading[component]} loading"
+            )
+
+
+def _taken(
+    component: Component, slots: tuple[Slot, ...], was: PoolState, now: PoolState
+) -> Iterator[str]:
+    """Whether slots went from the free list to the requests, and no others."""
+    given = set(slots)
+    for slot in sorted(given.difference(was.free)):
+        yield f"slot {slot} of {component} was given out and had not been free"
+    for slot in sorted(given.difference(now.held)):
+        yield f"slot {slot} of {component} was given out and is not held"
+    if set(was.free).difference(now.free) != given or now.held - given != was.held - given:
+        yield (
+            f"{component} slots {sorted(given)} were given out, but "
+            f"{sorted(set(was.free).symmetric_difference(now.free))} left or entered the free list "
+            f"and {sorted(was.held ^ now.held)} are held in one state only"
+        )

@@ -284,7 +284,7 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     count a page leaves it to be evicted under the request.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972,
-    https://github.com/sgl-project/sglang/issues/27147
+    https://github.com/sgl-project/mini-sglang/pull/52
     """
     if not isinstance(step.operation, Lock) or isinstance(step.outcome, Refused):
         return
