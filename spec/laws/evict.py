@@ -1,1 +1,350 @@
-"""evict."""
+"""EVICT: who leaves, with what, and that nobody else is touched.
+
+Full data leaves with whole leaves; window data and recurrent states leave also from inside the
+tree, where their node stays. The order of victims is the business of REC; here it is how many, and
+what goes together.
+
+What readers get wrong: the pools are separate, but a leaf is one. That window slots are short is a
+reason to evict a whole leaf that has window data, never one that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws.comparing import (
+    Loss,
+    changes,
+    differences,
+    in_words,
+    losses,
+    page_in_words,
+    recency_changed,
+    slot_of,
+    total,
+)
+from kvcanon.spec.operations import Evict, Evicted, EvictHost
+from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Medium,
+    WritePolicy,
+)
+from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
+
+
+@law("EVICT-1", Kind.STEP)
+def asked_is_freed(step: Step) -> Iterator[str]:
+    """An eviction frees at least what was asked of each component, or there is no victim left.
+
+    Why: whoever asked for room has a request waiting for it. With victims left, the request fails
+    or waits for ever beside memory that nobody needs.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/22592,
+    https://github.com/LMCache/LMCache/issues/1756
+    """
+    medium = _medium(step)
+    if medium is None or not isinstance(step.operation, (Evict, EvictHost)):
+        return
+    freed, asked = total(losses(step, medium)), step.operation.counts
+    for component in step.before.config.components:
+        if freed[component] >= asked[component]:
+            continue
+        for node in candidates(step.after, component, medium):
+            if medium is CPU and component is FULL and _was_no_duplicate(step, node):
+                continue
+            yield (
+                f"{asked[component]} {component} slots were asked of {medium} and "
+                f"{freed[component]} freed, but {step.after.describe(node)} could still be evicted"
+            )
+            break
+
+
+@law("EVICT-2", Kind.STEP)
+def overshoot_is_one_victim(step: Step) -> Iterator[str]:
+    """Nothing more is evicted once what was asked is freed: the last victim was still needed.
+
+    Components are served in the order full, swa, mamba, and what one frees by the way counts for
+    the next. Nothing asked, nothing evicted.
+
+    Why: each page that leaves without need is a prompt that is computed again.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/4987
+    """
+    medium = _medium(step)
+    if medium is not None and isinstance(step.operation, (Evict, EvictHost)):
+        yield from overshoot(step.before, step.operation.counts, losses(step, medium), medium)
+
+
+@law("EVICT-3", Kind.STEP)
+def cascade(step: Step) -> Iterator[str]:
+    """With full data goes all that stands on it, with window data the state, with that nothing.
+
+    At a leaf all goes together. Inside the tree, where full data stays, window data goes only if
+    window slots were asked for, and a state only with its window or if states were asked for. On
+    the host a state may outlive its window data.
+
+    Why: window data without full data, or a state without its window, can never be matched, and
+    holds its slot for nothing. And what goes without need is computed again.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25068,
+    https://github.com/sgl-project/sglang/issues/28161
+    """
+    medium = _medium(step)
+    if medium is None or not isinstance(step.operation, (Evict, EvictHost)):
+        return
+    asked = step.operation.counts
+    is_leaf = is_device_leaf if medium is GPU else is_host_leaf
+    for change in changes(step):
+        was, now = change.before, change.after
+        if was is None or now is None:
+            continue
+        gone = {c for c in step.before.config.components if _lost(was, now, c, medium)}
+        page = page_in_words(step.before, was)
+        for above, below in ((FULL, SWA), (FULL, MAMBA), (SWA, MAMBA)):
+            kept = now.slot(below, medium)
+            if above in gone and kept is not None and (above is FULL or medium is GPU):
+                yield f"{page} lost its {above} data on {medium}, and still has {below} slot {kept}"
+        if FULL in gone or not gone:
+            continue
+        if SWA in gone and not asked.swa:
+            yield f"{page} lost its swa data on {medium} and kept its full data; none was asked for"
+        if MAMBA in gone and SWA not in gone and not asked.mamba:
+            yield f"{page} lost its state on {medium} and kept its full data; none was asked for"
+        if is_leaf(step.before, step.before.nodes[was.node_id]):
+            lost = " and ".join(sorted(gone))
+            yield f"{page} lost only {lost} data on {medium}, though its node was a leaf there"
+
+
+@law("EVICT-4", Kind.STEP)
+def no_orphan(step: Step) -> Iterator[str]:
+    """What leaves the tree has nothing below it that stays, and has no data left elsewhere.
+
+    An eviction from the device removes from the tree only what has no host copy, and one from the
+    host only what is not on the device. Under write_back a leaf that cannot be copied takes what
+    hangs below it, on the host, with it.
+
+    Why: a node that lost its parent is a prefix with a hole: nobody can find it, match it or free
+    it. And a copy that was paid for is thrown away.
+
+    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
+    https://github.com/sgl-project/sglang/issues/33713
+    """
+    medium = _medium(step)
+    if medium is None:
+        return
+    for change in changes(step):
+        was, now = change.before, change.after
+        if was is None and now is not None:
+            yield (
+                f"{page_in_words(step.after, now)} was not in the tree before; what it hung on was "
+                f"removed from above it"
+            )
+        if was is None or now is not None:
+            continue
+        other = CPU if medium is GPU else GPU
+        left = was.slot(FULL, other)
+        if left is None or (medium is GPU and _write_back(step.before)):
+            continue
+        yield (
+            f"{page_in_words(step.before, was)} is gone from the tree with an eviction from "
+            f"{medium}; it had full slot {left} on {other}"
+        )
+
+
+@law("EVICT-5", Kind.STEP)
+def demote_keeps_backup(step: Step) -> Iterator[str]:
+    """A page that leaves the device and has a host copy stays in the tree, in its host slots.
+
+    Under write_back a host copy may be given up in the same step for that of another page, but only
+    where something had to be copied.
+
+    Why: that copy is what the host tier is for. Without it the prompt is computed again, though its
+    data had been saved.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/25065,
+    https://github.com/sgl-project/sglang/issues/33713
+    """
+    if _medium(step) is not GPU or (_write_back(step.before) and _had_to_copy(step)):
+        return
+    for change in changes(step):
+        was, now = change.before, change.after
+        if was is None or not _lost(was, now, FULL, GPU) or was.backing[COLUMN[FULL]] is not None:
+            continue
+        for component in step.before.config.components if was.slot(FULL, CPU) is not None else ():
+            old, new = was.slot(component, CPU), slot_of(now, component, CPU)
+            if old is not None and new != old:
+                yield (
+                    f"{page_in_words(step.before, was)} was evicted from {GPU} with a host copy; "
+                    f"its {component} slot on {CPU} was {old} and is {in_words(new)}"
+                )
+
+
+@law("EVICT-6", Kind.STEP)
+def victims_only(step: Step) -> Iterator[str]:
+    """An eviction takes slots from what is not locked, and touches nothing else.
+
+    Who is no victim keeps slots, locks, hits, ticks and place in the order of recency; slots that
+    requests hold stay theirs. Under write_back victims are copied to the host, and what is not
+    locked may lose its host copy to make room there.
+
+    Why: an eviction that refreshes, locks or moves what it passes by decides the next evictions by
+    accident.
+
+    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/17926,
+    https://github.com/sgl-project/sglang/issues/27444
+    """
+    medium = _medium(step)
+    if medium is None:
+        return
+    yield from others_untouched(step, medium, spared=set())
+    yield from recency_changed(step)
+
+
+def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber]) -> Iterator[str]:
+    """What an eviction changed besides taking slots of `medium` that are not locked.
+
+    The pages in `spared` are not looked at.
+    """
+    copies = medium is GPU and _write_back(step.before)
+    victims = {each.node.node_id for each in losses(step, medium)}
+    for change in changes(step):
+        was, now = change.before, change.after
+        if was is None or change.number in spared:
+            continue
+        moved = [
+            (component, where)
+            for component in step.before.config.components
+            for where in (GPU, CPU)
+            if was.slot(component, where) != slot_of(now, component, where)
+        ]
+        for component, where in moved:
+            old, new = was.slot(component, where), slot_of(now, component, where)
+            taken = new is None and (where is medium or copies)
+            copied = where is CPU and copies and was.node_id in victims
+            refs = was.lock_refs[COLUMN[component]]
+            if (refs and old is not None) or not (taken or copied):
+                yield (
+                    f"{page_in_words(step.before, was)}, with {refs} {component} lock_refs: its "
+                    f"{component} slot on {where} was {in_words(old)} and is {in_words(new)}"
+                )
+        if now is not None:
+            yield from differences(step, change, but=("device", "host"))
+    for pool, was_pool in step.before.pools.items():
+        now_pool = step.after.pools.get(pool, was_pool)
+        if was_pool.held != now_pool.held:
+            moved_slots = sorted(was_pool.held ^ now_pool.held)
+            yield f"{pool[0]} slots {moved_slots} on {pool[1]} are held in one state only"
+
+
+def candidates(state: Snapshot, component: Component, medium: Medium) -> Iterator[NodeState]:
+    """The nodes that an eviction could still choose for a component."""
+    for node in state.below_root():
+        if component is FULL:
+            leaf = is_device_leaf if medium is GPU else is_host_leaf
+            if leaf(state, node) or (medium is CPU and _is_duplicate(state, node)):
+                yield node
+            continue
+        data = node[component]
+        on_device_too = medium is CPU and data.device is not None
+        if (
+            data.slots(medium) is not None
+            and not on_device_too
+            and not data.lock_refs
+            and data.loading is None
+            and data.backing is None
+        ):
+            yield node
+
+
+def overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
+    """What was evicted although the request was met by then.
+
+    Nobody saw the order in which victims were chosen, so these are the conclusions that hold for
+    every order: the last victim of all was still needed; so was the last of those that can have
+    been chosen for one component only.
+    """
+    if not lost:
+        return
+    freed = total(lost)
+    needed = [c for c in Component if asked[c]]
+    if not any(_needed_last(freed[c], asked[c], c, lost) for c in needed):
+        whole = " and ".join(f"{freed[c]} {c}" for c in Component if freed[c])
+        want = " and ".join(f"{asked[c]} {c}" for c in needed) or "nothing"
+        yield (
+            f"{want} asked of {medium} and {whole} slots evicted; without any one of the victims, "
+            f"as {state.describe(lost[-1].node)}, it would still have been enough"
+        )
+        return
+    only_full = [each for each in lost if each.full and not each.swa and not each.mamba]
+    only_swa = [each for each in lost if each.swa and not each.full]
+    only_mamba = [each for each in lost if each.mamba and not each.full and not each.swa]
+    later = {
+        FULL: total(
+            each for each in lost if (each.swa and asked.swa) or (each.mamba and asked.mamba)
+        ).full,
+        SWA: total(each for each in lost if each.full and each.mamba and asked.mamba).swa,
+        MAMBA: 0,
+    }
+    for component, chosen in ((FULL, only_full), (SWA, only_swa), (MAMBA, only_mamba)):
+        by_then = freed[component] - later[component]
+        if chosen and not _needed_last(by_then, asked[component], component, lost):
+            yield (
+                f"{state.describe(chosen[-1].node)} lost {component} slots on {medium}, of which "
+                f"{asked[component]} were asked for and at least {by_then} freed by then: without "
+                f"any one of the victims it would still have been enough"
+            )
+
+
+def _needed_last(freed: int, asked: int, component: Component, lost: list[Loss]) -> bool:
+    """Whether a component was short before some victim that has data of it."""
+    largest = max(each[component] for each in lost)
+    return asked > 0 and largest > 0 and freed - largest < asked
+
+
+def _medium(step: Step) -> Medium | None:
+    """What a step evicts from; None where it is no eviction."""
+    if isinstance(step.outcome, Evicted):
+        return CPU if isinstance(step.operation, EvictHost) else GPU
+    return None
+
+
+def _lost(was: PageRow, now: PageRow | None, component: Component, medium: Medium) -> bool:
+    return was.slot(component, medium) is not None and slot_of(now, component, medium) is None
+
+
+def _write_back(state: Snapshot) -> bool:
+    return state.config.write_policy is WritePolicy.WRITE_BACK
+
+
+def _is_duplicate(state: Snapshot, node: NodeState) -> bool:
+    """Whether a node may leave the host because all that it has there is on the device too."""
+    data = [node[component] for component in state.config.components]
+    return (
+        _write_back(state)
+        and node[FULL].host is not None
+        and not any(each.lock_refs or each.loading or each.backing for each in data)
+        and all(each.device is not None for each in data if each.host is not None)
+    )
+
+
+def _was_no_duplicate(step: Step, node: NodeState) -> bool:
+    """Whether a node has become a duplicate only by what was evicted after full slots had been."""
+    old = step.before.nodes.get(node.node_id)
+    return node[FULL].device is not None and (old is None or not _is_duplicate(step.before, old))
+
+
+def _had_to_copy(step: Step) -> bool:
+    """Whether some node that lost device data had data on the device and not on the host."""
+    return any(
+        data.device is not None and data.host is None
+        for victim in losses(step, GPU)
+        for data in victim.node.data.values()
+    )
