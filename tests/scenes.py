@@ -210,7 +210,9 @@ def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
 
 
 @contextmanager
-def refused(cache: ReferenceCache, error: type[CacheError], match: str = "") -> Iterator[None]:
+def refused(
+    cache: ReferenceCache, error: type[CacheError], match: str | None = None
+) -> Iterator[None]:
     """What is called inside is refused with this error, and leaves everything as it was.
 
     Everything: not even a tick or an id, which no snapshot shows, is used up.
