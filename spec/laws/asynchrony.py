@@ -60,10 +60,10 @@ def settles_in_order(step: Step) -> Iterator[str]:
 
 @law("ASYNC-2", Kind.STEP, needs=(*NEEDS, Need.HOLDS))
 def every_end_gives_back(step: Step) -> Iterator[str]:
-    """A transfer has one receipt while it is in flight, and none when it has settled.
+    """A transfer has one receipt from its enqueue to its settlement, and none afterwards.
 
-    A cancelled one may have given its receipt back already: its nodes no longer wait for it. When a
-    transfer has settled, no node is marked as waiting for it.
+    So has a cancelled one, until its copy ends. When a transfer has settled, no node is marked as
+    waiting for it.
 
     Why: what a finished copy still holds can never be evicted, and the cache fills up with it.
 
@@ -72,14 +72,16 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
     """
     state = step.after
     receipts = Counter(hold.transfer_id for hold in state.holds if hold.transfer_id is not None)
-    flying = {transfer.transfer_id: transfer for transfer in state.transfers}
+    flying = {transfer.transfer_id for transfer in state.transfers}
     for transfer_id, count in receipts.items():
         if transfer_id not in flying:
             yield f"{count} receipts belong to transfer {transfer_id}, which is not in flight"
-    for transfer_id, transfer in flying.items():
-        count = receipts[transfer_id]
-        if count > 1 or (count == 0 and not transfer.cancelled):
-            yield f"transfer {transfer_id} is in flight and has {count} receipts, not one"
+    for transfer_id in flying:
+        if receipts[transfer_id] != 1:
+            yield (
+                f"transfer {transfer_id} is in flight and has {receipts[transfer_id]} receipts, "
+                "not one"
+            )
     for transfer in step.before.transfers:
         if transfer.transfer_id in flying:
             continue
