@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from typing import TypeVar
 
 import pytest
 
@@ -37,6 +38,8 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import COLUMN, PageRow, path_of, rows_along
+
+Refusal = TypeVar("Refusal", bound=CacheError)
 
 
 def new_cache(config: CacheConfig) -> tuple[ReferenceCache, ManualEngine]:
@@ -211,14 +214,14 @@ def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
 
 @contextmanager
 def refused(
-    cache: ReferenceCache, error: type[CacheError], match: str | None = None
-) -> Iterator[None]:
+    cache: ReferenceCache, error: type[Refusal], match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[Refusal]]:
     """What is called inside is refused with this error, and leaves everything as it was.
 
     Everything: not even a tick or an id, which no snapshot shows, is used up.
     """
     state = cache._state
     before = (cache.snapshot(), state.clock, state.next_id)
-    with pytest.raises(error, match=match):
-        yield
+    with pytest.raises(error, match=match) as info:
+        yield info
     assert (cache.snapshot(), state.clock, state.next_id) == before

@@ -1,0 +1,165 @@
+"""Slots of the plain cache: who owns them, and which window slot goes with which full slot."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Slots
+from scenes import compute, free_slots, new_cache, prompt, put, refused, slots_of
+
+PLAIN = CacheConfig(device_slots=Counts(8))
+BOTH = CacheConfig(window_tokens=2, mamba=True, device_slots=Counts(8, 6, 2))
+
+
+def held(cache: ReferenceCache, component: Component) -> frozenset[int]:
+    """The device slots that requests own."""
+    return cache.snapshot().pools[component, GPU].held
+
+
+def test_allocate_takes_free_slots_and_holds_them() -> None:
+    """Allocated slots are still free, are not held, or are given out twice."""
+    cache, _ = new_cache(BOTH)
+    first, second = cache.allocate(Counts(3, 2, 1)), cache.allocate(Counts(5, 4, 1))
+    for component in Component:
+        given = (*first[component], *second[component])
+        assert len(set(given)) == len(given) == BOTH.device_slots[component]
+        assert held(cache, component) == set(given)
+        assert free_slots(cache, component) == 0
+
+
+def test_allocate_pairs_window_slots_with_the_last_full_slots() -> None:
+    """A window slot is found through another full slot than that of its page."""
+    cache, _ = new_cache(BOTH)
+    slots = cache.allocate(Counts(4, 2))
+    pairs = dict(zip(slots.full[2:], slots.swa, strict=True))
+    assert cache.snapshot().swa_of_full == pairs
+
+
+def test_allocate_of_nothing_gives_nothing() -> None:
+    """An allocation of no slots is refused, or gives some."""
+    cache, _ = new_cache(BOTH)
+    assert cache.allocate(Counts()) == Slots()
+
+
+@pytest.mark.parametrize("counts", [Counts(9), Counts(8, 7), Counts(1, 1, 3)])
+def test_allocate_more_than_is_free_is_refused(counts: Counts) -> None:
+    """A pool that is short gives what it has, or the other pools give theirs."""
+    cache, _ = new_cache(BOTH)
+    with refused(cache, OutOfSlots):
+        cache.allocate(counts)
+
+
+@pytest.mark.parametrize("counts", [Counts(-1), Counts(1, -1), Counts(1, 0, -1), Counts(1, 2)])
+def test_allocate_of_a_senseless_count_is_refused(counts: Counts) -> None:
+    """A negative count, or window slots without pages, are given."""
+    cache, _ = new_cache(BOTH)
+    with refused(cache, BadArgument):
+        cache.allocate(counts)
+
+
+@pytest.mark.parametrize("counts", [Counts(1, 1), Counts(1, 0, 1)])
+def test_allocate_of_a_component_that_is_not_there_is_refused(counts: Counts) -> None:
+    """Slots are given of a component that the model does not have."""
+    cache, _ = new_cache(PLAIN)
+    with refused(cache, BadArgument, match="no component"):
+        cache.allocate(counts)
+
+
+def test_allocate_never_evicts() -> None:
+    """An allocation makes room for itself."""
+    cache, _ = new_cache(PLAIN)
+    put(cache, [1, 2, 3, 4, 5])
+    with refused(cache, OutOfSlots) as info:
+        cache.allocate(Counts(4))
+    assert (info.value.asked_slots, info.value.free_slots) == (4, 3)
+
+
+def test_free_gives_slots_back() -> None:
+    """Slots that were given back are still held, or not free."""
+    cache, _ = new_cache(BOTH)
+    before = cache.snapshot()
+    slots = cache.allocate(Counts(4, 3, 1))
+    cache.free(slots)
+    after = cache.snapshot()
+    assert after.swa_of_full == before.swa_of_full
+    for component in Component:
+        assert held(cache, component) == frozenset()
+        assert free_slots(cache, component) == BOTH.device_slots[component]
+
+
+def test_free_of_full_slots_ends_their_pairing() -> None:
+    """A full slot keeps its window slot when it goes to the next request."""
+    cache, _ = new_cache(BOTH)
+    slots = cache.allocate(Counts(2, 2))
+    cache.free(Slots(full=slots.full))
+    assert cache.snapshot().swa_of_full == {}
+    assert held(cache, SWA) == set(slots.swa)
+    cache.free(Slots(swa=slots.swa))
+    assert free_slots(cache, SWA) == 6
+
+
+def test_free_of_window_slots_ends_their_pairing() -> None:
+    """A full slot leads to a window slot that is free."""
+    cache, _ = new_cache(BOTH)
+    slots = cache.allocate(Counts(3, 3))
+    cache.free(Slots(swa=slots.swa[:2]))
+    assert cache.snapshot().swa_of_full == {slots.full[2]: slots.swa[2]}
+
+
+def test_free_of_slots_that_are_not_held_is_refused() -> None:
+    """Slots that are free, in the tree or nowhere can be given back, or all but those are."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    in_tree = slots_of(cache, [1, 2])[0] or 0
+    mine = cache.allocate(Counts(2, 1))
+    returned = cache.allocate(Counts(1))
+    cache.free(returned)
+    for foreign in (in_tree, returned.full[0], -1, 8, 1 << 40):
+        with refused(cache, SlotNotHeld):
+            cache.free(Slots(full=(*mine.full, foreign)))
+    with refused(cache, SlotNotHeld):
+        cache.free(Slots(mine.full, mine.swa, (0,)))
+    cache.free(mine)
+
+
+def test_free_of_a_slot_named_twice_is_refused() -> None:
+    """A slot that is named twice is in the free list twice."""
+    cache, _ = new_cache(BOTH)
+    slots = cache.allocate(Counts(2))
+    with refused(cache, BadArgument, match="twice"):
+        cache.free(Slots(full=(slots.full[0], slots.full[1], slots.full[0])))
+
+
+def test_free_of_a_component_that_is_not_there_is_refused() -> None:
+    """Slots are taken back of a component that the model does not have."""
+    cache, _ = new_cache(PLAIN)
+    with refused(cache, BadArgument, match="no component"):
+        cache.free(Slots(swa=(0,)))
+
+
+def test_slot_that_comes_back_holds_no_bytes_of_its_last_owner() -> None:
+    """Who allocates a slot reads what another request wrote."""
+    cache, _ = new_cache(PLAIN)
+    slots = compute(cache, prompt(cache, [1, 2]))
+    assert cache.read(FULL, GPU, slots.full[0]) != bytes(8)
+    cache.free(slots)
+    assert cache.read(FULL, GPU, slots.full[0]) == bytes(8)
+
+
+def test_every_slot_is_counted_once() -> None:
+    """Free, held, evictable and protected slots do not add up to the pool."""
+    cache, _ = new_cache(evolve(BOTH, device_slots=Counts(12, 12, 4)))
+    put(cache, [1, 2, 3, 4])
+    put(cache, [1, 2, 5])
+    cache.lock(prompt(cache, [1, 2, 3, 4]))
+    cache.allocate(Counts(3, 2, 1))
+    usage = cache.snapshot().usage
+    assert [usage[c].evictable for c in Component] == [1, 3, 1]
+    assert [usage[c].protected for c in Component] == [4, 2, 1]
+    assert [len(held(cache, c)) for c in Component] == [3, 2, 1]
+    assert [free_slots(cache, c) for c in Component] == [4, 5, 1]
+    assert free_slots(cache, MAMBA) == 1
