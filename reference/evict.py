@@ -49,7 +49,8 @@ def _evict_leaves(state: State, enough: int) -> None:
     while leaves and pool.free_slots < enough:
         node = state.nodes[heapq.heappop(leaves)[1]]
         parent = node.parent
-        if _evict_leaf(state, node) and parent is not None and is_device_leaf(parent):
+        _evict_leaf(state, node)
+        if parent is not None and is_device_leaf(parent):
             heapq.heappush(leaves, (rank(state, parent), parent.node_id))
 
 
@@ -64,7 +65,9 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
         data = node.data[component]
         if data.device is None or data.lock_refs:
             continue
-        if not (is_device_leaf(node) and _evict_leaf(state, node)):
+        if is_device_leaf(node):
+            _evict_leaf(state, node)
+        else:
             _evict_inside(state, node, component)
 
 
@@ -77,14 +80,14 @@ def _evict_inside(state: State, node: Node, component: Component) -> None:
         drop(state, node, MAMBA, GPU)
 
 
-def _evict_leaf(state: State, node: Node) -> bool:
-    """Demote a leaf, or delete it; False where it has to stay."""
+def _evict_leaf(state: State, node: Node) -> None:
+    """Demote a leaf, or delete it."""
     if state.config.write_policy is WritePolicy.WRITE_BACK:
         back_up_now(state, node)
     if node.data[FULL].host is not None:
         _demote(state, node)
-        return True
-    return _delete(state, node)
+    else:
+        _delete(state, node)
 
 
 def _demote(state: State, node: Node) -> None:
@@ -94,18 +97,17 @@ def _demote(state: State, node: Node) -> None:
         drop(state, node, component, GPU)
 
 
-def _delete(state: State, node: Node) -> bool:
-    """Remove a leaf that is on the device only, and (under write_back) what hangs below it."""
-    below = _subtree(node)[1:]
-    if any(each.locked for each in below):
-        return False
-    for each in reversed(below):
+def _delete(state: State, node: Node) -> None:
+    """Remove a leaf that is on the device only, and (under write_back) what hangs below it.
+
+    None of that is locked: a lock on it would hold the leaf's full data, too.
+    """
+    for each in reversed(_subtree(node)[1:]):
         delete_from_host(state, each)
     announce_removed(state, node, GPU)
     for component in reversed(state.config.components):
         drop(state, node, component, GPU)
     remove_leaf(state, node)
-    return True
 
 
 def _subtree(node: Node) -> list[Node]:
