@@ -2,16 +2,279 @@
 
 from __future__ import annotations
 
+import pytest
+from attrs import evolve
+
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts
-from scenes import new_cache, put, shown
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, EvictionPolicy
+from scenes import (
+    assert_right_bytes,
+    cached_pages,
+    fetch,
+    free_slots,
+    heard,
+    lock,
+    new_cache,
+    prompt,
+    put,
+    refused,
+    shown,
+    slots_of,
+)
+
+PLAIN = CacheConfig(device_slots=Counts(16))
+WINDOW = CacheConfig(window_tokens=2, device_slots=Counts(16, 16))
+BOTH = CacheConfig(window_tokens=2, mamba=True, device_slots=Counts(16, 16, 8))
+HOST = evolve(WINDOW, host_slots=Counts(16, 16), write_policy="write_through")
+WRITE_BACK = evolve(HOST, write_policy="write_back")
+
+VICTIMS = {
+    EvictionPolicy.LRU: [2, 3, 1, 4],
+    EvictionPolicy.LFU: [3, 4, 1, 2],
+    EvictionPolicy.FIFO: [1, 2, 3, 4],
+    EvictionPolicy.MRU: [4, 1, 3, 2],
+    EvictionPolicy.FILO: [4, 3, 2, 1],
+    EvictionPolicy.SLRU: [3, 4, 2, 1],
+    EvictionPolicy.PRIORITY: [4, 2, 1, 3],
+}
+"""Prompts in the order in which they leave.
+
+They are inserted as 1, 2, 3, 4, with priorities 1, 1, 2, 0, are hit 2, 3, 1, 1 times, and are used
+for the last time in the order 2, 3, 1, 4.
+"""
+
+
+@pytest.mark.parametrize("policy", EvictionPolicy)
+def test_evict_leaves_go_in_the_order_of_the_policy(policy: EvictionPolicy) -> None:
+    """A leaf leaves before one that ranks lower under the policy."""
+    cache, _ = new_cache(evolve(PLAIN, eviction_policy=policy))
+    prompts = [1, 2, 3, 4]
+    for token, priority in zip(prompts, (1, 1, 2, 0), strict=True):
+        put(cache, [token], priority=priority)
+    for token in (1, 2, 2):
+        put(cache, [token])
+    for token in (2, 3, 1, 4):
+        cache.match(prompt(cache, [token]))
+    left: list[int] = []
+    while len(left) < 4:
+        assert cache.evict(Counts(full=1)).freed == Counts(full=1)
+        left.extend(t for t in prompts if t not in left and shown(cache, [t]) == ".")
+    assert left == VICTIMS[policy]
 
 
 def test_evict_negative_priority_leaves_before_the_default() -> None:
     """A prompt inserted with a priority below 0 is kept as if it had the default priority."""
-    cache, _ = new_cache(CacheConfig(eviction_policy="priority"))
+    cache, _ = new_cache(evolve(PLAIN, eviction_policy="priority"))
     put(cache, [1])
     put(cache, [2], priority=-1)
     cache.evict(Counts(1))
-    assert shown(cache, [1]) == "#"
-    assert shown(cache, [2]) == "."
+    assert (shown(cache, [1]), shown(cache, [2])) == ("#", ".")
+
+
+def test_evict_takes_leaves_before_what_they_hang_on() -> None:
+    """A node leaves before what is below it, or does not take its turn as a leaf then."""
+    cache, _ = new_cache(evolve(PLAIN, eviction_policy="fifo"))
+    put(cache, [1, 2])
+    put(cache, [8, 9])
+    put(cache, [1, 2, 3])
+    left = []
+    for _ in range(3):
+        cache.evict(Counts(full=1))
+        left.append((shown(cache, [1, 2, 3]), shown(cache, [8, 9])))
+    assert left == [("###", ".."), ("##.", ".."), ("...", "..")]
+
+
+def test_evict_stops_at_the_victim_that_was_enough() -> None:
+    """More leaves leave than are needed, fewer, or the counts are not what came free."""
+    cache, _ = new_cache(WINDOW)
+    for tokens in ([1, 2], [3, 4], [5, 6]):
+        put(cache, tokens)
+    assert cache.evict(Counts()).freed == Counts()
+    assert cache.evict(Counts(full=3)).freed == Counts(4, 4)
+    assert cache.evict(Counts(full=100)).freed == Counts(2, 2)
+    assert cache.evict(Counts(full=1)).freed == Counts()
+    assert free_slots(cache) == 16
+
+
+def test_evict_counts_what_another_component_freed_on_its_way() -> None:
+    """Window slots that left with a leaf are not counted, and more window data leaves for them."""
+    cache, _ = new_cache(WINDOW)
+    for tokens in ([1, 2], [3, 4], [5, 6]):
+        put(cache, tokens)
+    assert cache.evict(Counts(full=1, swa=2)).freed == Counts(2, 2)
+    assert cache.evict(Counts(full=1, swa=3)).freed == Counts(4, 4)
+
+
+def test_evict_of_a_negative_count_is_refused() -> None:
+    """A negative count is taken for an eviction."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    for counts in (Counts(-1), Counts(1, -1), Counts(1, 1, -1)):
+        with refused(cache, BadArgument):
+            cache.evict(counts)
+        with refused(cache, BadArgument):
+            cache.evict_host(counts)
+
+
+# Window data and states.
+
+
+def test_evict_window_data_inside_the_tree_makes_a_tombstone() -> None:
+    """Window data that leaves takes the node's full data along, or some that was used later."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2)
+    assert shown(cache, [1, 2, 3, 4]) == "####"
+    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
+
+
+def test_evict_window_data_takes_the_state_that_stands_on_it() -> None:
+    """A state stays where its window data has gone, or one elsewhere goes along."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2, mamba=1)
+    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
+
+
+def test_evict_state_inside_the_tree_leaves_the_window_data() -> None:
+    """Window data goes with a state though nobody asked for it."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(mamba=1)).freed == Counts(mamba=1)
+    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
+    assert shown(cache, [1, 2, 3, 4], SWA) == "####"
+
+
+@pytest.mark.parametrize("component", Component)
+def test_evict_takes_a_leaf_whole(component: Component) -> None:
+    """A leaf that leaves for one component keeps another, which nobody can use."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    asked = Counts(**{component.value: 1})
+    assert cache.evict(asked).freed == Counts(2, 2, 1)
+    assert len(cache.snapshot().nodes) == 1
+    assert cache.snapshot().swa_of_full == {}
+
+
+def test_evict_passes_over_what_is_locked() -> None:
+    """Locked data leaves, or what is not locked is kept with it."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    put(cache, [8, 9])
+    lock(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(16, 16, 8)).freed == Counts(2, 4, 2)
+    assert shown(cache, [1, 2, 3, 4]) == "####"
+    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
+    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
+
+
+# Demotion.
+
+
+def test_evict_leaf_with_a_host_copy_demotes_it() -> None:
+    """A leaf with a host copy leaves the tree, or its host slots change."""
+    cache, _ = new_cache(HOST)
+    put(cache, [1, 2])
+    cache.flush()
+    before = [slots_of(cache, [1, 2], c, CPU) for c in (FULL, SWA)]
+    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
+    assert [slots_of(cache, [1, 2], c, CPU) for c in (FULL, SWA)] == before
+    assert shown(cache, [1, 2]) == ".."
+    assert cached_pages(cache, [1, 2]) == 2
+
+
+def test_evict_passes_over_what_is_being_copied() -> None:
+    """A leaf is deleted while its backup is in flight."""
+    cache, _ = new_cache(HOST)
+    put(cache, [1, 2])
+    assert cache.evict(Counts(16, 16)).freed == Counts()
+    cache.flush()
+    assert cache.evict(Counts(16, 16)).freed == Counts(2, 2)
+
+
+def test_evict_parent_of_demoted_pages_takes_its_turn() -> None:
+    """A node whose children are on the host only is not evicted, or before them."""
+    cache, _ = new_cache(HOST)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    cache.flush()
+    for left in ("##..", "...."):
+        cache.evict(Counts(full=1))
+        assert shown(cache, [1, 2, 3, 4]) == left
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "####"
+
+
+def test_evict_tells_of_each_page_the_last_first() -> None:
+    """Events promise a page whose parent is said to be gone, or name another medium."""
+    cache, _ = new_cache(PLAIN)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3])
+    heard(cache, [1, 2, 3])
+    cache.evict(Counts(full=3))
+    assert heard(cache, [1, 2, 3]) == [("removed", GPU, token) for token in (3, 2, 1)]
+
+
+# Write-back.
+
+
+def test_evict_under_write_back_copies_first() -> None:
+    """Under write_back an eviction loses what it evicts, or says so in another order."""
+    cache, _ = new_cache(WRITE_BACK)
+    assert put(cache, [1, 2]).backups == ()
+    heard(cache, [1, 2])
+    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
+    assert heard(cache, [1, 2]) == [
+        ("stored", CPU, 1),
+        ("stored", CPU, 2),
+        ("removed", GPU, 2),
+        ("removed", GPU, 1),
+    ]
+    cache.load_back(prompt(cache, [1, 2]))
+    cache.flush()
+    assert cache.match(prompt(cache, [1, 2])).device_pages == 2
+    assert_right_bytes(cache, [1, 2])
+
+
+def test_evict_under_write_back_copies_window_data_with_its_full_data() -> None:
+    """Under write_back a tombstone's window data is lost, or on the host without full data."""
+    cache, _ = new_cache(WRITE_BACK)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2)
+    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
+    assert shown(cache, [1, 2, 3, 4], SWA, CPU) == "##.."
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "##.."
+    assert cached_pages(cache, [1, 2]) == 2
+
+
+def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -> None:
+    """A leaf that found no room on the host leaves its host children behind, without a parent."""
+    cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(3)))
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3])
+    cache.evict(Counts(full=1))
+    fetch(cache, [7, 8])
+    cache.lock(prompt(cache, [7, 8]))
+    assert shown(cache, [1, 2, 3], FULL, CPU) == "..#"
+    assert cache.evict(Counts(full=1)).freed == Counts(full=2)
+    assert cached_pages(cache, [1, 2, 3]) == 0
+    assert len(cache.snapshot().nodes) == 2
+
+
+def test_evict_under_write_back_keeps_a_leaf_above_what_is_locked() -> None:
+    """A leaf that finds no room on the host takes locked host data with it, or stops the eviction."""
+    cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(2)))
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    cache.evict(Counts(full=1))
+    put(cache, [8, 9])
+    lock(cache, [1, 2, 3, 4])
+    assert cache.evict(Counts(full=4)).freed == Counts(full=2)
+    assert shown(cache, [1, 2, 3, 4]) == "##.."
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "..##"
+    assert shown(cache, [8, 9]) == ".."
