@@ -19,7 +19,7 @@ from attrs import Factory, frozen
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.oracle.prefix import usable_prefix
-from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -331,19 +331,12 @@ def page_orders(
         for state, rows in zip((step.before, step.after), step.changed, strict=True)
     )
     owners = {page: node_id for node_id, pages in nodes_after.items() for page in pages}
-    for (component, medium), order in step.before.recency.items():
+    for pool in step.before.recency:
+        component, medium = pool
         if component in components:
-            yield (
-                component,
-                medium,
-                PageOrder(
-                    _pieces(order, nodes_before, component),
-                    _pieces(
-                        step.after.recency.get((component, medium), ()), nodes_after, component
-                    ),
-                    owners,
-                ),
-            )
+            before = _pieces(step.before, pool, nodes_before)
+            after = _pieces(step.after, pool, nodes_after)
+            yield component, medium, PageOrder(before, after, owners)
 
 
 def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
@@ -371,14 +364,14 @@ def _pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId
 
 
 def _pieces(
-    order: tuple[NodeId, ...], nodes: Mapping[NodeId, list[PageNumber]], component: Component
+    state: Snapshot, pool: Pool, nodes: Mapping[NodeId, list[PageNumber]]
 ) -> tuple[Piece, ...]:
     """An order of nodes as one of pieces; a recurrent state is at the last page of its node."""
     pieces: list[Piece] = []
-    for node_id in order:
+    for node_id in state.recency.get(pool, ()):
         pages = nodes.get(node_id)
-        if pages is None:
+        if pages is not None:
+            pieces.extend(pages[-1:] if pool[0] is MAMBA else pages)
+        elif node_id in state.nodes:
             pieces.append(~node_id)
-        else:
-            pieces.extend(pages[-1:] if component is MAMBA else pages)
     return tuple(pieces)

@@ -544,3 +544,11 @@ def test_rec_4_order_that_misnames_is_named(order: tuple[NodeId, ...], said: str
 def test_rec_4_full_data_has_orders_too() -> None:
     """Orders of full data may name anything."""
     assert len(ask("REC-4", ordered(BEFORE, 1, 2, component=FULL))) == 6
+
+
+@pytest.mark.parametrize("law_id", ["TREE-5", "REC-1", "REC-2", "REC-3"])
+def test_misnamed_orders_are_the_matter_of_one_law(law_id: str) -> None:
+    """Another law falls over an order that names what is not there."""
+    strange = ordered(BEFORE, 77, 1, 2, 2, 3, 4, 9, ROOT)
+    assert use(law_id, strange, ordered(prompt(1, 2, 3, 4), 1, 88, 2, 9, 3, 3, 4)) == []
+    assert ask(law_id, step(strange, Evict(Counts(swa=1)), strange, Evicted(Counts()))) == []

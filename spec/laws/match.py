@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.comparing import NO_POOL
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -320,7 +321,8 @@ def _changed_books(step: Step) -> Iterator[str]:
     """Pools, counts, the mapping, receipts and transfers that a match changed."""
     before, after = step.before, step.after
     for name, pool in before.pools.items():
-        if pool != after.pools[name] and _unordered(pool) != _unordered(after.pools[name]):
+        now = after.pools.get(name, NO_POOL)
+        if pool != now and _unordered(pool) != _unordered(now):
             yield f"a match changed which {name[0]} slots on {name[1]} are free or held"
     if before.usage != after.usage:
         yield f"a match changed the counts of usage from {before.usage} to {after.usage}"

@@ -288,13 +288,13 @@ def _data_out_of_turn(step: Step, component: Component, medium: Medium) -> Itera
     state = step.before
     gone = _evicted(step, component, medium)
     first: NodeState | None = None
-    for node_id in state.recency.get((component, medium), ()):
-        node = state.nodes[node_id]
+    order = state.recency.get((component, medium), ())
+    for node in [state.nodes[node_id] for node_id in order if node_id in state.nodes]:
         data = node[component]
         only_here = medium is GPU or data.device is None
         if data.lock_refs or data.loading is not None or data.backing is not None or not only_here:
             continue
-        if node_id not in gone:
+        if node.node_id not in gone:
             first = first or node
         elif first is not None:
             yield (

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws.comparing import NO_POOL
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.snapshot import NodeState, Snapshot
@@ -234,6 +235,6 @@ def _fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
     """Whether all that a path has on the device and not on the host would fit into free slots."""
     return all(
         sum(len(node[component].device or ()) for node, _ in path if node[component].host is None)
-        <= len(state.pools[component, CPU].free)
+        <= len(state.pools.get((component, CPU), NO_POOL).free)
         for component in state.config.components
     )
