@@ -62,6 +62,25 @@ def residency_of(state: Snapshot) -> set[Resident]:
     return there
 
 
+def is_truth(told: Residency, state: Snapshot) -> bool:
+    """Whether what was told is what is where: as comparing with `residency_of`, and cheaper.
+
+    A set of all that is there would be made of as many new pairs, for nothing where all is well.
+    """
+    said = set(told.base)
+    for item, present in told.changes.items():
+        (said.add if present else said.discard)(item)
+    names, count = PageNames(state), 0
+    for node in state.below_root():
+        for medium in MEDIA:
+            if is_announced(state, node, medium):
+                held = names.of(node)
+                count += len(held)
+                if not said.issuperset(zip(repeat(medium), held, strict=False)):
+                    return False
+    return count == len(said)
+
+
 def is_announced(state: Snapshot, node: NodeState, medium: Medium) -> bool:
     """Whether a node's full data is there, so that its store must have been sent.
 

@@ -32,6 +32,7 @@ from kvcanon.spec.laws.announcements import (
     churns,
     closed_media,
     is_announced,
+    is_truth,
     listed,
     may_send,
     moves_of,
@@ -142,9 +143,10 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     state = stream.state
     if not state.config.events:
         return
-    told, there = fold_events(stream.events, stream.start).resident(), residency_of(state)
-    if told == there:
+    folded = fold_events(stream.events, stream.start)
+    if is_truth(folded, state):
         return
+    told, there = folded.resident(), residency_of(state)
     pages = everywhere(state)
     for medium in MEDIA:
         for wrong, problem in ((there - told, "is there unsaid"), (told - there, "is not there")):
