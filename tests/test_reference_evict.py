@@ -267,7 +267,7 @@ def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -
 
 
 def test_evict_under_write_back_keeps_a_leaf_above_what_is_locked() -> None:
-    """A leaf that finds no room on the host takes locked host data with it, or stops the eviction."""
+    """A leaf that finds no room on the host takes locked host data along, or ends the eviction."""
     cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(2)))
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])

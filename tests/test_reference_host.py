@@ -3,12 +3,172 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import CPU, FULL, Counts
-from scenes import new_cache, prompt, put, shown
+from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts
+from scenes import (
+    cached_pages,
+    fetch,
+    free_slots,
+    heard,
+    lock,
+    new_cache,
+    prompt,
+    put,
+    shown,
+)
 
-WRITE_BACK = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_back")
+WRITE_THROUGH = CacheConfig(
+    device_slots=Counts(16), host_slots=Counts(8), write_policy="write_through"
+)
+WRITE_BACK = evolve(WRITE_THROUGH, write_policy="write_back", device_slots=Counts(8))
+BOTH = evolve(
+    WRITE_THROUGH,
+    window_tokens=2,
+    mamba=True,
+    device_slots=Counts(16, 16, 4),
+    host_slots=Counts(8, 8, 4),
+)
+
+
+def test_evict_host_takes_the_least_recent_leaf() -> None:
+    """A host leaf leaves before one that was used less recently, or more than one for one slot."""
+    cache, _ = new_cache(WRITE_THROUGH)
+    fetch(cache, [1, 2])
+    fetch(cache, [3, 4])
+    cache.match(prompt(cache, [1, 2]))
+    assert cache.evict_host(Counts()).freed == Counts()
+    assert cache.evict_host(Counts(full=1)).freed == Counts(full=2)
+    assert (cached_pages(cache, [1, 2]), cached_pages(cache, [3, 4])) == (2, 0)
+
+
+def test_evict_host_follows_the_policy() -> None:
+    """The host has a policy of its own."""
+    cache, _ = new_cache(evolve(WRITE_THROUGH, eviction_policy="mru"))
+    fetch(cache, [1])
+    fetch(cache, [2])
+    cache.evict_host(Counts(full=1))
+    assert (cached_pages(cache, [1]), cached_pages(cache, [2])) == (1, 0)
+
+
+def test_evict_host_takes_children_before_parents() -> None:
+    """A node leaves the host before what hangs below it, or takes it along."""
+    cache, _ = new_cache(evolve(WRITE_THROUGH, eviction_policy="fifo"))
+    fetch(cache, [1, 2])
+    fetch(cache, [1, 2, 3], start_pages=2)
+    heard(cache, [1, 2, 3])
+    assert cache.evict_host(Counts(full=1)).freed == Counts(full=1)
+    assert cached_pages(cache, [1, 2, 3]) == 2
+    assert cache.evict_host(Counts(full=1)).freed == Counts(full=2)
+    assert len(cache.snapshot().nodes) == 1
+    assert heard(cache, [1, 2, 3]) == [("removed", CPU, token) for token in (3, 2, 1)]
+
+
+def test_evict_host_spares_the_copy_of_what_is_on_the_device() -> None:
+    """Under write_through the host copy of a device page is given up."""
+    cache, _ = new_cache(WRITE_THROUGH)
+    put(cache, [1, 2])
+    cache.flush()
+    assert cache.evict_host(Counts(full=8)).freed == Counts()
+    assert shown(cache, [1, 2], FULL, CPU) == "##"
+
+
+def test_evict_host_spares_the_parent_of_what_is_on_the_device() -> None:
+    """A host node goes from above a node that has come to the device without it."""
+    cache, _ = new_cache(WRITE_THROUGH)
+    fetch(cache, [1, 2, 3])
+    cache.load_back(prompt(cache, [1, 2]))
+    cache.flush()
+    assert cache.evict_host(Counts(full=8)).freed == Counts(full=1)
+    assert shown(cache, [1, 2, 3], FULL, CPU) == "##."
+
+
+def test_evict_host_spares_what_is_being_copied_either_way() -> None:
+    """A host slot that a copy reads or writes comes free."""
+    cache, _ = new_cache(WRITE_THROUGH)
+    fetch(cache, [1, 2])
+    cache.load_back(prompt(cache, [1, 2]))
+    put(cache, [3, 4])
+    assert cache.evict_host(Counts(full=8)).freed == Counts()
+
+
+@pytest.mark.parametrize("component", Component)
+def test_evict_host_takes_a_leaf_whole(component: Component) -> None:
+    """A host leaf that leaves for one component keeps another."""
+    cache, _ = new_cache(BOTH)
+    fetch(cache, [1, 2], window_pages=2, state=True)
+    asked = Counts(**{component.value: 1})
+    assert cache.evict_host(asked).freed == Counts(2, 2, 1)
+    assert len(cache.snapshot().nodes) == 1
+
+
+def test_evict_host_window_data_inside_leaves_the_rest() -> None:
+    """Window data that leaves the host inside the tree takes full data or a state along."""
+    cache, _ = new_cache(BOTH)
+    fetch(cache, [1, 2], window_pages=2, state=True)
+    fetch(cache, [1, 2, 3, 4], start_pages=2, window_pages=2, state=True)
+    heard(cache, [1, 2, 3, 4])
+    assert cache.evict_host(Counts(swa=1)).freed == Counts(swa=2)
+    assert shown(cache, [1, 2, 3, 4], SWA, CPU) == "..##"
+    assert shown(cache, [1, 2, 3, 4], MAMBA, CPU) == ".#.#"
+    assert cache.evict_host(Counts(mamba=1)).freed == Counts(mamba=1)
+    assert shown(cache, [1, 2, 3, 4], MAMBA, CPU) == "...#"
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "####"
+    assert heard(cache, [1, 2, 3, 4]) == []
+
+
+def test_evict_host_window_data_of_the_device_stays() -> None:
+    """Window data that is on the device, too, leaves the host for want of window slots."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    cache.flush()
+    assert cache.evict_host(Counts(0, 8, 8)).freed == Counts()
+
+
+def test_evict_host_passes_over_what_is_locked() -> None:
+    """Locked host data leaves."""
+    cache, _ = new_cache(BOTH)
+    fetch(cache, [1, 2, 3, 4], window_pages=3, state=True)
+    fetch(cache, [8, 9], window_pages=2, state=True)
+    lock(cache, [1, 2, 3, 4])
+    assert cache.evict_host(Counts(8, 8, 4)).freed == Counts(2, 3, 1)
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "####"
+    assert shown(cache, [1, 2, 3, 4], SWA, CPU) == "..##"
+    assert shown(cache, [1, 2, 3, 4], MAMBA, CPU) == "...#"
+
+
+# Duplicates under write-back.
+
+
+def test_evict_host_under_write_back_takes_duplicates_first() -> None:
+    """Under write_back what is on the host only leaves before a copy of what is on the device."""
+    cache, _ = new_cache(WRITE_BACK)
+    fetch(cache, [8, 9])
+    put(cache, [1, 2])
+    cache.evict(Counts(full=1))
+    cache.load_back(prompt(cache, [1, 2]))
+    cache.flush()
+    cache.take_events()
+    assert cache.evict_host(Counts(full=1)).freed == Counts(full=2)
+    assert heard(cache, [1, 2]) == [("removed", CPU, 2), ("removed", CPU, 1)]
+    assert (shown(cache, [1, 2]), shown(cache, [1, 2], FULL, CPU)) == ("##", "..")
+    assert cached_pages(cache, [8, 9]) == 2
+    assert cache.evict_host(Counts(full=1)).freed == Counts(full=2)
+    assert cached_pages(cache, [8, 9]) == 0
+
+
+def test_evict_host_under_write_back_takes_duplicates_of_leaves_last() -> None:
+    """The copy of a leaf, which leaves the device next, is given up before that of its parent."""
+    cache, _ = new_cache(WRITE_BACK)
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3])
+    cache.evict(Counts(full=3))
+    cache.load_back(prompt(cache, [1, 2, 3]))
+    cache.flush()
+    cache.match(prompt(cache, [1, 2]))
+    cache.evict_host(Counts(full=1))
+    assert shown(cache, [1, 2, 3], FULL, CPU) == "..#"
 
 
 @pytest.mark.parametrize("cuts", [(2, 4), (4, 2)])
@@ -17,8 +177,8 @@ def test_evict_host_of_duplicates_used_at_once_takes_the_upper_first(cuts: tuple
     cache, _ = new_cache(WRITE_BACK)
     tokens = [1, 2, 3, 4, 5, 6]
     put(cache, tokens)
-    for cut in cuts:
-        cache.match(prompt(cache, tokens[:cut]))
+    for end in cuts:
+        cache.match(prompt(cache, tokens[:end]))
     for _ in range(3):
         cache.evict(Counts(2))
     cache.load_back(prompt(cache, tokens))
@@ -29,3 +189,30 @@ def test_evict_host_of_duplicates_used_at_once_takes_the_upper_first(cuts: tuple
         assert cache.evict_host(Counts(1)).freed == Counts(2)
         left.append(shown(cache, tokens, FULL, CPU))
     assert left == ["..####", "....##", "......"]
+
+
+def test_evict_host_under_write_back_spares_a_copy_with_more_than_the_device() -> None:
+    """A host copy is given up as a duplicate with window data that is nowhere else."""
+    cache, _ = new_cache(
+        evolve(WRITE_BACK, window_tokens=2, device_slots=Counts(8, 8), host_slots=Counts(8, 8))
+    )
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3, 4])
+    cache.evict(Counts(swa=1))
+    assert shown(cache, [1, 2], SWA, CPU) == "##"
+    assert cache.evict_host(Counts(full=8)).freed == Counts()
+    assert cached_pages(cache, [1, 2]) == 2
+
+
+def test_evict_host_under_write_back_spares_locked_duplicates() -> None:
+    """A duplicate that somebody holds is given up."""
+    cache, _ = new_cache(WRITE_BACK)
+    put(cache, [1, 2])
+    cache.evict(Counts(full=2))
+    cache.load_back(prompt(cache, [1, 2]))
+    cache.flush()
+    receipt = lock(cache, [1, 2])
+    assert cache.evict_host(Counts(full=8)).freed == Counts()
+    cache.unlock(receipt)
+    assert cache.evict_host(Counts(full=8)).freed == Counts(full=2)
+    assert free_slots(cache, FULL, CPU) == 8
