@@ -1,0 +1,196 @@
+"""Backups on the plain cache: what is copied to the host, when, in which order, and from where."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
+from scenes import (
+    assert_right_bytes,
+    cached_pages,
+    fetch,
+    heard,
+    lock,
+    lock_refs,
+    new_cache,
+    node_of,
+    prompt,
+    put,
+    shown,
+    slots_of,
+)
+
+FULL_ONLY = CacheConfig(
+    device_slots=Counts(16), host_slots=Counts(16), write_policy="write_through"
+)
+WINDOW = evolve(FULL_ONLY, window_tokens=2, device_slots=Counts(16, 16), host_slots=Counts(16, 16))
+BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(16, 16, 4), host_slots=Counts(16, 16, 4))
+
+
+def copied(cache: ReferenceCache) -> list[int]:
+    """How many full slots each backup in flight reads, in the order of enqueueing."""
+    backups = [each for each in cache.snapshot().transfers if each.direction is Direction.BACKUP]
+    return [len(each.sources.get(FULL, ())) for each in backups]
+
+
+def test_backup_is_enqueued_with_the_insert_and_there_when_acknowledged() -> None:
+    """A host copy is announced before it is there, is without a part, or has other bytes."""
+    cache, engine = new_cache(BOTH)
+    inserted = put(cache, [1, 2])
+    cache.take_events()
+    (order,) = engine.open_orders
+    assert inserted.backups == (order.transfer_id,)
+    assert order.direction is Direction.BACKUP
+    for component, signs in ((FULL, "~~"), (SWA, "~~"), (MAMBA, ".~")):
+        assert shown(cache, [1, 2], component, CPU) == signs
+    engine.perform(order.transfer_id)
+    assert cache.poll().transfers == ()
+    assert heard(cache, [1, 2]) == []
+    engine.acknowledge(order.transfer_id)
+    cache.poll()
+    assert heard(cache, [1, 2]) == [("stored", CPU, 1), ("stored", CPU, 2)]
+    for component, signs in ((FULL, "##"), (SWA, "##"), (MAMBA, ".#")):
+        assert shown(cache, [1, 2], component, CPU) == signs
+        for gpu, cpu in zip(
+            slots_of(cache, [1, 2], component),
+            slots_of(cache, [1, 2], component, CPU),
+            strict=True,
+        ):
+            if gpu is not None and cpu is not None:
+                device, host = cache.read(component, GPU, gpu), cache.read(component, CPU, cpu)
+                assert device == host != bytes(8)
+
+
+def test_backup_takes_ancestors_first() -> None:
+    """A node is copied before what it hangs on, or without it."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
+    assert copied(cache) == [3, 1, 2]
+    cache.flush()
+    stored = [token for verb, medium, token in heard(cache, range(6)) if medium is CPU]
+    assert stored == [0, 1, 2, 3, 4, 5]
+
+
+def test_backup_of_what_has_a_copy_is_not_repeated() -> None:
+    """A node with a host copy, or one on its way there, is copied again."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [1, 2])
+    assert put(cache, [1, 2]).backups == ()
+    cache.flush()
+    assert put(cache, [1, 2]).backups == ()
+    assert len(put(cache, [1, 2, 3]).backups) == 1
+
+
+def test_backup_of_healed_window_data_follows() -> None:
+    """Window data that came back after its node was copied never reaches the host."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [1, 2], window_pages=0)
+    cache.flush()
+    assert shown(cache, [1, 2], SWA, CPU) == ".."
+    assert len(put(cache, [1, 2], start_pages=0).backups) == 1
+    assert copied(cache) == [0]
+    cache.flush()
+    assert shown(cache, [1, 2], SWA, CPU) == "##"
+    cache.evict(Counts(full=2))
+    assert cached_pages(cache, [1, 2]) == 2
+
+
+def test_backup_of_window_data_out_of_reach_is_left() -> None:
+    """Window data that the end of the prompt cannot see is copied for it."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [1, 2, 3, 4], window_pages=0)
+    cache.flush()
+    put(cache, [1, 2, 3, 4, 5, 6], start_pages=0, window_pages=6)
+    cache.flush()
+    assert shown(cache, [1, 2, 3, 4, 5, 6], SWA) == "######"
+    assert shown(cache, [1, 2, 3, 4, 5, 6], SWA, CPU) == "....##"
+
+
+def test_backup_makes_room_by_evicting_from_the_host() -> None:
+    """A host full of old prompts takes no new ones."""
+    cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(4)))
+    fetch(cache, [7, 8])
+    fetch(cache, [5, 6])
+    cache.match(prompt(cache, [7, 8]))
+    inserted = put(cache, [1, 2])
+    assert (len(inserted.backups), inserted.backup_declined_pages) == (1, 0)
+    assert (cached_pages(cache, [5, 6]), cached_pages(cache, [7, 8])) == (0, 2)
+
+
+def test_backup_stops_where_the_host_has_no_room() -> None:
+    """A chain goes on behind a node that found no room, or the outcome does not say so."""
+    cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(4, 16)))
+    inserted = put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
+    assert copied(cache) == [3, 1]
+    assert inserted.backup_declined_pages == 2
+    cache.flush()
+    assert shown(cache, range(6), FULL, CPU) == "####.."
+
+
+def test_backup_is_all_components_or_none() -> None:
+    """A node is copied without its window data because that found no room."""
+    cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(16, 1)))
+    inserted = put(cache, [1, 2])
+    assert (inserted.backups, inserted.backup_declined_pages) == ((), 2)
+    assert shown(cache, [1, 2], FULL, CPU) == ".."
+
+
+def test_backup_that_was_declined_is_made_up_for() -> None:
+    """Pages that found no room once never get a host copy."""
+    cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(2)))
+    fetch(cache, [8, 9])
+    receipt = lock(cache, [8, 9])
+    assert put(cache, [1, 2]).backup_declined_pages == 2
+    cache.unlock(receipt)
+    inserted = put(cache, [1, 2])
+    assert (len(inserted.backups), inserted.backup_declined_pages) == (1, 0)
+
+
+def test_backup_holds_what_it_reads() -> None:
+    """What a copy reads is not locked while it is in flight, or is still locked afterwards."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    assert lock_refs(cache, [1, 2], FULL) == [1, 1]
+    assert lock_refs(cache, [1, 2], SWA) == [1, 1]
+    assert lock_refs(cache, [1, 2], MAMBA) == [0, 1]
+    cache.flush()
+    assert not any(node_of(cache, [1, 2])[c].lock_refs for c in BOTH.components)
+
+
+def test_backup_of_a_node_that_is_cut_meanwhile_is_stored_in_both_parts() -> None:
+    """A cut under a copy in flight loses a part: it is not announced, or has no copy."""
+    cache, _ = new_cache(WINDOW)
+    put(cache, [1, 2, 3, 4], window_pages=4)
+    put(cache, [1, 9])
+    cache.take_events()
+    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "~~~~"
+    cache.flush()
+    stored = heard(cache, [1, 2, 3, 4], [1, 9])
+    assert stored == [("stored", CPU, token) for token in (1, 2, 3, 4, 9)]
+    assert shown(cache, [1, 2, 3, 4], SWA, CPU) == "####"
+    cache.evict(Counts(full=16))
+    cache.load_back(prompt(cache, [1, 2, 3, 4]))
+    cache.flush()
+    assert_right_bytes(cache, [1, 2, 3, 4])
+
+
+def test_backup_waits_for_the_second_hit_and_takes_the_chain_then() -> None:
+    """Under write_through_selective a node that was hit twice is copied without its parents."""
+    cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_through_selective"))
+    put(cache, [1, 2, 3, 4])
+    cache.match(prompt(cache, [1, 2]))
+    assert put(cache, [1, 2, 3, 4, 5], counted_pages=4).backups == ()
+    assert put(cache, [1, 2, 3, 4], counted_pages=2).backup_declined_pages == 0
+    assert copied(cache) == [2, 2]
+
+
+def test_backup_under_write_back_waits_for_the_eviction() -> None:
+    """Under write_back an insert copies."""
+    cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_back"))
+    for _ in range(3):
+        inserted = put(cache, [1, 2])
+        assert (inserted.backups, inserted.backup_declined_pages) == ((), 0)
+    assert cache.snapshot().transfers == ()
