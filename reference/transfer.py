@@ -49,9 +49,10 @@ def settle(
 ) -> tuple[tuple[TransferId, TransferStatus], ...]:
     """Take acknowledgements, and settle each direction (or one) as far as they come in order."""
     for completion in state.engine.poll():
-        if completion.transfer_id not in state.transfers:
-            raise SpecViolation(f"the engine completed {completion.transfer_id}, not in flight")
-        state.arrived[completion.transfer_id] = completion.ok
+        transfer_id = completion.transfer_id
+        if transfer_id not in state.transfers or transfer_id in state.arrived:
+            raise SpecViolation(f"the engine completed {transfer_id}, for which nothing waits")
+        state.arrived[transfer_id] = completion.ok
     settled = []
     waiting = set(Direction) - {direction} if direction is not None else set()
     for transfer in list(state.transfers.values()):
