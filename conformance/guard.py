@@ -13,53 +13,35 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import ParamSpec, TypeVar
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.explain import explain
 from kvcanon.conformance.ledger import Ledger
+from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError, SpecViolation
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
 from kvcanon.spec.operations import (
-    Allocate,
     Done,
-    Evict,
-    Evicted,
-    EvictHost,
-    Flush,
     Free,
     HostInserted,
-    HostPayload,
     Insert,
     Inserted,
     InsertHost,
-    LoadBack,
-    LoadedBack,
-    Lock,
     Match,
     Matched,
     Operation,
     Outcome,
-    Poll,
-    Receipt,
     Refused,
     Reset,
-    Settled,
     TakeEvents,
     Taken,
-    Unlock,
-    UnlockWindow,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
+from kvcanon.spec.types import Component, Slot
 from kvcanon.spec.views import Stamp, Step
-
-Answer = TypeVar("Answer", bound=Outcome | tuple[Event, ...] | None)
-Arguments = ParamSpec("Arguments")
 
 
 class LawBroken(SpecViolation):
@@ -85,7 +67,7 @@ def guard(
     return GuardedCache(cache, rate, seed, LAWS.values() if laws is None else laws, on_violation)
 
 
-class GuardedCache:
+class GuardedCache(WrappedCache):
     """A cache that is judged while it works. What its methods do, `Cache` says."""
 
     def __init__(
@@ -96,13 +78,13 @@ class GuardedCache:
         laws: Collection[Law],
         on_violation: Callable[[Violation, Step], None] | None,
     ) -> None:
+        super().__init__(cache)
         self.steps = 0
         """Operations that were called."""
         self.judged = 0
         """Operations around which laws were asked."""
         self.laws_judged = {law.law_id: 0 for law in laws}
         """How often each law was asked, where the cache could show what it needs."""
-        self._cache = cache
         self._rate = rate
         self._random = Random(seed)
         self._laws = {
@@ -127,125 +109,13 @@ class GuardedCache:
                 self._told.update(residency_of(self._last))
                 self._heard_waiting = len(self._last.events)
 
-    @property
-    def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
-        return self._cache.config
-
-    def match(self, key: Key) -> Matched:
-        """Find the longest usable prefix of a key."""
-        return self._do(Match(key), self._cache.match, key)
-
-    def lock(self, key: Key) -> Receipt:
-        """Hold all of a key."""
-        return self._do(Lock(key), self._cache.lock, key)
-
-    def unlock(self, receipt: Receipt) -> None:
-        """Release what a receipt still holds."""
-        self._do(Unlock(receipt), self._cache.unlock, receipt)
-
-    def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that a receipt holds."""
-        self._do(UnlockWindow(receipt), self._cache.unlock_window, receipt)
-
-    def allocate(self, counts: Counts) -> Slots:
-        """Take free device slots."""
-        return self._do(Allocate(counts), self._cache.allocate, counts)
-
-    def free(self, slots: Slots) -> None:
-        """Give allocated slots back."""
-        self._do(Free(slots), self._free, slots)
-
-    def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
-    ) -> Inserted:
-        """Hand over the data of a key."""
-        operation = Insert(key, start_pages, slots, counted_pages, priority)
-        return self._do(operation, self._insert, operation)
-
-    def evict(self, counts: Counts) -> Evicted:
-        """Free device slots."""
-        return self._do(Evict(counts), self._cache.evict, counts)
-
-    def evict_host(self, counts: Counts) -> Evicted:
-        """Free host slots."""
-        return self._do(EvictHost(counts), self._cache.evict_host, counts)
-
-    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the copy of what a key has on the host only."""
-        return self._do(LoadBack(key, quota_pages), self._cache.load_back, key, quota_pages)
-
-    def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
-        """Place fetched data in the host tier."""
-        operation = InsertHost(key, start_pages, payload)
-        return self._do(operation, self._insert_host, operation)
-
-    def poll(self) -> Settled:
-        """Take acknowledgements."""
-        return self._do(Poll(), self._cache.poll)
-
-    def flush(self) -> Settled:
-        """Wait for every transfer in flight and settle it."""
-        return self._do(Flush(), self._cache.flush)
-
-    def reset(self) -> None:
-        """Forget everything in the tree."""
-        self._do(Reset(), self._reset)
-
-    def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
-        return self._do(TakeEvents(), self._take_events)
-
-    def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
-        return self._cache.snapshot()
-
-    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
-        return self._cache.read(component, medium, slot)
-
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
-        self._cache.write(component, slot, data)
+        super().write(component, slot, data)
         if self._rate > 0:
             self._ledger.wrote(component, slot, data, self._cache.snapshot)
 
-    # What the guard must follow whether it judges or not.
-
-    def _free(self, slots: Slots) -> None:
-        self._cache.free(slots)
-        self._ledger.freed(slots)
-
-    def _insert(self, asked: Insert) -> Inserted:
-        outcome = self._cache.insert(
-            asked.key,
-            asked.start_pages,
-            asked.slots,
-            counted_pages=asked.counted_pages,
-            priority=asked.priority,
-        )
-        self._ledger.inserted(asked.key, asked.slots, outcome)
-        return outcome
-
-    def _insert_host(self, asked: InsertHost) -> HostInserted:
-        outcome = self._cache.insert_host(asked.key, asked.start_pages, asked.payload)
-        self._ledger.inserted_host(asked.key, asked.payload, outcome)
-        return outcome
-
-    def _reset(self) -> None:
-        self._cache.reset()
-        self._ledger.cleared()
-
-    def _take_events(self) -> tuple[Event, ...]:
-        events = self._cache.take_events()
-        if self._rate > 0:
-            self._unheard.extend(events[self._heard_waiting :])
-            self._heard_waiting = 0
-        return events
-
-    # Judging.
-
-    def _do(
+    def _around(
         self,
         operation: Operation,
         call: Callable[Arguments, Answer],
@@ -256,8 +126,26 @@ class GuardedCache:
         self.steps += 1
         if self._rate < 1.0 and self._random.random() >= self._rate:
             self._last = None
-            return call(*args, **kwargs)
+            answer = call(*args, **kwargs)
+            self._follow(operation, answer)
+            return answer
         return self._judge(operation, partial(call, *args, **kwargs))
+
+    def _follow(self, operation: Operation, answer: object) -> None:
+        """Note what the guard has to know of every operation, whether it is judged or not."""
+        if self._rate == 0:
+            return
+        if isinstance(operation, Free):
+            self._ledger.freed(operation.slots)
+        elif isinstance(operation, Insert) and isinstance(answer, Inserted):
+            self._ledger.inserted(operation.key, operation.slots, answer)
+        elif isinstance(operation, InsertHost) and isinstance(answer, HostInserted):
+            self._ledger.inserted_host(operation.key, operation.payload, answer)
+        elif isinstance(operation, Reset):
+            self._ledger.cleared()
+        elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
+            self._unheard.extend(answer[self._heard_waiting :])
+            self._heard_waiting = 0
 
     def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
         """Call, ask the laws about the step that it was, and answer as the cache did."""
@@ -271,6 +159,7 @@ class GuardedCache:
         except CacheError as error:
             refusal, outcome = error, Refused(error)
         else:
+            self._follow(operation, answer)
             outcome = _outcome_of(answer)
         after = self._cache.snapshot()
         sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from array import array
 from collections.abc import Iterable
+from itertools import chain
+from typing import cast
 
 from kvcanon.spec.types import Namespace, Page
 
@@ -91,11 +94,10 @@ def _encode_part(part: str | None) -> bytes:
 
 
 def _encode_page(page: Page) -> bytes:
-    units: list[int] = []
-    for unit in page:
-        units.extend(unit if isinstance(unit, tuple) else (unit,))
-    tokens = array("I", units)
-    return tokens.tobytes() if _LITTLE_ENDIAN else struct.pack(f"<{len(units)}I", *units)
-
-
-_LITTLE_ENDIAN = array("I", [1]).tobytes() == b"\1\0\0\0"
+    if page and isinstance(page[0], tuple):
+        tokens = array("I", chain.from_iterable(cast("tuple[tuple[int, int], ...]", page)))
+    else:
+        tokens = array("I", cast("tuple[int, ...]", page))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens.tobytes()

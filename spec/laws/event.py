@@ -291,7 +291,7 @@ def one_page_an_event(stream: Stream) -> Iterator[str]:
                 f"page {short(event.block_hash)} was stored with {len(event.page)} units; a page "
                 f"has {config.page_size}"
             )
-        elif any(isinstance(unit, tuple) is not config.bigram for unit in event.page):
+        elif set(map(type, event.page)) != {tuple if config.bigram else int}:
             yield (
                 f"page {short(event.block_hash)} was stored with units {event.page}; units are "
                 f"{'pairs of tokens' if config.bigram else 'tokens'}"

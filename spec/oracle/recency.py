@@ -16,4 +16,5 @@ def refresh(order: tuple[int, ...], touched: tuple[int, ...]) -> tuple[int, ...]
     post: __return__[len(__return__) - len(touched):] == touched
     post: tuple(i for i in order if i not in touched) == __return__[:len(__return__) - len(touched)]
     """
-    return tuple(i for i in order if i not in touched) + touched
+    moved = frozenset(touched)
+    return tuple(i for i in order if i not in moved) + touched

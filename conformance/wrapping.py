@@ -1,0 +1,152 @@
+"""Wrapping: a cache that is another cache, with something done around each operation.
+
+What readers get wrong: looking at a cache is no operation. `snapshot`, `read` and `write` pass
+straight through: they are how a judge sees, and how a model's kernels write behind a cache's back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    Evicted,
+    EvictHost,
+    Flush,
+    Free,
+    HostInserted,
+    HostPayload,
+    Insert,
+    Inserted,
+    InsertHost,
+    LoadBack,
+    LoadedBack,
+    Lock,
+    Match,
+    Matched,
+    Operation,
+    Outcome,
+    Poll,
+    Receipt,
+    Reset,
+    Settled,
+    TakeEvents,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
+
+Answer = TypeVar("Answer", bound=Outcome | tuple[Event, ...] | None)
+Arguments = ParamSpec("Arguments")
+
+
+class WrappedCache(ABC):
+    """The same cache; a subclass says in `_around` what is done around its operations."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    @abstractmethod
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """Make the call, which is that of the operation, and return its answer."""
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self._cache.config
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        return self._around(Match(key), self._cache.match, key)
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a key."""
+        return self._around(Lock(key), self._cache.lock, key)
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt still holds."""
+        self._around(Unlock(receipt), self._cache.unlock, receipt)
+
+    def unlock_window(self, receipt: Receipt) -> None:
+        """Release the window data and the state that a receipt holds."""
+        self._around(UnlockWindow(receipt), self._cache.unlock_window, receipt)
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free device slots."""
+        return self._around(Allocate(counts), self._cache.allocate, counts)
+
+    def free(self, slots: Slots) -> None:
+        """Give allocated slots back."""
+        self._around(Free(slots), self._cache.free, slots)
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key."""
+        return self._around(
+            Insert(key, start_pages, slots, counted_pages, priority),
+            self._cache.insert,
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+        )
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return self._around(Evict(counts), self._cache.evict, counts)
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots."""
+        return self._around(EvictHost(counts), self._cache.evict_host, counts)
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        """Enqueue the copy of what a key has on the host only."""
+        return self._around(LoadBack(key, quota_pages), self._cache.load_back, key, quota_pages)
+
+    def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
+        """Place fetched data in the host tier."""
+        operation = InsertHost(key, start_pages, payload)
+        return self._around(operation, self._cache.insert_host, key, start_pages, payload)
+
+    def poll(self) -> Settled:
+        """Take acknowledgements."""
+        return self._around(Poll(), self._cache.poll)
+
+    def flush(self) -> Settled:
+        """Wait for every transfer in flight and settle it."""
+        return self._around(Flush(), self._cache.flush)
+
+    def reset(self) -> None:
+        """Forget everything in the tree."""
+        self._around(Reset(), self._cache.reset)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return self._around(TakeEvents(), self._cache.take_events)
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return self._cache.snapshot()
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        return self._cache.read(component, medium, slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        self._cache.write(component, slot, data)
