@@ -1,0 +1,135 @@
+"""Snapshots of the plain cache: values that say what is, and the same on every replica."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from attrs import evolve
+
+from driver import Action, Driver
+from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.snapshot import Usage
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
+from scenes import cached_pages, fetch, lock, new_cache, prompt, put
+
+BOTH = CacheConfig(
+    window_tokens=3,
+    mamba=True,
+    device_slots=Counts(14, 10, 4),
+    host_slots=Counts(12, 8, 3),
+    write_policy="write_through",
+)
+
+
+def drawn(random: Random, count: int) -> list[Action]:
+    """So many actions for a driver."""
+    pick = random.randrange
+    return [(pick(1000), pick(1000), pick(1000), pick(1000)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_replicas_of_the_same_calls_are_the_same(seed: int) -> None:
+    """Two caches that were asked the same answered differently, or differ in what they hold."""
+    random = Random(seed)
+    policy = list(WritePolicy)[seed % 4]
+    config = evolve(
+        BOTH,
+        write_policy=policy,
+        host_slots=Counts() if policy is WritePolicy.NONE else BOTH.host_slots,
+        bigram=seed % 3 == 0,
+        page_size=1 + seed % 2,
+    )
+    replicas = []
+    for _ in range(2):
+        engine = ManualEngine()
+        replicas.append(Driver(ReferenceCache(config, engine), engine))
+    first, second = replicas
+    sizes = []
+    for action in drawn(random, 150):
+        for replica in replicas:
+            replica.act(action)
+        assert first.cache.snapshot() == second.cache.snapshot()
+        sizes.append(len(first.cache.snapshot().nodes))
+    assert [str(each) for each in first.refusals] == [str(each) for each in second.refusals]
+    assert max(sizes) > 3
+    for replica in replicas:
+        replica.drain()
+    assert first.cache.snapshot() == second.cache.snapshot()
+
+
+@pytest.mark.parametrize("policy", WritePolicy)
+def test_drained_cache_is_empty(policy: WritePolicy) -> None:
+    """After all was given back and evicted something is left: a node, a slot, a lock, a pairing."""
+    random = Random(20)
+    host = Counts() if policy is WritePolicy.NONE else BOTH.host_slots
+    config = evolve(BOTH, write_policy=policy, host_slots=host)
+    engine = ManualEngine()
+    driver = Driver(ReferenceCache(config, engine), engine)
+    driver.run(drawn(random, 100))
+    state = driver.cache.snapshot()
+    assert list(state.nodes) == [state.root_id]
+    assert (state.holds, state.transfers, dict(state.swa_of_full)) == ((), (), {})
+    for (component, medium), pool in state.pools.items():
+        assert sorted(pool.free) == list(range(config.capacity(component, medium)))
+        assert pool.held == frozenset()
+
+
+def test_snapshot_is_a_value() -> None:
+    """A snapshot changes with the cache, or to take one changes the cache."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    before = cache.snapshot()
+    assert cache.snapshot() == before
+    nodes, events = dict(before.nodes), before.events
+    put(cache, [1, 5])
+    cache.flush()
+    cache.take_events()
+    cache.evict(Counts(14, 10, 4))
+    assert (before.nodes, before.events) == (nodes, events)
+    assert cache.snapshot() != before
+
+
+def test_snapshot_lists_each_order_of_recency() -> None:
+    """An order names a node without the data, leaves one out, or has the upper of two last."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2])
+    put(cache, [8])
+    fetch(cache, [6, 7], window_pages=1)
+    assert cached_pages(cache, [1, 2]) == 2
+    state = cache.snapshot()
+
+    def firsts(component: Component, node_ids: tuple[int, ...]) -> list[object]:
+        assert all(state.nodes[each][component].anywhere for each in node_ids)
+        return [state.nodes[each].pages[0][0] for each in node_ids]
+
+    assert firsts(FULL, state.recency[FULL, GPU]) == [8, 1]
+    assert firsts(FULL, state.recency[FULL, CPU]) == [8, 6, 7, 1]
+    assert firsts(SWA, state.recency[SWA, CPU]) == [8, 7, 1]
+    assert firsts(MAMBA, state.recency[MAMBA, GPU]) == [8, 1]
+
+
+def test_snapshot_counts_the_locked_as_protected() -> None:
+    """An engine is told that it may evict what is locked, or that it may not what is free to go."""
+    cache, _ = new_cache(evolve(BOTH, host_slots=Counts(), write_policy="none", window_tokens=2))
+    put(cache, [1, 2, 3, 4])
+    put(cache, [7])
+    lock(cache, [1, 2, 3, 4])
+    usage = cache.snapshot().usage
+    assert usage == {FULL: Usage(1, 4), SWA: Usage(3, 2), MAMBA: Usage(1, 1)}
+
+
+def test_snapshot_names_pages_by_their_chain() -> None:
+    """A node that was cut has the names of other pages."""
+    cache, _ = new_cache(BOTH)
+    put(cache, [1, 2, 3, 4])
+    put(cache, [1, 2, 5])
+    state = cache.snapshot()
+    for tokens in ([1, 2, 3, 4], [1, 2, 5]):
+        key = prompt(cache, tokens)
+        names = page_hashes(namespace_seed(key.namespace), key.pages)
+        node = next(n for n in state.below_root() if n.pages[-1] == key.pages[-1])
+        path = [name for up in reversed([*state.upwards(node)]) for name in up.hashes or ()]
+        assert tuple(path) == names
