@@ -69,7 +69,7 @@ class Cache(Protocol):
         """
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots: whole leaves for full slots, least recently used data for the others."""
+        """Free device slots: leaves for full slots, least recently used data for the others."""
 
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots, likewise."""
@@ -90,7 +90,7 @@ class Cache(Protocol):
         """Wait for every transfer in flight and settle it."""
 
     def reset(self) -> None:
-        """Forget everything in the tree. Slots that requests hold stay theirs. Raises: CacheBusy."""
+        """Forget the whole tree. Slots that requests hold stay theirs. Raises: CacheBusy."""
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""

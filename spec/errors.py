@@ -4,8 +4,8 @@ A `CacheError` is an outcome expected in normal operation: a pool is full, a rec
 spent, a prefix is not there any more. Its fields carry what the caller needs to act on it.
 
 What readers get wrong: a refusal is not a failure half way. **A refused call leaves the state
-exactly as it was**: no slot moved, no lock counted, no event sent, no recency changed. Anything else
-that goes wrong is a `SpecViolation`: a bug in a cache, in an adapter, or in this book.
+exactly as it was**: no slot moved, no lock counted, no event sent, no recency changed. Anything
+else that goes wrong is a `SpecViolation`: a bug in a cache, in an adapter, or in this book.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ReceiptSpent(CacheError):
 
 @frozen
 class SlotNotHeld(CacheError):
-    """A slot was handed over that the caller does not own: it was never allocated, or given back."""
+    """A slot was handed over that the caller does not own: never allocated, or given back."""
 
     pool: str
     slot: int

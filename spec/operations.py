@@ -55,7 +55,7 @@ class Unlock:
 
 @frozen
 class UnlockWindow:
-    """Give back only the window data and the state of a lock, once: decoding has moved past them."""
+    """Give back only the window data and the state of a lock: decoding has moved past them."""
 
     receipt: Receipt
 
@@ -76,12 +76,12 @@ class Free:
 
 @frozen
 class Insert:
-    """Hand over the data of `key` from page `start_pages` on; the pages before it are in the tree."""
+    """Hand over the data of `key` from page `start_pages` on; what comes before is in the tree."""
 
     key: Key
     start_pages: int
     slots: Slots
-    """Allocated slots, one full slot a page from `start_pages` on. The cache owns them afterwards."""
+    """Allocated slots, one full slot a page from `start_pages` on. Then the cache owns them."""
     counted_pages: int = 0
     """Pages that an earlier insert of the same request reached: their hits are counted already."""
     priority: int = 0

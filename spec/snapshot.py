@@ -1,7 +1,7 @@
 """Chapter 9. State: a cache, seen whole, at one moment, as a value.
 
-A snapshot says only what *is*: which nodes, which pages, which slots, which locks. What follows from
-it (which leaf may be evicted, which prefix is usable) is the business of oracles and laws.
+A snapshot says only what *is*: which nodes, which pages, which slots, which locks. What follows
+from it (which leaf may be evicted, which prefix is usable) is the business of oracles and laws.
 
 What readers get wrong: a node is an accident of implementation. The laws speak of pages; where they
 name a node it is to point at it.

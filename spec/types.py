@@ -6,8 +6,9 @@ holds the data of exactly one page (full and sliding-window attention) or one re
 (mamba).
 
 What readers get wrong: a page is something in the *prompt*, a slot is something in *memory*. A page
-may be held by no slot, by one on the device, by one on the host, or by both; a slot never holds more
-than one page. Every count in this book is of pages, of slots or of tokens, and its name says which.
+may be held by no slot, by one on the device, by one on the host, or by both; a slot never holds
+more than one page. Every count in this book is of pages, of slots or of tokens, and its name says
+which.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import TypeAlias
 
 from attrs import frozen
@@ -40,7 +42,7 @@ class Component(StrEnum):
     """What is kept of a prompt: one kind of data, in pools of its own."""
 
     FULL = "full"
-    """Keys and values of full attention: one slot a page. The other components live on top of it."""
+    """Keys and values of full attention: one slot a page. The others live on top of it."""
     SWA = "swa"
     """Keys and values of sliding-window attention: one slot a page, of use only near the end."""
     MAMBA = "mamba"
@@ -107,7 +109,8 @@ DEFAULT_NAMESPACE = Namespace()
 class Key:
     """A prompt, cut into whole pages, in its namespace: what every operation takes.
 
-    Handles are keys, never nodes: a cache may cut its nodes where it likes, and a key cannot dangle.
+    Handles are keys, never nodes: a cache may cut its nodes where it likes, and a key cannot
+    dangle.
     """
 
     pages: tuple[Page, ...]
@@ -144,7 +147,7 @@ def make_key(
         checked: Sequence[int] = array("I", tokens).tolist()
     except (OverflowError, TypeError) as error:
         raise BadArgument("tokens", "must be integers in 0 .. 4294967295") from error
-    units: Sequence[Unit] = list(zip(checked, checked[1:])) if bigram else checked
+    units: Sequence[Unit] = list(pairwise(checked)) if bigram else checked
     whole = len(units) // page_size * page_size
     starts = range(0, whole, page_size)
     return Key(tuple([tuple(units[at : at + page_size]) for at in starts]), namespace)
@@ -170,8 +173,8 @@ class Slots:
     """Slots along a stretch of pages.
 
     `full` has one slot a page. `swa` has one for each of the *last* `len(swa)` pages: data that has
-    left the window is simply not there, at the front. `mamba` holds at most the one state at the end
-    of the stretch (an allocation may ask for several).
+    left the window is simply not there, at the front. `mamba` holds at most the one state at the
+    end of the stretch (an allocation may ask for several).
     """
 
     full: tuple[Slot, ...] = ()

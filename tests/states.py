@@ -89,11 +89,9 @@ def state_of(
     transfers: tuple[TransferState, ...] = (),
     held: dict[Component, set[Slot]] | None = None,
 ) -> Snapshot:
-    """A sound snapshot of these nodes: links, pools, recency (by last access), usage and mapping."""
+    """A sound snapshot of these nodes: links, pools, recency by last access, usage, mapping."""
     root = NodeState(ROOT, None, (), DEFAULT_NAMESPACE, (), {})
-    linked = {
-        each.node_id: _with_children(each, nodes) for each in (root, *nodes)
-    }
+    linked = {each.node_id: _with_children(each, nodes) for each in (root, *nodes)}
     holders = held or {}
     pools, recency, usage = {}, {}, {}
     for component in config.components:
@@ -134,7 +132,5 @@ def _with_children(each: NodeState, nodes: Sequence[NodeState]) -> NodeState:
 
 def _slots_where(nodes: Sequence[NodeState], component: Component, *, locked: bool) -> int:
     return sum(
-        len(n[component].device or ())
-        for n in nodes
-        if (n[component].lock_refs > 0) is locked
+        len(n[component].device or ()) for n in nodes if (n[component].lock_refs > 0) is locked
     )

@@ -19,6 +19,7 @@ from kvcanon.reference import insert as insert_module
 from kvcanon.reference import tree as tree_module
 from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.reference.transfer import enqueue
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
@@ -26,28 +27,10 @@ from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium, Slots, make_key
+from scenes import cached_pages, put
 
 Scenario = Callable[[Cache, ManualEngine], None]
 Revert = Callable[[pytest.MonkeyPatch], None]
-
-
-def put(cache: Cache, tokens: list[int], *, window_pages: int | None = None) -> None:
-    """Insert a prompt as an engine does; it still owns the window data of its last pages only."""
-    key = make_key(tokens, cache.config.page_size)
-    start = cache.match(key).device_pages
-    receipt = cache.lock(key.prefix(start))
-    count = len(key) - start
-    slots = cache.allocate(Counts(count, count if cache.config.window_tokens else 0))
-    if window_pages is not None:
-        cache.free(Slots(swa=slots.swa[: count - window_pages]))
-        slots = Slots(slots.full, slots.swa[count - window_pages :])
-    cache.insert(key, start, slots)
-    cache.unlock(receipt)
-
-
-def cached_pages(cache: Cache, tokens: list[int]) -> int:
-    """How many pages of a prompt need not be computed again."""
-    return cache.match(make_key(tokens, cache.config.page_size)).prefix_pages
 
 
 # 1. Window-only refresh.
@@ -156,7 +139,6 @@ def store_after_acknowledgement(cache: Cache, engine: ManualEngine) -> None:
 
 def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
     """As before sgl#22894: the host copy is announced when it is asked for."""
-    enqueue = backup_module.enqueue
 
     def eager(
         state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold

@@ -10,8 +10,8 @@ from __future__ import annotations
 def backup_chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
     """Positions on a path, root first, whose backup must be enqueued to back up the last one.
 
-    Where parents must be backed (write-through) these are all un-backed positions; else (write_back)
-    only the last, if it has no backup yet.
+    Where parents must be backed (write-through) these are all un-backed positions; else
+    (write_back) only the last, if it has no backup yet.
 
     Source: https://github.com/sgl-project/sglang/pull/25065
 

@@ -1,7 +1,8 @@
 """Cutting: how a stretch of pages and what belongs to it is parted in two.
 
-What readers get wrong: a cut is not a change. Joined again, the two parts are what was there before;
-only what belongs to the *end* of the stretch (a recurrent state) stays with the lower part whole.
+What readers get wrong: a cut is not a change. Joined again, the two parts are what was there
+before; only what belongs to the *end* of the stretch (a recurrent state) stays with the lower part
+whole.
 """
 
 from __future__ import annotations

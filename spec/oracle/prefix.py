@@ -1,7 +1,8 @@
 """The usable prefix: how much of a prompt need not be computed again.
 
-A path is seen as *segments*, from the root down: stretches of pages that share one residency. A node
-is a segment, and so is a single page: the answer does not depend on where an implementation cuts.
+A path is seen as *segments*, from the root down: stretches of pages that share one residency. A
+node is a segment, and so is a single page: the answer does not depend on where an implementation
+cuts.
 
 What readers get wrong: the longest *present* prefix is not the longest *usable* one. A sliding
 window layer needs the window before the end of the prefix, and nothing before that; a recurrent
