@@ -29,7 +29,7 @@ from states import ROOT, node, on, state_of
 from telling import ask, step
 
 POOLS = Counts(full=16, swa=16, mamba=4)
-LAWS_OF_EVICTION = ["EVICT-1", "EVICT-2", "EVICT-3", "EVICT-4", "EVICT-5", "EVICT-6"]
+LAWS_OF_EVICTION = ["EVICT-1", "EVICT-2", "EVICT-3", "EVICT-4", "EVICT-5", "EVICT-6", "EVICT-7"]
 THROUGH, BACK = (
     CacheConfig(
         window_tokens=2, mamba=True, device_slots=POOLS, host_slots=POOLS, write_policy=policy
@@ -412,3 +412,27 @@ def test_evict_6_write_back_copies_victims() -> None:
     both = changed(other, FULL, on([5], [6]))
     (said,) = ask("EVICT-6", evicted(before, Counts(mamba=1), copied, both))
     assert "page 0 in node 4 (tokens 0..1), with 0 full lock_refs: its full slot on CPU" in said
+
+
+def test_evict_7_host_leaf_before_a_duplicate_is_named() -> None:
+    """Under write_back a prompt may be lost to keep a second copy of another."""
+    only = node(5, ROOT, [9], full=on(None, [4]), swa=on(), mamba=on())
+    before = tree(STEM, only, config=BACK)
+    (said,) = ask("EVICT-7", evicted(before, Counts(full=1), STEM, medium=CPU))
+    assert said == (
+        "node 5 (tokens 0..1), on the host only, was evicted from there while the host copy of "
+        "node 1 (tokens 0..2), which the device has, stayed"
+    )
+
+
+def test_evict_7_duplicates_go_first() -> None:
+    """A host leaf may not leave once there is no duplicate, or none is to be had."""
+    only = node(5, ROOT, [9], full=on(None, [4]), swa=on(), mamba=on())
+    bare = without(STEM, CPU, FULL, SWA)
+    before = tree(STEM, only, config=BACK)
+    assert ask("EVICT-7", evicted(before, Counts(full=3), bare, medium=CPU)) == []
+    held = changed(STEM, FULL, on([0, 1], [0, 1], lock_refs=1))
+    before = tree(held, only, config=BACK)
+    assert ask("EVICT-7", evicted(before, Counts(full=1), held, medium=CPU)) == []
+    before = tree(STEM, only, config=THROUGH)
+    assert ask("EVICT-7", evicted(before, Counts(full=1), STEM, medium=CPU)) == []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, law
+from kvcanon.spec.law import Kind, Level, law
 from kvcanon.spec.laws.comparing import (
     Loss,
     changes,
@@ -206,6 +206,30 @@ def victims_only(step: Step) -> Iterator[str]:
         return
     yield from others_untouched(step, medium, spared=set())
     yield from recency_changed(step)
+
+
+@law("EVICT-7", Kind.STEP, level=Level.SHOULD)
+def duplicates_leave_first(step: Step) -> Iterator[str]:
+    """Under write_back, no host leaf is evicted for full slots while a host copy is a duplicate.
+
+    A duplicate is the host copy of what is still on the device.
+
+    Why: to give up a duplicate costs nothing now, and at worst a copy later; a host leaf is lost.
+
+    Seen broken: not seen
+    """
+    asked = step.operation
+    if not (isinstance(asked, EvictHost) and _write_back(step.before)):
+        return
+    if asked.counts.swa or asked.counts.mamba:
+        return
+    gone = [loss.node for loss in losses(step, CPU) if loss.node[FULL].device is None]
+    stayed = [node for node in step.after.below_root() if _is_duplicate(step.after, node)]
+    if gone and stayed:
+        yield (
+            f"{step.before.describe(gone[0])}, on the host only, was evicted from there while the "
+            f"host copy of {step.after.describe(stayed[0])}, which the device has, stayed"
+        )
 
 
 def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber]) -> Iterator[str]:
