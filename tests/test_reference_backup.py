@@ -130,6 +130,13 @@ def test_backup_stops_where_the_host_has_no_room() -> None:
     assert shown(cache, range(6), FULL, CPU) == "####.."
 
 
+def test_backup_that_found_no_room_stops_those_below_it() -> None:
+    """A node that fits on the host is copied though one above it found no room."""
+    cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(2, 16)))
+    inserted = put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
+    assert (inserted.backups, inserted.backup_declined_pages) == ((), 6)
+
+
 def test_backup_is_all_components_or_none() -> None:
     """A node is copied without its window data because that found no room."""
     cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(16, 1)))

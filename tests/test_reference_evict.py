@@ -11,7 +11,6 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Ev
 from scenes import (
     assert_right_bytes,
     cached_pages,
-    fetch,
     free_slots,
     heard,
     lock,
@@ -254,16 +253,21 @@ def test_evict_under_write_back_copies_window_data_with_its_full_data() -> None:
 
 def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -> None:
     """A leaf that found no room on the host leaves its host children behind, without a parent."""
-    cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(3)))
+    cache, _ = new_cache(evolve(WRITE_BACK, host_slots=Counts(16, 1)))
     put(cache, [1, 2])
-    put(cache, [1, 2, 3])
+    put(cache, [1, 2, 3], window_pages=0)
     cache.evict(Counts(full=1))
-    fetch(cache, [7, 8])
-    cache.lock(prompt(cache, [7, 8]))
+    assert shown(cache, [1, 2, 3]) == "##."
     assert shown(cache, [1, 2, 3], FULL, CPU) == "..#"
-    assert cache.evict(Counts(full=1)).freed == Counts(full=2)
-    assert cached_pages(cache, [1, 2, 3]) == 0
-    assert len(cache.snapshot().nodes) == 2
+    cache.take_events()
+    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
+    assert heard(cache, [1, 2, 3]) == [
+        ("removed", CPU, 3),
+        ("removed", GPU, 2),
+        ("removed", GPU, 1),
+    ]
+    assert len(cache.snapshot().nodes) == 1
+    assert free_slots(cache, FULL, CPU) == 16
 
 
 def test_evict_under_write_back_keeps_a_leaf_above_what_is_locked() -> None:

@@ -60,9 +60,16 @@ def test_evict_host_takes_children_before_parents() -> None:
     heard(cache, [1, 2, 3])
     assert cache.evict_host(Counts(full=1)).freed == Counts(full=1)
     assert cached_pages(cache, [1, 2, 3]) == 2
-    assert cache.evict_host(Counts(full=1)).freed == Counts(full=2)
+    fetch(cache, [1, 2, 4], start_pages=2)
+    assert cache.evict_host(Counts(full=2)).freed == Counts(full=3)
     assert len(cache.snapshot().nodes) == 1
-    assert heard(cache, [1, 2, 3]) == [("removed", CPU, token) for token in (3, 2, 1)]
+    assert heard(cache, [1, 2, 3], [1, 2, 4]) == [
+        ("removed", CPU, 3),
+        ("stored", CPU, 4),
+        ("removed", CPU, 4),
+        ("removed", CPU, 2),
+        ("removed", CPU, 1),
+    ]
 
 
 def test_evict_host_spares_the_copy_of_what_is_on_the_device() -> None:

@@ -109,12 +109,13 @@ def test_host_insert_under_write_back_may_hang_below_what_is_not_backed() -> Non
 
 
 def test_host_insert_without_room_places_what_fits() -> None:
-    """Where room is short nothing is placed, or pages without slots are."""
-    cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(3, 16)))
-    inserted = fetch(cache, [1, 2, 3, 4, 5], window_pages=2)
+    """Where room is short nothing is placed, or the state of the end at an earlier one."""
+    cache, _ = new_cache(evolve(BOTH, host_slots=Counts(3, 16, 4)))
+    inserted = fetch(cache, [1, 2, 3, 4, 5], window_pages=2, state=True)
     assert inserted == HostInserted(3, 0, 0, 2)
     assert shown(cache, [1, 2, 3, 4, 5], FULL, CPU) == "###.."
     assert shown(cache, [1, 2, 3, 4, 5], SWA, CPU) == "....."
+    assert shown(cache, [1, 2, 3, 4, 5], MAMBA, CPU) == "....."
 
 
 def test_host_insert_makes_room_but_not_from_its_own_path() -> None:

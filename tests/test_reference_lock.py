@@ -55,6 +55,17 @@ def test_lock_holds_exactly_the_pages_that_cover_its_window(
     assert freed == Counts(swa=6 - held_pages)
 
 
+def test_lock_whose_window_begins_inside_a_node_cuts_it() -> None:
+    """A lock pins, or leaves out, all of the node in which its window begins."""
+    cache, _ = new_cache(evolve(WINDOW, window_tokens=3))
+    put(cache, [0, 1, 2, 3, 4, 5])
+    assert node_ends(cache, [0, 1, 2, 3, 4, 5]) == [3, 6]
+    lock(cache, [0, 1, 2, 3])
+    assert node_ends(cache, [0, 1, 2, 3, 4, 5]) == [1, 3, 4, 6]
+    assert lock_refs(cache, [0, 1, 2, 3, 4, 5], SWA) == [0, 1, 1, 1, 0, 0]
+    assert lock_refs(cache, [0, 1, 2, 3, 4, 5], FULL) == [1, 1, 1, 1, 0, 0]
+
+
 def test_lock_inside_a_node_cuts_it() -> None:
     """A lock of a part of a node holds all of it."""
     cache, _ = new_cache(evolve(WINDOW, window_tokens=None))
