@@ -13,6 +13,7 @@ from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.transfer import enqueue, settle
 from kvcanon.reference.tree import path_to
+from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, TransferId
@@ -45,14 +46,15 @@ def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
     return tuple(transfers)
 
 
-def back_up_now(state: State, node: Node) -> bool:
-    """Copy what a node lacks on the host, and wait for it; whether its full data is there then."""
+def back_up_now(state: State, node: Node) -> None:
+    """Copy what a node lacks on the host, where there is room for it, and wait for the copy."""
     missing = _missing(node)
     transfer_id = _enqueue_backup(state, node, missing) if missing else None
     if transfer_id is not None:
         state.engine.wait(transfer_id)
         settle(state, Direction.BACKUP)
-    return node.data[FULL].host is not None
+        if transfer_id in state.transfers:
+            raise SpecViolation(f"the engine was waited for, and {transfer_id} is still in flight")
 
 
 def unbacked_pages(state: State, end: Node) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from attrs import evolve
 
-from kvcanon.reference import ReferenceCache
+from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, TransferId
 from scenes import (
     assert_right_bytes,
     cached_pages,
@@ -192,6 +194,23 @@ def test_backup_waits_for_the_second_hit_and_takes_the_chain_then() -> None:
     assert put(cache, [1, 2, 3, 4, 5], counted_pages=4).backups == ()
     assert put(cache, [1, 2, 3, 4], counted_pages=2).backup_declined_pages == 0
     assert copied(cache) == [2, 2]
+
+
+class ImpatientEngine(ManualEngine):
+    """Returns from a wait before the copy is made."""
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Do not wait."""
+
+
+def test_backup_that_is_still_in_flight_after_a_wait_is_a_violation() -> None:
+    """An eviction under write_back frees slots that a copy still reads."""
+    engine = ImpatientEngine()
+    cache = ReferenceCache(evolve(FULL_ONLY, write_policy="write_back"), engine)
+    put(cache, [1, 2])
+    with pytest.raises(SpecViolation, match="still in flight"):
+        cache.evict(Counts(full=1))
+    assert shown(cache, [1, 2]) == "##"
 
 
 def test_backup_under_write_back_waits_for_the_eviction() -> None:
