@@ -16,7 +16,7 @@ from attrs import define, field
 
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import CacheError
+from kvcanon.spec.errors import CacheError, OutOfSlots
 from kvcanon.spec.operations import HostPayload, Receipt
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
@@ -99,14 +99,22 @@ class Driver:
     def _prompt(self, a: int, b: int, c: int) -> Key:
         """A new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
         size = self.cache.config.page_size
-        namespace = NAMESPACES[c % len(NAMESPACES)]
+        namespace = NAMESPACES[max(0, c % 7 - 4)]
         tail = [(b >> shift) % 3 for shift in range(0, 2 * (1 + c % 6 * size), 2)]
         made = make_key([*tail, 0], size, namespace, bigram=self.cache.config.bigram)
         known = [key for key in self.keys if key.namespace == namespace]
         if not known:
             return made
         base = known[a % len(known)]
-        return Key((*base.pages[: b % (len(base) + 1)], *made.pages)[:12], namespace)
+        shared = base if b % 2 else base.prefix(b % (len(base) + 1))
+        return Key((*shared.pages, *made.pages)[:12], namespace)
+
+    def serve(self, a: int, b: int, c: int) -> None:
+        """A whole request: a known prompt again, or a new one, from match to insert."""
+        key = self._known(a, 1) if c % 3 == 0 and self.keys else self._prompt(a, b, c)
+        self.keys.append(key)
+        self._start(key, self.cache.match(key).device_pages, counted_pages=0)
+        self._insert(self.requests[-1], priority=0)
 
     def admit(self, a: int, b: int, c: int) -> None:
         """Match, lock what is on the device, and allocate the rest."""
@@ -128,7 +136,11 @@ class Driver:
     def _allocate(self, pages: int) -> Slots:
         components = self.cache.config.components
         wanted = Counts(pages, pages if SWA in components else 0, int(MAMBA in components))
-        slots = self.cache.allocate(wanted)
+        try:
+            slots = self.cache.allocate(wanted)
+        except OutOfSlots:
+            self.cache.evict(wanted)
+            slots = self.cache.allocate(wanted)
         for component, some in slots:
             for slot in some:
                 self.stamp += 1
@@ -226,10 +238,14 @@ class Driver:
         self.cache.evict_host(self._pressure(a, b, c))
 
     def load_back(self, a: int, b: int, c: int) -> None:
-        """Load back a known key as far as it is usable, or a part of it."""
+        """Load back a known key: one that is usable from the host, if there is one among a few."""
         key = self._known(a, b)
-        if c % 3:
-            key = key.prefix(self.cache.match(key).prefix_pages)
+        for another in range(8):
+            matched = self.cache.match(key)
+            if matched.prefix_pages > matched.device_pages:
+                key = key.prefix(matched.prefix_pages)
+                break
+            key = self._known(a + another, 1)
         self.cache.load_back(key, quota_pages=None if c % 4 else c % 7)
 
     def insert_host(self, a: int, b: int, c: int) -> None:
@@ -270,7 +286,7 @@ class Driver:
 
     def reset(self, a: int, b: int, c: int) -> None:
         """Forget everything, now and then; mostly it is refused."""
-        if a % 6 == 0:
+        if a % 12 == 0:
             self.cache.reset()
 
     def take_events(self, a: int, b: int, c: int) -> None:
@@ -299,39 +315,34 @@ class Driver:
         """A key that was used before, or a prefix of it; the empty key at the start."""
         if not self.keys:
             return Key(())
-        key = self.keys[a % len(self.keys)]
-        return key.prefix(len(key) - b % (len(key) + 1))
+        key = self.keys[-1 - a % len(self.keys)]
+        return key if b % 3 else key.prefix(len(key) - b % (len(key) + 1))
 
     def _pressure(self, a: int, b: int, c: int) -> Counts:
         components = self.cache.config.components
         return Counts(a % 4, b % 4 * (SWA in components), c % 2 * (MAMBA in components))
 
 
-_ACTIONS: tuple[Callable[[Driver, int, int, int], None], ...] = (
-    Driver.admit,
-    Driver.admit,
-    Driver.admit,
-    Driver.finish,
-    Driver.finish,
-    Driver.grow,
-    Driver.abort,
-    Driver.slide,
-    Driver.match,
-    Driver.lock,
-    Driver.unlock,
-    Driver.unlock_window,
-    Driver.evict,
-    Driver.evict,
-    Driver.evict_host,
-    Driver.load_back,
-    Driver.load_back,
-    Driver.insert_host,
-    Driver.copy,
-    Driver.copy,
-    Driver.poll,
-    Driver.poll,
-    Driver.flush,
-    Driver.reset,
-    Driver.take_events,
-    Driver.ask_nonsense,
-)
+_WEIGHTS: dict[Callable[[Driver, int, int, int], None], int] = {
+    Driver.serve: 5,
+    Driver.admit: 2,
+    Driver.finish: 3,
+    Driver.grow: 2,
+    Driver.abort: 1,
+    Driver.slide: 1,
+    Driver.match: 1,
+    Driver.lock: 1,
+    Driver.unlock: 2,
+    Driver.unlock_window: 1,
+    Driver.evict: 3,
+    Driver.evict_host: 1,
+    Driver.load_back: 4,
+    Driver.insert_host: 1,
+    Driver.copy: 3,
+    Driver.poll: 3,
+    Driver.flush: 1,
+    Driver.reset: 1,
+    Driver.take_events: 1,
+    Driver.ask_nonsense: 1,
+}
+_ACTIONS = tuple(action for action, weight in _WEIGHTS.items() for _ in range(weight))

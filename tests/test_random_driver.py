@@ -11,11 +11,11 @@ import os
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from configs import any_config
 from driver import Action, Driver
 from kvcanon.conformance.guard import guard
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
 
 EXAMPLES = 2_000
 """In CI; the deep profile multiplies them."""
@@ -28,23 +28,8 @@ actions: st.SearchStrategy[list[Action]] = st.lists(
 
 @st.composite
 def configs(draw: st.DrawFn) -> CacheConfig:
-    """Any cache, with pools so small that everything happens."""
-
-    def counts() -> Counts:
-        return Counts(draw(st.integers(2, 20)), draw(st.integers(2, 14)), draw(st.integers(1, 6)))
-
-    write_policy = draw(st.sampled_from(WritePolicy))
-    return CacheConfig(
-        page_size=draw(st.sampled_from((1, 2, 4))),
-        window_tokens=draw(st.sampled_from((None, 1, 2, 3, 4, 5, 8))),
-        mamba=draw(st.booleans()),
-        bigram=draw(st.booleans()),
-        device_slots=counts(),
-        host_slots=Counts() if write_policy is WritePolicy.NONE else counts(),
-        write_policy=write_policy,
-        eviction_policy=draw(st.sampled_from(EvictionPolicy)),
-        load_back_threshold_pages=draw(st.sampled_from((0, 0, 2))),
-    )
+    """Any configuration."""
+    return any_config(lambda options: draw(st.sampled_from(options)))
 
 
 @settings(
