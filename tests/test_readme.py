@@ -1,0 +1,43 @@
+"""The README: what it tells a newcomer to paste works."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kvcanon.conformance.cli import main
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\.venv/bin/kvcanon (.+)$", README, re.MULTILINE)
+EXAMPLES = re.findall(r"^```python\n(.+?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_of_the_readme_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that the README shows fails when pasted."""
+    arguments = shlex.split(command, comments=True)
+    fewer = ["--limit", "40"] if arguments[0] == "replay" else []
+    assert main([*arguments, *fewer]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_of_the_readme_works(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python that the README shows does not run."""
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 # The README is ours.
+    assert capsys.readouterr().out == "3 pages found; 3 steps judged\n"
+
+
+def test_readme_has_commands_and_an_example() -> None:
+    """The tests above find nothing to try."""
+    assert len(COMMANDS) >= 4
+    assert len(EXAMPLES) == 1
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """A file that the README links to is not there."""
+    root = Path(__file__).resolve().parents[1]
+    targets = re.findall(r"\]\(([^)]+)\)", README)
+    assert targets
+    assert all((root / target).is_file() for target in targets)
