@@ -135,7 +135,7 @@ def test_laws_into_a_closed_pipe_ends_in_silence() -> None:
 def test_replay_reports_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     """A report leaves out the seed, a count, or that nothing was judged."""
     printed = read(capsys, "replay", "reference", "--limit", "200")
-    assert "replay reference  generated chat, 100 conversations, seed 0" in printed
+    assert re.match(r"replay reference  generated chat, \d+ conversations, seed 0\n", printed)
     for row in ("cache", "requests", "prompts", "hit rate", "evicted", "backups", "load-backs"):
         assert f"\n  {row} " in printed
     for operation in ("match", "lock", "allocate", "insert", "evict", "load_back", "unlock"):
@@ -192,7 +192,7 @@ def test_replay_unlimited_pool_evicts_nothing(capsys: pytest.CaptureFixture[str]
     """An unlimited pool is full."""
     result = read_json(capsys, "replay", "reference", "--pool-tokens=unlimited", "--window=0")
     assert result["result"]["evicted"] == {"full": 0, "swa": 0, "mamba": 0}
-    assert result["result"]["requests"] > 400
+    assert result["result"]["requests"] > 600
 
 
 def test_replay_reads_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

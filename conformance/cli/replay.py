@@ -37,7 +37,7 @@ def replay_command(
     cache: CacheName,
     *,
     trace: Trace = None,
-    conversations: Conversations = 100,
+    conversations: Conversations = 150,
     seed: Seed = 0,
     limit: Limit = None,
     page_size: Annotated[
