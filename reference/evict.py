@@ -10,15 +10,12 @@ goes, with what is useless without it. Window data that leaves makes a tombstone
 
 from __future__ import annotations
 
-import heapq
-
-from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.backup import back_up_now
 from kvcanon.reference.host import delete_from_host
 from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
-from kvcanon.reference.victims import is_device_leaf, least_recent_first, rank
+from kvcanon.reference.victims import is_device_leaf, least_recent_first, leaves_in_turn, vacate
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
 
 
@@ -31,27 +28,12 @@ def evict(state: State, counts: Counts) -> Counts:
     for component in state.config.components:
         enough = before[component] + counts[component]
         if component is FULL:
-            _evict_leaves(state, enough)
+            for leaf in leaves_in_turn(state, GPU, enough):
+                _evict_leaf(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
     after = free_room(state, GPU)
     return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
-
-
-def _evict_leaves(state: State, enough: int) -> None:
-    """Evict device leaves in policy order; a parent that becomes a leaf takes its turn."""
-    pool = state.pools[FULL, GPU]
-    if pool.free_slots >= enough:
-        return
-    owners = state.owners[FULL, GPU]
-    leaves = [(rank(state, node), node.node_id) for node in owners if is_device_leaf(node)]
-    heapq.heapify(leaves)
-    while leaves and pool.free_slots < enough:
-        node = state.nodes[heapq.heappop(leaves)[1]]
-        parent = node.parent
-        _evict_leaf(state, node)
-        if parent is not None and is_device_leaf(parent):
-            heapq.heappush(leaves, (rank(state, parent), parent.node_id))
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
@@ -85,16 +67,9 @@ def _evict_leaf(state: State, node: Node) -> None:
     if state.config.write_policy is WritePolicy.WRITE_BACK:
         back_up_now(state, node)
     if node.data[FULL].host is not None:
-        _demote(state, node)
+        vacate(state, node, GPU)
     else:
         _delete(state, node)
-
-
-def _demote(state: State, node: Node) -> None:
-    """Free the device data of a node that stays, on the host."""
-    announce_removed(state, node, GPU)
-    for component in reversed(state.config.components):
-        drop(state, node, component, GPU)
 
 
 def _delete(state: State, node: Node) -> None:
@@ -104,9 +79,7 @@ def _delete(state: State, node: Node) -> None:
     """
     for each in reversed(_subtree(node)[1:]):
         delete_from_host(state, each)
-    announce_removed(state, node, GPU)
-    for component in reversed(state.config.components):
-        drop(state, node, component, GPU)
+    vacate(state, node, GPU)
     remove_leaf(state, node)
 
 

@@ -7,13 +7,17 @@ given up under write_back alone, where nothing relies on it.
 
 from __future__ import annotations
 
-import heapq
-
-from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.slots import drop, free_room, shortage
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
-from kvcanon.reference.victims import is_device_leaf, least_recent_first, rank
+from kvcanon.reference.victims import (
+    is_device_leaf,
+    is_host_leaf,
+    least_recent_first,
+    leaves_in_turn,
+    rank,
+    vacate,
+)
 from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
 
 
@@ -24,7 +28,8 @@ def evict_host(state: State, counts: Counts) -> Counts:
         enough = before[component] + counts[component]
         if component is FULL:
             _evict_duplicates(state, enough)
-            _evict_leaves(state, enough)
+            for leaf in leaves_in_turn(state, CPU, enough):
+                delete_from_host(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
     after = free_room(state, CPU)
@@ -37,22 +42,10 @@ def make_host_room(state: State, needed: Counts) -> bool:
     return not shortage(needed, free_room(state, CPU))
 
 
-def is_host_leaf(node: Node) -> bool:
-    """Whether a node may leave the host, and the tree, as a whole."""
-    full = node.data[FULL]
-    return full.device is None and full.host is not None and not node.locked and not node.children
-
-
 def delete_from_host(state: State, node: Node) -> None:
     """Remove a node that is on the host only, with all its data."""
-    announce_removed(state, node, CPU)
-    for component in reversed(state.config.components):
-        drop(state, node, component, CPU)
+    vacate(state, node, CPU)
     remove_leaf(state, node)
-
-
-def _full_enough(state: State, enough: int) -> bool:
-    return state.pools[FULL, CPU].free_slots >= enough
 
 
 def _evict_duplicates(state: State, enough: int) -> None:
@@ -60,16 +53,15 @@ def _evict_duplicates(state: State, enough: int) -> None:
 
     Of a path that was used at once the upper first: it is what stays on the device longest.
     """
-    if state.config.write_policy is not WritePolicy.WRITE_BACK or _full_enough(state, enough):
+    pool = state.pools[FULL, CPU]
+    if state.config.write_policy is not WritePolicy.WRITE_BACK or pool.free_slots >= enough:
         return
     duplicates = [node for node in state.owners[FULL, CPU] if _is_duplicate(node)]
     duplicates.sort(key=lambda node: (is_device_leaf(node), rank(state, node), node.start))
     for node in duplicates:
-        if _full_enough(state, enough):
+        if pool.free_slots >= enough:
             return
-        announce_removed(state, node, CPU)
-        for component in reversed(state.config.components):
-            drop(state, node, component, CPU)
+        vacate(state, node, CPU)
 
 
 def _is_duplicate(node: Node) -> bool:
@@ -77,22 +69,6 @@ def _is_duplicate(node: Node) -> bool:
     return not node.locked and all(
         data.device is not None for data in node.data.values() if data.host is not None
     )
-
-
-def _evict_leaves(state: State, enough: int) -> None:
-    """Delete host leaves in policy order; a parent that becomes a leaf takes its turn."""
-    if _full_enough(state, enough):
-        return
-    leaves = [
-        (rank(state, node), node.node_id) for node in state.owners[FULL, CPU] if is_host_leaf(node)
-    ]
-    heapq.heapify(leaves)
-    while leaves and not _full_enough(state, enough):
-        node = state.nodes[heapq.heappop(leaves)[1]]
-        parent = node.parent
-        delete_from_host(state, node)
-        if parent is not None and is_host_leaf(parent):
-            heapq.heappush(leaves, (rank(state, parent), parent.node_id))
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:

@@ -6,9 +6,14 @@ from anywhere. The first are ranked by the policy, the others always by their la
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
+
+from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
-from kvcanon.spec.oracle.eviction import policy_key
-from kvcanon.spec.types import FULL, Component, Medium
+from kvcanon.spec.oracle.eviction import policy_key, victim_order
+from kvcanon.spec.types import CPU, FULL, Component, Medium
 
 
 def is_device_leaf(node: Node) -> bool:
@@ -19,6 +24,31 @@ def is_device_leaf(node: Node) -> bool:
         and not node.locked
         and all(child.data[FULL].device is None for child in node.children.values())
     )
+
+
+def is_host_leaf(node: Node) -> bool:
+    """Whether a node may leave the host, and the tree, as a whole."""
+    full = node.data[FULL]
+    return full.device is None and full.host is not None and not node.locked and not node.children
+
+
+def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
+    """Leaves in the order of the policy, while a medium has less than `enough` free full slots.
+
+    The caller evicts each leaf that it is given; a parent that is a leaf then takes its turn.
+    """
+    is_leaf = is_host_leaf if medium is CPU else is_device_leaf
+    pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
+    if pool.free_slots >= enough:
+        return
+    leaves = [(rank(state, node), node.node_id) for node in owners if is_leaf(node)]
+    heapq.heapify(leaves)
+    while leaves and pool.free_slots < enough:
+        node = state.nodes[heapq.heappop(leaves)[1]]
+        parent = node.parent
+        yield node
+        if parent is not None and is_leaf(parent):
+            heapq.heappush(leaves, (rank(state, parent), parent.node_id))
 
 
 def rank(state: State, node: Node) -> tuple[int, int]:
@@ -34,7 +64,16 @@ def rank(state: State, node: Node) -> tuple[int, int]:
 
 def least_recent_first(state: State, component: Component, medium: Medium) -> list[Node]:
     """The nodes with a component's data on a medium; of those used at once the upper first."""
-    owners = state.owners[component, medium]
+    owners = list(state.owners[component, medium])
     if component is FULL:
-        return sorted(owners, key=lambda node: (node.last_access, node.start, node.node_id))
-    return sorted(owners, key=lambda node: (node.data[component].used, node.start, node.node_id))
+        keys = tuple([(node.last_access, node.start) for node in owners])
+    else:
+        keys = tuple([(node.data[component].used, node.start) for node in owners])
+    return [owners[at] for at in victim_order(keys)]
+
+
+def vacate(state: State, node: Node, medium: Medium) -> None:
+    """Free all that a node has on a medium, what stands on full data first, and announce it."""
+    announce_removed(state, node, medium)
+    for component in reversed(state.config.components):
+        drop(state, node, component, medium)

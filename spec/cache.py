@@ -47,7 +47,10 @@ class Cache(Protocol):
         """Release what the receipt still holds. Raises: ReceiptSpent."""
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that the receipt holds. Raises: ReceiptSpent."""
+        """Release the window data and the state that the receipt holds; a second time, nothing.
+
+        Raises: ReceiptSpent.
+        """
 
     def allocate(self, counts: Counts) -> Slots:
         """Take free device slots. Never evicts.
@@ -57,7 +60,7 @@ class Cache(Protocol):
         """
 
     def free(self, slots: Slots) -> None:
-        """Give allocated slots back. Raises: SlotNotHeld."""
+        """Give allocated slots back. Raises: SlotNotHeld, BadArgument."""
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
@@ -69,13 +72,19 @@ class Cache(Protocol):
         """
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots: leaves for full slots, least recently used data for the others."""
+        """Free device slots: leaves for full slots, least recently used data for the others.
+
+        Raises: BadArgument.
+        """
 
     def evict_host(self, counts: Counts) -> Evicted:
-        """Free host slots, likewise."""
+        """Free host slots, likewise. Raises: BadArgument."""
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the copy of what `key` has on the host only. Raises: PrefixNotCached."""
+        """Enqueue the copy of what `key` has on the host only.
+
+        Raises: PrefixNotCached, BadArgument.
+        """
 
     def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
         """Place fetched data in the host tier: the last step of a prefetch.
@@ -102,4 +111,7 @@ class Cache(Protocol):
         """The bytes behind a slot. Effects: none. Raises: BadArgument."""
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds. Raises: SlotNotHeld."""
+        """Set the bytes behind a device slot that a request holds.
+
+        Raises: SlotNotHeld, BadArgument.
+        """

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
+from kvcanon.spec.oracle.folding import fold_page
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Medium, Namespace, Page
 
 
@@ -68,21 +69,15 @@ class Residency:
         return frozenset(item for item in self.base if item not in self.changes) | stored
 
 
-def fold_event(residency: Residency, event: Event) -> Residency:
-    """The residency after one more event."""
-    if isinstance(event, AllBlocksCleared):
-        return Residency()
-    item = (event.medium, event.block_hash)
-    return Residency(residency.base, {**residency.changes, item: isinstance(event, BlockStored)})
-
-
 def fold_events(events: Iterable[Event], start: Residency | None = None) -> Residency:
-    """The residency that a stream of events implies, from `start` (default: nothing anywhere)."""
-    base: Collection[Resident] = start.base if start else frozenset()
-    changes = dict(start.changes) if start else {}
+    """The residency that a stream of events implies, page by page, from `start` or from nothing."""
+    base = start if start is not None else Residency()
+    histories: dict[Resident, list[bool]] = {}
     for event in events:
         if isinstance(event, AllBlocksCleared):
-            base, changes = frozenset(), {}
+            base, histories = Residency(), {}
         else:
-            changes[(event.medium, event.block_hash)] = isinstance(event, BlockStored)
-    return Residency(base, changes)
+            stored = isinstance(event, BlockStored)
+            histories.setdefault((event.medium, event.block_hash), []).append(stored)
+    folded = {item: fold_page(item in base, tuple(history)) for item, history in histories.items()}
+    return Residency(base.base, {**base.changes, **folded})

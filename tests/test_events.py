@@ -12,7 +12,6 @@ from kvcanon.spec.events import (
     Event,
     Residency,
     Resident,
-    fold_event,
     fold_events,
 )
 from kvcanon.spec.oracle.folding import fold_page
@@ -69,21 +68,20 @@ def test_fold_events_over_a_base(base: set[Resident], stream: list[Event]) -> No
 
 
 @given(streams)
-def test_fold_event_is_fold_events_of_one(stream: list[Event]) -> None:
+def test_fold_events_one_by_one_is_fold_events_at_once(stream: list[Event]) -> None:
     """Event by event and all at once are the same."""
     residency = Residency()
     for event in stream:
-        residency = fold_event(residency, event)
+        residency = fold_events([event], residency)
     assert residency.resident() == fold_events(stream).resident()
 
 
 @given(streams)
-def test_fold_event_leaves_its_residency_alone(stream: list[Event]) -> None:
+def test_fold_events_leaves_its_residency_alone(stream: list[Event]) -> None:
     """A residency is a value: what is folded from it later does not show in it."""
     residency = fold_events(stream)
     before = residency.resident()
     for event in (BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU), AllBlocksCleared()):
-        fold_event(residency, event)
         fold_events([event], residency)
     assert residency.resident() == before
 

@@ -2,7 +2,11 @@
 
 An id is an area and a number inside it; ids are never reused. Read in this order: the tree's shape,
 what is where, what a match finds, what counts as recent, locks, slots, evictions, loads, events,
-bytes, time, namespaces.
+bytes, time, namespaces. Three modules hold no laws but what several areas share: `comparing` (what
+a step changed), `names` (which page has a name) and `announcements` (what has to be said).
+
+What readers get wrong: a step law is not only about what an operation does. Most of what has gone
+wrong in real caches is something that an operation did besides.
 """
 
 from __future__ import annotations

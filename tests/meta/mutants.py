@@ -24,6 +24,7 @@ from kvcanon.reference import (
     slots,
     transfer,
     tree,
+    victims,
 )
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.operations import Receipt
@@ -216,7 +217,7 @@ def refresh_every_state_above(patch: pytest.MonkeyPatch) -> None:
 @mutant("REC-3", "vllm#47802")
 def evict_most_recent_first(patch: pytest.MonkeyPatch) -> None:
     """The policy is not asked."""
-    patch.setattr(evict, "rank", lambda state, node: (0, -node.last_access))
+    patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
 
 
 # Locks.
@@ -249,7 +250,7 @@ def evict_locked_leaves(patch: pytest.MonkeyPatch) -> None:
         del node.parent.children[tree.edge(node.parent, node.namespace, node.pages[0])]
         del state.nodes[node.node_id]
 
-    patch.setattr(evict, "is_device_leaf", careless)
+    patch.setattr(victims, "is_device_leaf", careless)
     patch.setattr(evict, "remove_leaf", unlink)
 
 
@@ -266,7 +267,7 @@ def evicted_window_slots_leak(patch: pytest.MonkeyPatch) -> None:
         else:
             slots.drop(state, node, component, medium)
 
-    patch.setattr(evict, "drop", leaking)
+    patch.setattr(victims, "drop", leaking)
 
 
 @mutant("ALLOC-1", "sgl#38355")
@@ -342,18 +343,14 @@ def window_leaves_its_state_behind(patch: pytest.MonkeyPatch) -> None:
 @mutant("EVICT-5", "sgl#33713")
 def backed_leaf_is_deleted(patch: pytest.MonkeyPatch) -> None:
     """A leaf with a host copy leaves the tree instead of the device."""
-    demote = evict._demote
+    vacate = victims.vacate
 
-    def deleting(state: State, node: Node) -> None:
-        if node.children:
-            demote(state, node)
-            return
-        announce.announce_removed(state, node, GPU)
-        for component in node.data:
-            slots.drop(state, node, component, GPU)
-        host.delete_from_host(state, node)
+    def deleting(state: State, node: Node, medium: Medium) -> None:
+        vacate(state, node, medium)
+        if medium is GPU and not node.children and node.data[FULL].host is not None:
+            host.delete_from_host(state, node)
 
-    patch.setattr(evict, "_demote", deleting)
+    patch.setattr(evict, "vacate", deleting)
 
 
 # Loading back.
@@ -465,13 +462,25 @@ def copy_moves_nothing(patch: pytest.MonkeyPatch) -> None:
 @mutant("EVENT-10", "sgl#22894")
 def demotion_is_silent(patch: pytest.MonkeyPatch) -> None:
     """Routers are not told that a page left the device."""
-    patch.setattr(evict, "announce_removed", lambda *_: None)
+    announce_removed = announce.announce_removed
+
+    def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
+        if medium is CPU:
+            announce_removed(state, node, medium)
+
+    patch.setattr(victims, "announce_removed", of_the_host_only)
 
 
 @mutant("EVENT-10", "lmc#3532")
 def host_eviction_is_silent(patch: pytest.MonkeyPatch) -> None:
     """Routers are not told that a page left the host."""
-    patch.setattr(host, "announce_removed", lambda *_: None)
+    announce_removed = announce.announce_removed
+
+    def of_the_device_only(state: State, node: Node, medium: Medium) -> None:
+        if medium is GPU:
+            announce_removed(state, node, medium)
+
+    patch.setattr(victims, "announce_removed", of_the_device_only)
 
 
 @mutant("EVENT-10", "sgl#38486")
