@@ -169,7 +169,8 @@ class ReferenceCache:
             raise BadArgument(
                 "key", f"has pages of {min(wrong)} units; this cache has {config.page_size}"
             )
-        if not _are_units(chain.from_iterable(key.pages), bigram=config.bigram):
+        units = key.pages[0][:1] if key.checked and key.pages else chain.from_iterable(key.pages)
+        if not _are_units(units, bigram=config.bigram):
             made_of = "bigrams" if config.bigram else "tokens"
             raise BadArgument("key", f"is not made of {made_of}, as this cache's keys are")
 

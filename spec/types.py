@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvcanon.spec.errors import BadArgument
 
@@ -115,6 +115,8 @@ class Key:
 
     pages: tuple[Page, ...]
     namespace: Namespace = DEFAULT_NAMESPACE
+    checked: bool = field(default=False, kw_only=True, eq=False, repr=False)
+    """Whether its maker vouches for every token, as `make_key` does: a cache need not look again."""
 
     def __len__(self) -> int:
         """The number of pages."""
@@ -124,7 +126,7 @@ class Key:
         """The key of the first `page_count` pages."""
         if page_count == len(self.pages):
             return self
-        return Key(self.pages[:page_count], self.namespace)
+        return Key(self.pages[:page_count], self.namespace, checked=self.checked)
 
 
 def make_key(
@@ -150,7 +152,8 @@ def make_key(
     units: Sequence[Unit] = list(pairwise(checked)) if bigram else checked
     whole = len(units) // page_size * page_size
     starts = range(0, whole, page_size)
-    return Key(tuple([tuple(units[at : at + page_size]) for at in starts]), namespace)
+    pages = tuple([tuple(units[at : at + page_size]) for at in starts])
+    return Key(pages, namespace, checked=True)
 
 
 @frozen

@@ -32,7 +32,7 @@ class Request:
 
     def key(self, page_size: int) -> Key:
         """The whole pages of the prompt: what `make_key` would cut from the same tokens."""
-        return Key(cut_pages(self.make_tokens(), page_size), self.namespace)
+        return Key(cut_pages(self.make_tokens(), page_size), self.namespace, checked=True)
 
 
 def cut_pages(tokens: tuple[int, ...], page_size: int) -> tuple[Page, ...]:
