@@ -116,7 +116,7 @@ class Key:
     pages: tuple[Page, ...]
     namespace: Namespace = DEFAULT_NAMESPACE
     checked: bool = field(default=False, kw_only=True, eq=False, repr=False)
-    """Whether its maker vouches for every token, as `make_key` does: a cache need not look again."""
+    """Whether its maker vouches for every token, as `make_key` does; a cache looks no further."""
 
     def __len__(self) -> int:
         """The number of pages."""
