@@ -218,6 +218,19 @@ def test_replay_guarded_asks_laws(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(judgement["laws"].values()) > 1000
 
 
+def test_replay_seed_draws_the_sample_of_the_guard(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two seeds judge the same steps of a trace."""
+    trace = tmp_path / "some.jsonl"
+    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
+    trace.write_text(f"{json.dumps(line)}\n" * 5, encoding="utf-8")
+    arguments = ("replay", "reference", "--trace", str(trace), "--guard", "0.5", "--seed")
+    asked = [read_json(capsys, *arguments, seed)["result"]["judgement"]["laws"] for seed in "1231"]
+    assert asked[0] == asked[3]
+    assert asked[0] != asked[1] or asked[0] != asked[2]
+
+
 def test_replay_guarded_says_that_no_law_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
     """The verdict of a guarded replay is not in its report."""
     assert "No law is broken." in read(capsys, "replay", "reference", *SHORT, "--guard", "1")
@@ -361,15 +374,16 @@ def test_replay_on_a_terminal_shows_progress() -> None:
 
 def test_bench_replay_measures_each_case(capsys: pytest.CaptureFixture[str]) -> None:
     """A case is missing, or the cases are not told apart."""
-    arguments = ("--conversations", "5", "--page-size", "16", "--no-events")
+    arguments = ("--conversations", "5", "--page-size", "16")
     report = read_json(capsys, "bench", "replay", *arguments)
     cases = report["cases"]
-    assert [case["components"] for case in cases] == ["full", "full + swa"]
+    assert [case["components"] for case in cases] == ["full"] * 2 + ["full + swa"] * 2
+    assert [bool(case["result"]["events"]) for case in cases] == [False, True] * 2
     assert all(case["sizes"]["page_size"] == 16 for case in cases)
     assert all(case["result"]["requests_per_second"] > 0 for case in cases)
     assert all(case["peak_bytes"] > 1 << 20 for case in cases)
     assert all(case["result"]["judgement"] is None for case in cases)
-    assert [bool(case["result"]["evicted"]["swa"]) for case in cases] == [False, True]
+    assert [bool(case["result"]["evicted"]["swa"]) for case in cases] == [False] * 2 + [True] * 2
 
 
 def test_bench_replay_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         return _fault(getattr(error, "format_message", error.__str__)())
+    except BrokenPipeError:
+        # The reader has seen enough; without this Python complains when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Fault, TraceError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader has seen enough; without this Python complains when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
         return _fault(str(error))
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
