@@ -47,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         return _fault(getattr(error, "format_message", error.__str__)())
-    except BrokenPipeError:
-        # The reader has seen enough; without this Python complains when it flushes at exit.
+    except (SystemExit, BrokenPipeError):
+        # The reader has seen enough: Rich and Typer exit with 1 then, which says here that a law is
+        # broken. Python would complain when it flushes at its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Fault, TraceError, OSError) as error:

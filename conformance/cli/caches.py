@@ -44,7 +44,7 @@ def _factory(name: str) -> CacheFactory:
         sys.path.insert(0, here)
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Fault(f"{module_name} cannot be imported: {what_was_raised(error)}") from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):

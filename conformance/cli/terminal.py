@@ -21,15 +21,16 @@ WIDTH = 100
 def progress(items: Sequence[Item], what: str) -> Iterator[Iterator[Item]]:
     """The items one by one, with a bar that says how many were taken; silent off a terminal."""
     stderr = Console(stderr=True)
+    if not stderr.is_terminal:
+        yield iter(items)
+        return
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=stderr, transient=True, disable=not stderr.is_terminal
-    ) as shown:
+    with Progress(*columns, console=stderr, transient=True) as shown:
         yield iter(shown.track(items, description=what))
 
 
@@ -40,10 +41,6 @@ class Report(Console):
         super().__init__(highlight=False)
         if not self.is_terminal:
             self.width = WIDTH
-
-    def on_broken_pipe(self) -> None:
-        """Leave it to `main`: Rich would exit with 1, which says that a law is broken."""
-        raise BrokenPipeError
 
 
 def print_json(value: object) -> None:
