@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 
-# What `make check` runs. It is the project's main job: real requests through the reference cache,
+# What `make check` runs. It is the project's main job: generated conversations through the reference,
 # with every law checked after every operation.
 CHECK ?= replay reference --guard 1
 

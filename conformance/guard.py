@@ -19,7 +19,7 @@ from kvcanon.conformance.explain import explain
 from kvcanon.conformance.ledger import Ledger
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import CacheError, SpecViolation
+from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
@@ -79,6 +79,8 @@ class GuardedCache(WrappedCache):
         on_violation: Callable[[Violation, Step], None] | None,
     ) -> None:
         super().__init__(cache)
+        if not 0 <= rate <= 1:
+            raise BadArgument("rate", f"is {rate}; it is a share of the steps, 0 .. 1")
         self.steps = 0
         """Operations that were called."""
         self.judged = 0
@@ -176,7 +178,7 @@ class GuardedCache(WrappedCache):
         if not _shapeless(found):
             self._last = after
         if words:
-            raise LawBroken(words, found, step)
+            raise LawBroken(words, found, step) from refusal
         for violation in found:
             if self._on_violation is not None:
                 self._on_violation(violation, step)
@@ -187,7 +189,7 @@ class GuardedCache(WrappedCache):
     def _stamps(self, operation: Operation, outcome: Outcome) -> tuple[Stamp, ...]:
         """What is behind the slots that a match returned."""
         if isinstance(operation, Match) and isinstance(outcome, Matched):
-            return self._ledger.stamps(operation.key, outcome, self._cache.read)
+            return self._ledger.stamps(operation.key, outcome, self._cache.config, self._cache.read)
         return ()
 
     def _ask(self, step: Step, stream: Stream, *, seen: bool) -> list[Violation]:

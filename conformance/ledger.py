@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.laws.names import PageNames
 from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Matched
@@ -92,14 +93,20 @@ class Ledger:
         """Nothing is in the tree; requests keep their slots."""
         self._pages.clear()
 
-    def stamps(self, key: Key, matched: Matched, read: Read) -> tuple[Stamp, ...]:
-        """Read behind each slot that a match returned, where the page's bytes are known."""
+    def stamps(
+        self, key: Key, matched: Matched, config: CacheConfig, read: Read
+    ) -> tuple[Stamp, ...]:
+        """Read behind each slot that a match returned, where the page's bytes are known.
+
+        Slots that no pool has, and pages that the key has not, are left to the laws of matches.
+        """
         if not self._pages:
             return ()
         names, found = _names(key), []
         for component, some in matched.slots:
             for page, slot in enumerate(some, matched.device_pages - len(some)):
-                known = self._pages.get((component, names[page]), UNKNOWN) if page >= 0 else UNKNOWN
+                there = 0 <= page < len(names) and 0 <= slot < config.capacity(component, GPU)
+                known = self._pages.get((component, names[page])) if there else UNKNOWN
                 if known:
                     data = read(component, GPU, slot)
                     expected = data if data in known else known[-1]

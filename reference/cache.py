@@ -159,7 +159,7 @@ class ReferenceCache:
         pool = self._state.pools.get((component, GPU))
         if pool is None or slot not in pool.held:
             raise SlotNotHeld(f"{component} on GPU", slot)
-        pool.payloads[slot] = data
+        pool.payloads[slot] = bytes(data)
 
     def _check_key(self, key: Key) -> None:
         """A key must be cut as this cache cuts, all of it from units as this cache has them."""

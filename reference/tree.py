@@ -16,7 +16,7 @@ from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
 
 
 class Stop(NamedTuple):
-    """A node on a key's path, and how many of its pages the key shares: all but on the last."""
+    """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
 
     node: Node
     shared_pages: int

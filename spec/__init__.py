@@ -1,6 +1,7 @@
 """The law book: what a prefix KV cache must do, as Python that runs.
 
-Read the chapters in this order; each uses only those before it:
+Read the chapters in this order; each uses only those before it (but for a word that the first
+borrows from the second, to refuse a token that is none):
 
  1. `types`       words: page, slot, component, medium, namespace, key
  2. `errors`      refusals, which leave the state unchanged

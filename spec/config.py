@@ -3,8 +3,8 @@
 `CacheConfig` is what the operator sets: page size, window, pools, policies. `Profile` is what the
 author of a cache decided where sound caches differ; its defaults are the canon.
 
-What readers get wrong: a profile excuses nothing. It moves the line that a law draws, in the open;
-every departure from the canon is named in the report.
+What readers get wrong: a profile excuses nothing. It moves the line that a law draws, in the open:
+a cache declares it in its snapshots, and is held to what it declared.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ from kvcanon.spec.types import Namespace, Page
 
 NAMESPACE_TAG = b"kvcanon-namespace-v1"
 
+_ANY_TEXT = "surrogatepass"
+"""JSON can carry half a character, and a client can send it as a salt: text like any other."""
+
 _WIRE_SPAN = 1 << 64
 _WIRE_SIGN = 1 << 63
 
@@ -47,7 +50,7 @@ def decode_namespace(encoded: bytes) -> Namespace:
             parts.append(None)
             continue
         (size,) = struct.unpack_from("<I", encoded)
-        parts.append(encoded[4 : 4 + size].decode())
+        parts.append(encoded[4 : 4 + size].decode(errors=_ANY_TEXT))
         encoded = encoded[4 + size :]
     extra_key, cache_salt, lora = parts
     return Namespace(extra_key, cache_salt, lora)
@@ -89,7 +92,7 @@ def wire_id(name: bytes) -> int:
 def _encode_part(part: str | None) -> bytes:
     if part is None:
         return b"\0"
-    text = part.encode()
+    text = part.encode(errors=_ANY_TEXT)
     return b"\1" + struct.pack("<I", len(text)) + text
 
 

@@ -1,13 +1,14 @@
 """Chapter 12. Laws: named sentences that must hold, and how they are asked.
 
 A law is a pure function that yields sentences, one for each way in which it is broken, and nothing
-where it holds. Its docstring is its page in the book: one sentence that states it, then *Why* (what
-goes wrong for a user without it), then *Seen broken* (where it happened, or "not seen").
+where it holds. Its docstring is its page in the book: one sentence that states it, with more where
+one is not enough, then *Why* (what goes wrong for a user without it), then *Seen broken* (where it
+happened, or "not seen").
 
 There are three kinds. A *state* law looks at one snapshot. A *step* law looks at an operation with
 the states around it, and says also what must not change. A *stream* law looks at events in order.
 
-What readers get wrong: a law that was not asked did not hold. A run says how many laws were judged,
+What readers get wrong: a law that was not asked was not kept. A run says how many laws were judged,
 and a law whose needs a cache cannot meet is reported as not judged, never as passed.
 """
 
@@ -42,7 +43,10 @@ class Level(StrEnum):
 
 
 class Need(StrEnum):
-    """What a cache has to show for a law to be judged."""
+    """What a cache has to show for a law to be judged.
+
+    The guard judges caches with the whole protocol, of which only events and bytes may be lacking.
+    """
 
     SNAPSHOT = "snapshot"
     RECENCY = "recency"

@@ -85,6 +85,7 @@ class Insert:
     counted_pages: int = 0
     """Pages that an earlier insert of the same request reached: their hits are counted already."""
     priority: int = 0
+    """What is higher stays longer, under the priority policy; a node keeps its highest."""
 
 
 @frozen

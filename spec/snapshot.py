@@ -22,7 +22,6 @@ from kvcanon.spec.types import (
     FULL,
     GPU,
     Component,
-    Counts,
     Medium,
     Namespace,
     NodeId,
@@ -226,10 +225,6 @@ class Snapshot:
         while node.parent_id is not None:
             yield node
             node = self.nodes[node.parent_id]
-
-    def capacities(self, medium: Medium) -> Counts:
-        """The capacity of each pool on a medium."""
-        return self.config.device_slots if medium is GPU else self.config.host_slots
 
     def describe(self, node: NodeState) -> str:
         """A node in words, as "node 7 (tokens 4..8)"."""

@@ -34,9 +34,6 @@ TransferId: TypeAlias = int
 ReceiptId: TypeAlias = int
 Slot: TypeAlias = int
 
-TOKEN_ID_LIMIT = 1 << 32
-"""Token ids are unsigned 32-bit: the page hash encodes each in four bytes."""
-
 
 class Component(StrEnum):
     """What is kept of a prompt: one kind of data, in pools of its own."""
@@ -55,6 +52,7 @@ class Medium(StrEnum):
     GPU = "GPU"
     CPU = "CPU_PINNED"
     DISK = "DISK"
+    """Of the storage tier, as the next: no pool of a cache is there."""
     EXTERNAL = "EXTERNAL"
 
 
@@ -146,7 +144,7 @@ def make_key(
     if page_size < 1:
         raise BadArgument("page_size", f"is {page_size}; a page holds at least one unit")
     try:
-        checked: Sequence[int] = array("I", tokens).tolist()
+        checked: Sequence[int] = array("I", list(tokens)).tolist()
     except (OverflowError, TypeError) as error:
         raise BadArgument("tokens", "must be integers in 0 .. 4294967295") from error
     units: Sequence[Unit] = list(pairwise(checked)) if bigram else checked

@@ -73,7 +73,7 @@ class PageRow(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A node on a key's path, and how many of its pages the key shares: all but on the last."""
+    """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
 
     node: NodeState
     shared_pages: int

@@ -107,7 +107,8 @@ def state_of(
             }
             mine = frozenset(holders.get(component, set())) if medium is GPU else frozenset()
             capacity = config.capacity(component, medium)
-            free = tuple(s for s in range(capacity) if s not in used | in_flight | mine)
+            taken = used | in_flight | mine
+            free = tuple(slot for slot in range(capacity) if slot not in taken)
             pools[component, medium] = PoolState(capacity, free, mine)
             recency[component, medium] = tuple(
                 n.node_id for n in sorted(owned, key=lambda n: n.last_access)

@@ -2,8 +2,9 @@
 
 An id is an area and a number inside it; ids are never reused. Read in this order: the tree's shape,
 what is where, what a match finds, what counts as recent, locks, slots, evictions, loads, events,
-bytes, time, namespaces. Three modules hold no laws but what several areas share: `comparing` (what
-a step changed), `names` (which page has a name) and `announcements` (what has to be said).
+bytes, time, namespaces, refusals. Three modules hold no laws but what several areas share:
+`comparing` (what a step changed), `names` (which page has a name) and `announcements` (what has to
+be said).
 
 What readers get wrong: a step law is not only about what an operation does. Most of what has gone
 wrong in real caches is something that an operation did besides.
@@ -25,3 +26,4 @@ from kvcanon.spec.laws import event as event
 from kvcanon.spec.laws import data as data
 from kvcanon.spec.laws import asynchrony as asynchrony
 from kvcanon.spec.laws import namespace as namespace
+from kvcanon.spec.laws import refusal as refusal

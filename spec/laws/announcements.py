@@ -14,6 +14,7 @@ from itertools import repeat
 
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
+from kvcanon.spec.laws.comparing import MEDIA
 from kvcanon.spec.laws.names import PageNames, Place, short
 from kvcanon.spec.operations import (
     Evict,
@@ -28,9 +29,6 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
 from kvcanon.spec.views import PageRow, Step
-
-MEDIA = (GPU, CPU)
-"""The media that a state shows; what is on disk or elsewhere it does not."""
 
 
 class Told:

@@ -31,7 +31,8 @@ NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 def settles_in_order(step: Step) -> Iterator[str]:
     """In each direction, transfers settle in the order in which they were enqueued.
 
-    And what settles is reported: once, in that order, and nothing else.
+    What a poll or a flush settles it reports: once, in that order, and nothing else. An eviction
+    under write_back waits for its own copies, and does not report them.
 
     Why: a child's copy would count while its parent's may still fail, and leave a hole above it.
 

@@ -14,8 +14,27 @@ from typing import NamedTuple
 
 from attrs import evolve, frozen
 
-from kvcanon.spec.snapshot import NodeState, Pool, PoolState, Snapshot, TransferState
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, Slot
+from kvcanon.spec.snapshot import (
+    NodeState,
+    Pool,
+    PoolState,
+    Snapshot,
+    TransferState,
+    is_device_leaf,
+    is_host_leaf,
+)
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Medium,
+    Slot,
+    WritePolicy,
+)
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
 NO_POOL = PoolState(0, ())
@@ -242,3 +261,39 @@ def row_slots(rows: Iterable[PageRow], component: Component, medium: Medium) -> 
 
 MEDIA = (GPU, CPU)
 """The media that a cache has slots on."""
+
+
+def candidates(state: Snapshot, component: Component, medium: Medium) -> Iterator[NodeState]:
+    """The nodes that an eviction could still choose for a component."""
+    for node in state.below_root():
+        if component is FULL:
+            leaf = is_device_leaf if medium is GPU else is_host_leaf
+            if leaf(state, node) or (medium is CPU and is_duplicate(state, node)):
+                yield node
+            continue
+        data = node[component]
+        on_device_too = medium is CPU and data.device is not None
+        if (
+            data.slots(medium) is not None
+            and not on_device_too
+            and not data.lock_refs
+            and data.loading is None
+            and data.backing is None
+        ):
+            yield node
+
+
+def writes_back(state: Snapshot) -> bool:
+    """Whether data is copied to the host when the device needs its room, and no sooner."""
+    return state.config.write_policy is WritePolicy.WRITE_BACK
+
+
+def is_duplicate(state: Snapshot, node: NodeState) -> bool:
+    """Whether a node may leave the host because all that it has there is on the device too."""
+    data = [node[component] for component in state.config.components]
+    return (
+        writes_back(state)
+        and node[FULL].host is not None
+        and not any(each.lock_refs or each.loading or each.backing for each in data)
+        and all(each.device is not None for each in data if each.host is not None)
+    )

@@ -27,7 +27,6 @@ from kvcanon.spec.events import (
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Stream, law
 from kvcanon.spec.laws.announcements import (
-    MEDIA,
     Told,
     churns,
     closed_media,
@@ -38,6 +37,7 @@ from kvcanon.spec.laws.announcements import (
     moves_of,
     residency_of,
 )
+from kvcanon.spec.laws.comparing import MEDIA
 from kvcanon.spec.laws.names import changed_pages, everywhere, short
 from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
 from kvcanon.spec.oracle.folding import is_alternating

@@ -15,14 +15,17 @@ from collections.abc import Collection, Iterator
 from kvcanon.spec.law import Kind, Level, law
 from kvcanon.spec.laws.comparing import (
     Loss,
+    candidates,
     changes,
     differences,
     in_words,
+    is_duplicate,
     losses,
     page_in_words,
     recency_changed,
     slot_of,
     total,
+    writes_back,
 )
 from kvcanon.spec.operations import Evict, Evicted, EvictHost
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
@@ -35,7 +38,6 @@ from kvcanon.spec.types import (
     Component,
     Counts,
     Medium,
-    WritePolicy,
 )
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
@@ -151,7 +153,7 @@ def no_orphan(step: Step) -> Iterator[str]:
             continue
         other = CPU if medium is GPU else GPU
         left = was.slot(FULL, other)
-        if left is None or (medium is GPU and _write_back(step.before)):
+        if left is None or (medium is GPU and writes_back(step.before)):
             continue
         yield (
             f"{page_in_words(step.before, was)} is gone from the tree with an eviction from "
@@ -172,7 +174,7 @@ def demote_keeps_backup(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/pull/25065,
     https://github.com/sgl-project/sglang/issues/33713
     """
-    if _medium(step) is not GPU or (_write_back(step.before) and _had_to_copy(step)):
+    if _medium(step) is not GPU or (writes_back(step.before) and _had_to_copy(step)):
         return
     for change in changes(step):
         was, now = change.before, change.after
@@ -219,12 +221,12 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
     Seen broken: not seen
     """
     asked = step.operation
-    if not (isinstance(asked, EvictHost) and _write_back(step.before)):
+    if not (isinstance(asked, EvictHost) and writes_back(step.before)):
         return
     if asked.counts.swa or asked.counts.mamba:
         return
     gone = [loss.node for loss in losses(step, CPU) if loss.node[FULL].device is None]
-    stayed = [node for node in step.after.below_root() if _is_duplicate(step.after, node)]
+    stayed = [node for node in step.after.below_root() if is_duplicate(step.after, node)]
     if gone and stayed:
         yield (
             f"{step.before.describe(gone[0])}, on the host only, was evicted from there while the "
@@ -237,7 +239,7 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
 
     The pages in `spared` are not looked at.
     """
-    copies = medium is GPU and _write_back(step.before)
+    copies = medium is GPU and writes_back(step.before)
     victims = {each.node.node_id for each in losses(step, medium)}
     for change in changes(step):
         was, now = change.before, change.after
@@ -266,26 +268,6 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
         if was_pool.held != now_pool.held:
             moved_slots = sorted(was_pool.held ^ now_pool.held)
             yield f"{pool[0]} slots {moved_slots} on {pool[1]} are held in one state only"
-
-
-def candidates(state: Snapshot, component: Component, medium: Medium) -> Iterator[NodeState]:
-    """The nodes that an eviction could still choose for a component."""
-    for node in state.below_root():
-        if component is FULL:
-            leaf = is_device_leaf if medium is GPU else is_host_leaf
-            if leaf(state, node) or (medium is CPU and _is_duplicate(state, node)):
-                yield node
-            continue
-        data = node[component]
-        on_device_too = medium is CPU and data.device is not None
-        if (
-            data.slots(medium) is not None
-            and not on_device_too
-            and not data.lock_refs
-            and data.loading is None
-            and data.backing is None
-        ):
-            yield node
 
 
 def overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
@@ -344,25 +326,10 @@ def _lost(was: PageRow, now: PageRow | None, component: Component, medium: Mediu
     return was.slot(component, medium) is not None and slot_of(now, component, medium) is None
 
 
-def _write_back(state: Snapshot) -> bool:
-    return state.config.write_policy is WritePolicy.WRITE_BACK
-
-
-def _is_duplicate(state: Snapshot, node: NodeState) -> bool:
-    """Whether a node may leave the host because all that it has there is on the device too."""
-    data = [node[component] for component in state.config.components]
-    return (
-        _write_back(state)
-        and node[FULL].host is not None
-        and not any(each.lock_refs or each.loading or each.backing for each in data)
-        and all(each.device is not None for each in data if each.host is not None)
-    )
-
-
 def _was_no_duplicate(step: Step, node: NodeState) -> bool:
     """Whether a node has become a duplicate only by what was evicted after full slots had been."""
     old = step.before.nodes.get(node.node_id)
-    return node[FULL].device is not None and (old is None or not _is_duplicate(step.before, old))
+    return node[FULL].device is not None and (old is None or not is_duplicate(step.before, old))
 
 
 def _had_to_copy(step: Step) -> bool:

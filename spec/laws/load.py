@@ -18,6 +18,7 @@ from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     NO_POOL,
+    candidates,
     changes,
     differences,
     in_words,
@@ -29,7 +30,7 @@ from kvcanon.spec.laws.comparing import (
     slot_of,
     transfers_changed,
 )
-from kvcanon.spec.laws.evict import candidates, others_untouched, overshoot
+from kvcanon.spec.laws.evict import others_untouched, overshoot
 from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll
 from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.window import window_start

@@ -50,6 +50,9 @@ def names_are_unique(state: Snapshot) -> Iterator[str]:
 def encodings_are_injective(state: Snapshot) -> Iterator[str]:
     """Every namespace of the tree can be read back from its encoding, and no two share a seed.
 
+    Asked of the book's own encoding, for the namespaces that are really used. Whether a cache names
+    its pages by it is the business of NS-3 and EVENT-6.
+
     Why: where two namespaces are encoded alike, one tenant is served what another has cached.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24638,

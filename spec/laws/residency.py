@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws.comparing import NO_POOL
+from kvcanon.spec.laws.comparing import candidates
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.snapshot import NodeState, Snapshot
@@ -112,7 +112,8 @@ def write_through_completes(step: Step) -> Iterator[str]:
     """After an insert, all of its path that was hit often enough has a host copy, or is counted.
 
     A copy in flight is a copy, and it needs one of every node above it. What has none is counted by
-    the outcome as declined, page by page, and is declined only where the host has no room.
+    the outcome as declined, page by page, and is declined only where the host has no room and
+    nobody left to evict.
 
     Why: a node that is skipped in silence is deleted when the device needs its room, and a prompt
     that was to be kept is computed again. Nobody can tell why.
@@ -153,7 +154,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
     if left and _fits_on_host(state, path):
         yield (
             f"insert left {', '.join(state.describe(n) for n, _ in left)} without a host copy "
-            "though the host has room for all of its path"
+            "though the host has room for all of its path, or could make it"
         )
 
 
@@ -186,8 +187,8 @@ def slots_fit_pages(state: Snapshot) -> Iterator[str]:
 def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at every node of its key that its request has not reached before.
 
-    What the request has reached before, `counted_pages` says; a node that ends there has its hit. A
-    new node begins with one.
+    What the request has reached before, `counted_pages` says: a node that ends there is not counted
+    again. A new node begins with none, and counts this insert like any other.
 
     Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
     that nobody shares looks popular; never counted, a long prompt is never copied.
@@ -232,9 +233,15 @@ def _misfits(
 
 
 def _fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
-    """Whether all that a path has on the device and not on the host would fit into free slots."""
-    return all(
-        sum(len(node[component].device or ()) for node, _ in path if node[component].host is None)
-        <= len(state.pools.get((component, CPU), NO_POOL).free)
-        for component in state.config.components
-    )
+    """Whether what a path has on the device only would fit into free slots, or victims are left.
+
+    A pool that is short though something in it could still be evicted was not tried to the end.
+    """
+    for component in state.config.components:
+        needed = sum(
+            len(node[component].device or ()) for node, _ in path if node[component].host is None
+        )
+        is_short = needed > len(state.pools[component, CPU].free)
+        if is_short and next(candidates(state, component, CPU), None) is None:
+            return False
+    return True

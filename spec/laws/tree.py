@@ -133,7 +133,8 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     the other such pages in every order of recency. Only what is evicted to make room may go, and
     only where it is neither locked nor in flight: from the host for the backups of an insert and
     for a host insert, from the device for a load-back, which under write_back copies what it evicts
-    to the host and makes room there too.
+    to the host and makes room there too. Where the profile says that cuts move recency, ticks and
+    orders are not asked.
 
     Why: a prompt would lose its data, its lock or its age because another prompt, which shares a
     few pages with it, came by.
@@ -197,8 +198,11 @@ class _Room:
         if medium not in self.media:
             return False
         if new.slot(component, medium) is not None:
+            # Under write_back a victim is copied before it leaves the device: into a new slot, also
+            # where the room for others was made from an older copy of it.
             demotes = self.write_back and GPU in self.media
-            return demotes and medium is CPU and old.slot(component, medium) is None
+            left_device = old.slot(component, GPU) is not None and new.slot(component, GPU) is None
+            return demotes and medium is CPU and (old.slot(component, CPU) is None or left_device)
         if component is FULL and medium is CPU and not self.write_back:
             return False  # What has a host copy keeps it while it is on the device.
         return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None

@@ -28,7 +28,7 @@ def policy_key(
     """The rank of a leaf under a policy; the smallest leaves first.
 
     Ticks are drawn once an operation, and an operation touches one path, so that two leaves never
-    share both numbers: ties cannot occur, and every replica picks the same victim.
+    share `last_access`, nor `created`: ties cannot occur, and every replica picks the same victim.
 
     pre: 0 <= hit_count <= 8
     post: policy is not EvictionPolicy.LRU or __return__ == (0, last_access)
