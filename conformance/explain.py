@@ -27,7 +27,7 @@ def explain(
     Laws in `broken_before` did not hold before it either, so that it is not to blame.
     """
     lines = [
-        f"{len(violations)} violations after operation {number}, {in_words(step.operation)},",
+        f"{_counted(violations)} after operation {number}, {in_words(step.operation)},",
         f"which was answered {in_words(step.outcome)}:",
     ]
     for law in {violation.law.law_id: violation.law for violation in violations}.values():
@@ -39,6 +39,10 @@ def explain(
         if law.law_id in broken_before:
             lines.append("    It was broken before, by an operation that was not judged.")
     return "\n".join(lines)
+
+
+def _counted(violations: Sequence[Violation]) -> str:
+    return "1 violation" if len(violations) == 1 else f"{len(violations)} violations"
 
 
 def sentence(law: Law) -> str:

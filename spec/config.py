@@ -67,6 +67,18 @@ class Profile:
 CANON = Profile()
 
 
+def _write_policy(name: str) -> WritePolicy:
+    if name not in tuple(WritePolicy):
+        raise BadArgument("write_policy", f"is {name!r}; choose of {', '.join(WritePolicy)}")
+    return WritePolicy(name)
+
+
+def _eviction_policy(name: str) -> EvictionPolicy:
+    if name not in tuple(EvictionPolicy):
+        raise BadArgument("eviction_policy", f"is {name!r}; choose of {', '.join(EvictionPolicy)}")
+    return EvictionPolicy(name)
+
+
 @frozen
 class CacheConfig:
     """What the operator sets. Pools are sized in slots: one slot a page, or a recurrent state.
@@ -85,8 +97,8 @@ class CacheConfig:
     """Whether keys are made of bigrams."""
     device_slots: Counts = field(default=Counts(full=1024, swa=1024, mamba=64))
     host_slots: Counts = field(default=Counts())
-    write_policy: WritePolicy = field(default=WritePolicy.NONE, converter=WritePolicy)
-    eviction_policy: EvictionPolicy = field(default=EvictionPolicy.LRU, converter=EvictionPolicy)
+    write_policy: WritePolicy = field(default=WritePolicy.NONE, converter=_write_policy)
+    eviction_policy: EvictionPolicy = field(default=EvictionPolicy.LRU, converter=_eviction_policy)
     load_back_threshold_pages: int = 0
     """Loads of fewer full pages than this, with nothing else to load, are not worth a copy."""
     events: bool = True
@@ -140,6 +152,6 @@ class CacheConfig:
         return (self.device_slots if medium is GPU else self.host_slots)[component]
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise BadArgument(name, f"is {value}; it must be at least {least}")
+def _at_least(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise BadArgument(name, f"is {value!r}; it must be a whole number of at least {least}")

@@ -164,3 +164,10 @@ def test_page_hash_differs_over_depth(page: Page) -> None:
     """The same tokens have another name at each depth."""
     chain = page_hashes(b"", [page] * 4)
     assert len(set(chain)) == 4
+
+
+def test_half_a_character_is_a_name_like_any_other() -> None:
+    """A salt that JSON can carry and UTF-8 cannot breaks a call half way."""
+    odd = Namespace(cache_salt="\ud800")
+    assert decode_namespace(encode_namespace(odd)) == odd
+    assert namespace_seed(odd) != namespace_seed(Namespace(cache_salt="\ud801"))

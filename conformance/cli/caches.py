@@ -22,14 +22,22 @@ CacheFactory: TypeAlias = Callable[[CacheConfig], Cache]
 NAMED: dict[str, CacheFactory] = {"reference": ReferenceCache}
 """Caches that have a name of their own."""
 
+PROTOCOL = tuple(name for name in vars(Cache) if not name.startswith("_"))
+"""What a cache must have."""
+
 
 def make_cache(name: str, config: CacheConfig) -> Cache:
     """An empty cache of this name. Raises: Fault."""
     factory = _factory(name)
     try:
-        return factory(config)
+        made = factory(config)
     except Exception as error:
         raise Fault(f"{name} made no cache: {what_was_raised(error)}") from error
+    missing = [method for method in PROTOCOL if not hasattr(made, method)]
+    if missing:
+        kind = type(made).__name__
+        raise Fault(f"{name} made no cache: its {kind} lacks {', '.join(missing)} of spec/cache.py")
+    return made
 
 
 def _factory(name: str) -> CacheFactory:

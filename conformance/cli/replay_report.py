@@ -63,7 +63,8 @@ def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
         "backups": f"{result.backups:,} by inserts; no room for "
         f"{result.backup_declined_pages:,} pages",
         "load-backs": f"{result.load_backs:,}, {_of_components(config, result.loaded)} slots",
-        "events": ", ".join(f"{count:,} {name}" for name, count in result.events.items()) or "off",
+        "events": ", ".join(f"{count:,} {name}" for name, count in result.events.items())
+        or ("none taken" if config.events else "off"),
         "tree": f"{tree.nodes:,} nodes, {tree.branches:,} branches, "
         f"{tree.tombstones:,} tombstones; "
         f"{tree.device_pages:,} pages on the device, {tree.host_only_pages:,} on the host only",

@@ -37,6 +37,7 @@ from kvcanon.spec.operations import (
     LoadBack,
     LoadedBack,
     Refused,
+    Reset,
 )
 from kvcanon.spec.snapshot import PoolState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
@@ -266,6 +267,29 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
             yield f"{said}, and {name} is not as it was"
     if step.events:
         yield f"{said}, and sent {len(step.events)} events"
+
+
+@law("ALLOC-7", Kind.STEP)
+def reset_frees_the_tree(step: Step) -> Iterator[str]:
+    """After a reset the tree is empty and all slots are free, but for those that requests hold.
+
+    Why: a request that is being computed goes on writing into its slots; and a slot that nobody has
+    after a reset is lost until the next start.
+
+    Seen broken: not seen
+    """
+    if not isinstance(step.operation, Reset) or isinstance(step.outcome, Refused):
+        return
+    if len(step.after.nodes) > 1:
+        yield f"{len(step.after.nodes) - 1} nodes are left after a reset"
+    for pool, now in step.after.pools.items():
+        was = step.before.pools.get(pool, NO_POOL)
+        if now.held != was.held:
+            moved = sorted(now.held ^ was.held)
+            yield f"a reset changed who holds slots {moved} of {pool_in_words(pool)}"
+        if len(now.free) + len(now.held) != now.capacity:
+            lost = now.capacity - len(now.free) - len(now.held)
+            yield f"{lost} slots of {pool_in_words(pool)} are neither free nor held after a reset"
 
 
 def _differs(found: Slot | None, expected: Slot) -> bool:

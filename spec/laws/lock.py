@@ -23,7 +23,7 @@ from kvcanon.spec.laws.comparing import (
     rest_changed,
     slot_of,
 )
-from kvcanon.spec.operations import Lock, Refused, Settled, Unlock, UnlockWindow
+from kvcanon.spec.operations import Lock, Receipt, Refused, Settled, Unlock, UnlockWindow
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
 from kvcanon.spec.transfer import TransferStatus
@@ -36,6 +36,7 @@ from kvcanon.spec.types import (
     Key,
     Medium,
     NodeId,
+    ReceiptId,
     TransferId,
 )
 from kvcanon.spec.views import COLUMN, PageRow, Step
@@ -318,6 +319,33 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
     return refs
 
 
+@law("LOCK-10", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+def receipts_last_until_released(step: Step) -> Iterator[str]:
+    """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
+
+    A cut may move nothing of it: it stays on the node at the end of what it holds.
+
+    Why: a receipt that closes by itself leaves a request reading what may be evicted.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/24972
+    """
+    before, after = _of_requests(step.before), _of_requests(step.after)
+    asked, name = step.operation, type(step.operation).__name__
+    refused = isinstance(step.outcome, Refused)
+    released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
+    for receipt_id in before.keys() - after.keys():
+        if refused or not isinstance(asked, Unlock) or receipt_id != released:
+            yield f"{name} closed receipt {receipt_id}, which is not its own to close"
+    opened = after.keys() - before.keys()
+    given = {step.outcome.receipt_id} if isinstance(step.outcome, Receipt) else set()
+    if opened != given:
+        yield f"{name} opened receipts {sorted(opened)}, and gave out {sorted(given)}"
+    for receipt_id in before.keys() & after.keys():
+        changed = before[receipt_id] != after[receipt_id]
+        if changed and (refused or receipt_id != released):
+            yield f"{name} changed receipt {receipt_id}: {after[receipt_id]}"
+
+
 def _crossed(state: Snapshot, hold: HoldState) -> NodeState | None:
     """The node inside which a receipt's window begins, where none begins with it."""
     if hold.window_from_pages is None or SWA not in state.config.components:
@@ -391,3 +419,8 @@ def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iter
     others = {each.receipt_id for each in step.before.holds} - {hold.receipt_id}
     if others != after.keys():
         yield f"receipts {sorted(others ^ after.keys())} are open in one state only"
+
+
+def _of_requests(state: Snapshot) -> dict[ReceiptId, HoldState]:
+    """The receipts that requests hold."""
+    return {hold.receipt_id: hold for hold in state.holds if hold.transfer_id is None}

@@ -38,6 +38,7 @@ from kvcanon.spec.views import (
     overtaking,
     page_orders,
     path_of,
+    rows_along,
 )
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
@@ -184,6 +185,34 @@ def state_refresh(step: Step) -> Iterator[str]:
     only_end = step.after.profile.mamba_refresh is MambaRefresh.NODE
     pages = range(max(0, end - 1) if only_end else 0, end)
     yield from _refreshed(step, used, MAMBA, pages, pages)
+
+
+@law("REC-6", Kind.STEP)
+def insert_ranks_its_path(step: Step) -> Iterator[str]:
+    """An insert raises priorities on its path to its own, and gives new pages its own age.
+
+    A page keeps the age that it has, and a higher priority. All new pages of an insert are of one
+    age, younger than everything else.
+
+    Why: what was asked to stay longest, or was there first, leaves in the wrong order.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/47802
+    """
+    asked = step.operation
+    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+        return
+    before = rows_along(step.before, asked.key)
+    oldest_new = max((node.created for node in step.before.below_root()), default=-1)
+    for page, now in enumerate(rows_along(step.after, asked.key)):
+        was = before[page] if page < len(before) else None
+        where = f"page {page} in {step.after.describe(step.after.nodes[now.node_id])}"
+        wanted = asked.priority if was is None else max(was.priority, asked.priority)
+        if now.priority != wanted:
+            yield f"{where} has priority {now.priority} after an insert; it should be {wanted}"
+        if was is not None and now.created != was.created:
+            yield f"{where} was created at {was.created}, and now at {now.created}"
+        if was is None and now.created <= oldest_new:
+            yield f"{where} is new, but created at {now.created}, not after {oldest_new}"
 
 
 def _used_prefix(step: Step) -> Key | None:

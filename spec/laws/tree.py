@@ -14,7 +14,17 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from kvcanon.spec.law import Kind, law
-from kvcanon.spec.operations import Insert, InsertHost, LoadBack, Lock, Match, Refused
+from kvcanon.spec.operations import (
+    Allocate,
+    Free,
+    Insert,
+    InsertHost,
+    LoadBack,
+    Lock,
+    Match,
+    Refused,
+    TakeEvents,
+)
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import (
     CPU,
@@ -162,6 +172,25 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
                 f"path, but has overtaken {step.after.describe(step.after.nodes[other_id])} in the "
                 f"order of {component} on {medium}"
             )
+
+
+@law("TREE-6", Kind.STEP)
+def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
+    """Allocating, freeing and taking events change nothing in the tree, nor in any order.
+
+    Why: they are called all the time, by code that does not expect to evict or refresh anything.
+
+    Seen broken: not seen
+    """
+    if not isinstance(step.operation, Allocate | Free | TakeEvents):
+        return
+    name = type(step.operation).__name__
+    for node_id in sorted(step.before.nodes.keys() | step.after.nodes.keys()):
+        if step.before.nodes.get(node_id) != step.after.nodes.get(node_id):
+            yield f"{name} changed node {node_id}"
+    for what in ("recency", "holds", "transfers"):
+        if getattr(step.before, what) != getattr(step.after, what):
+            yield f"{name} changed {what}"
 
 
 @frozen

@@ -27,7 +27,7 @@ from kvcanon.reference import (
     victims,
 )
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
-from kvcanon.spec.operations import Receipt
+from kvcanon.spec.operations import Inserted, Receipt
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.oracle.window import window_nodes
 from kvcanon.spec.transfer import Direction, TransferStatus
@@ -44,6 +44,7 @@ from kvcanon.spec.types import (
     Namespace,
     Page,
     Slot,
+    Slots,
     TransferId,
 )
 
@@ -534,3 +535,44 @@ def any_receipt_will_do(patch: pytest.MonkeyPatch) -> None:
         return next(reversed(state.holds.values()))
 
     patch.setattr(lock, "_open_hold", lenient)
+
+
+@mutant("LOCK-10", "sgl#24972")
+def poll_closes_a_receipt(patch: pytest.MonkeyPatch) -> None:
+    """Taking acknowledgements releases a lock of a request."""
+
+    def careless(
+        state: State, direction: Direction | None = None
+    ) -> tuple[tuple[TransferId, TransferStatus], ...]:
+        settled = transfer.settle(state, direction)
+        of_requests = [held for held in state.holds.values() if held.transfer is None]
+        if of_requests:
+            lock.release_hold(state, of_requests[0])
+        return settled
+
+    patch.setattr("kvcanon.reference.cache.settle", careless)
+
+
+@mutant("TREE-6")
+def free_refreshes(patch: pytest.MonkeyPatch) -> None:
+    """Giving slots back makes some node recent."""
+    free = slots.free
+
+    def touching(state: State, some: Slots) -> None:
+        free(state, some)
+        for node in list(state.nodes.values())[1:2]:
+            node.last_access = state.tick()
+
+    patch.setattr(slots, "free", touching)
+
+
+@mutant("REC-6", "vllm#47802")
+def insert_ignores_priority(patch: pytest.MonkeyPatch) -> None:
+    """What was asked to stay longer is ranked like anything else."""
+
+    def plain(
+        state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    ) -> Inserted:
+        return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
+
+    patch.setattr("kvcanon.reference.cache.insert", plain)
