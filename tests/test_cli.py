@@ -41,6 +41,10 @@ class Refusing(ReferenceCache):
 def no_cache(config):
     raise RuntimeError("no pools today")
 
+
+def no_object(config):
+    return None
+
 not_callable = 3
 '''
 
@@ -279,6 +283,7 @@ def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) ->
         ("their_caches:nothing", "their_caches has no factory 'nothing'"),
         ("their_caches:not_callable", "their_caches has no factory 'not_callable'"),
         ("their_caches:no_cache", "made no cache: RuntimeError: no pools today (their_caches.py:"),
+        ("their_caches:no_object", "made no cache: its NoneType lacks config, match, lock"),
         ("their_caches:Crashing", "failed: KeyError: 'nothing' (their_caches.py:"),
         ("their_caches:Refusing", "failed: ReceiptSpent: receipt "),
     ],
