@@ -7,7 +7,15 @@ from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import TransferPending
-from kvcanon.spec.operations import Insert, Inserted, Match, Refused
+from kvcanon.spec.operations import (
+    HostInserted,
+    HostPayload,
+    Insert,
+    Inserted,
+    InsertHost,
+    Match,
+    Refused,
+)
 from kvcanon.spec.snapshot import ComponentState, NodeState, PoolState, Snapshot
 from kvcanon.spec.types import (
     CPU,
@@ -272,3 +280,29 @@ def test_res_7_hits_of_a_request(
     assert len(found) == len(said)
     for text, words in zip(found, said, strict=True):
         assert words in text
+
+
+FETCHED = InsertHost(KEY, 2, HostPayload((bytes(8),)))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (HostInserted(1, 0, 0, 0), []),
+        (HostInserted(0, 0, 0, 1), ["0 pages are said to be placed"]),
+        (HostInserted(1, 0, 1, 0), ["1 pages were given, and 2 are accounted for"]),
+    ],
+    ids=["true", "placed in silence", "counted twice"],
+)
+def test_res_8_fetched_pages_are_told(told: HostInserted, said: list[str]) -> None:
+    """A host insert may say anything of what became of its pages."""
+    found = ask("RES-8", step(path(True, False), FETCHED, path(True, True), told))
+    assert len(found) == len(said)
+    assert all(words in text for words, text in zip(said, found, strict=True))
+
+
+def test_res_8_a_slot_of_the_path_that_is_gone_is_named() -> None:
+    """A host insert may take from its own path."""
+    before, after = path(True, True), path(False, True)
+    found = ask("RES-8", step(before, FETCHED, after, HostInserted(0, 0, 1, 0)))
+    assert "page 0 in node 1 (tokens 0..2) lost or changed a slot that it had" in found

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, law
 from kvcanon.spec.laws.comparing import candidates
-from kvcanon.spec.operations import Insert, Inserted
+from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
-from kvcanon.spec.views import Step, Stop, path_of
+from kvcanon.spec.views import Step, Stop, path_of, rows_along
 
 
 @law("RES-1", Kind.STATE)
@@ -212,6 +212,38 @@ def request_counts_once(step: Step) -> Iterator[str]:
                     f"an insert that should have made it {expected}"
                 )
                 break
+
+
+@law("RES-8", Kind.STEP)
+def fetched_pages_are_told(step: Step) -> Iterator[str]:
+    """A host insert says truly what became of each page, and takes nothing from its key's path.
+
+    Pages that were placed or refilled are those with a host copy that they had not before.
+
+    Why: who fetched the pages frees or fetches again what was dropped. Told wrongly, it loses the
+    pages or holds them twice.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/13483
+    """
+    asked, told = step.operation, step.outcome
+    if not isinstance(asked, InsertHost) or not isinstance(told, HostInserted):
+        return
+    given = len(asked.payload.full)
+    counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
+    if counted != given:
+        yield f"{given} pages were given, and {counted} are accounted for"
+    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
+    had = sum(row.slot(FULL, CPU) is not None for row in before)
+    has = sum(row.slot(FULL, CPU) is not None for row in after)
+    if has - had != told.placed_pages + told.refilled_pages:
+        yield (
+            f"{told.placed_pages} pages are said to be placed and {told.refilled_pages} refilled, "
+            f"but {has - had} pages of the key have a host copy that they had not"
+        )
+    for was, now in zip(before, after, strict=False):
+        if was.device != now.device or was.slot(FULL, CPU) not in (None, now.slot(FULL, CPU)):
+            where = step.after.describe(step.after.nodes[now.node_id])
+            yield f"page {now.depth} in {where} lost or changed a slot that it had"
 
 
 def _misfits(
