@@ -17,9 +17,10 @@ from random import Random
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.explain import explain
 from kvcanon.conformance.ledger import Ledger
+from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
+from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
@@ -44,12 +45,11 @@ from kvcanon.spec.types import Component, Slot
 from kvcanon.spec.views import Stamp, Step
 
 
-class LawBroken(SpecViolation):
-    """Laws that do not hold after a step, in words."""
+class LawBroken(LawsBroken):
+    """Laws that do not hold after a step."""
 
     def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
-        super().__init__(words)
-        self.violations = tuple(violations)
+        super().__init__(words, violations)
         self.step = step
 
 

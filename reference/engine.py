@@ -27,6 +27,11 @@ class ManualEngine:
         """Orders that neither completed nor failed, in the order in which they were submitted."""
         return tuple(self._open.values())
 
+    @property
+    def open_transfer_ids(self) -> tuple[TransferId, ...]:
+        """The ids of the open orders."""
+        return tuple(self._open)
+
     def perform(self, transfer_id: TransferId) -> None:
         """Move the bytes now, without telling the cache. Raises: BadArgument."""
         order = self._order(transfer_id)

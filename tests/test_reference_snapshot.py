@@ -7,8 +7,12 @@ from random import Random
 import pytest
 from attrs import evolve
 
-from driver import Action, Driver
-from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import DRAIN, Action
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.snapshot import Usage
@@ -25,9 +29,17 @@ BOTH = CacheConfig(
 
 
 def drawn(random: Random, count: int) -> list[Action]:
-    """So many actions for a driver."""
-    pick = random.randrange
-    return [(pick(1000), pick(1000), pick(1000), pick(1000)) for _ in range(count)]
+    """So many actions for a client."""
+    actions: list[Action] = []
+    while len(actions) < count:
+        actions += draw_case(random.randrange(1 << 30), Offer()).actions
+    return actions[:count]
+
+
+def new_client(config: CacheConfig) -> Client:
+    """A client of a new plain cache."""
+    subject = make_subject(Adapter("reference", ReferenceCache), config)
+    return Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -42,21 +54,17 @@ def test_replicas_of_the_same_calls_are_the_same(seed: int) -> None:
         bigram=seed % 3 == 0,
         page_size=1 + seed % 2,
     )
-    replicas = []
-    for _ in range(2):
-        engine = ManualEngine()
-        replicas.append(Driver(ReferenceCache(config, engine), engine))
+    replicas = [new_client(config) for _ in range(2)]
     first, second = replicas
     sizes = []
     for action in drawn(random, 150):
-        for replica in replicas:
-            replica.act(action)
+        refusals = {str(act(replica, *action)) for replica in replicas}
+        assert len(refusals) == 1
         assert first.cache.snapshot() == second.cache.snapshot()
         sizes.append(len(first.cache.snapshot().nodes))
-    assert [str(each) for each in first.refusals] == [str(each) for each in second.refusals]
     assert max(sizes) > 3
     for replica in replicas:
-        replica.drain()
+        replica.drain(DRAIN)
     assert first.cache.snapshot() == second.cache.snapshot()
 
 
@@ -66,10 +74,11 @@ def test_drained_cache_is_empty(policy: WritePolicy) -> None:
     random = Random(20)
     host = Counts() if policy is WritePolicy.NONE else BOTH.host_slots
     config = evolve(BOTH, write_policy=policy, host_slots=host)
-    engine = ManualEngine()
-    driver = Driver(ReferenceCache(config, engine), engine)
-    driver.run(drawn(random, 100))
-    state = driver.cache.snapshot()
+    client = new_client(config)
+    for action in drawn(random, 100):
+        act(client, *action)
+    client.drain(DRAIN)
+    state = client.cache.snapshot()
     assert list(state.nodes) == [state.root_id]
     assert (state.holds, state.transfers, dict(state.swa_of_full)) == ((), (), {})
     for (component, medium), pool in state.pools.items():

@@ -17,9 +17,9 @@ import typer
 from typer.main import get_command
 
 from kvcanon.conformance.cli.bench import bench
-from kvcanon.conformance.cli.faults import Fault
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.replay import replay_command
+from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.mooncake import TraceError
 
 app = typer.Typer(

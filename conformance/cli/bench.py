@@ -20,7 +20,6 @@ from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.caches import make_cache
-from kvcanon.conformance.cli.faults import Fault, what_was_raised
 from kvcanon.conformance.cli.options import (
     AsJson,
     Conversations,
@@ -32,6 +31,7 @@ from kvcanon.conformance.cli.options import (
 )
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
 from kvcanon.conformance.cli.workload import Sizes, Workload
+from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.replay import Replay, replay
 
 bench = typer.Typer(help="Measure a cache.", no_args_is_help=True)

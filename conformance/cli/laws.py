@@ -16,8 +16,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.cli.faults import Fault
 from kvcanon.conformance.cli.terminal import Report, columns, print_json
+from kvcanon.conformance.faults import Fault
 from kvcanon.spec.law import LAWS, Law
 
 

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from kvcanon.conformance.cli.caches import make_cache
-from kvcanon.conformance.cli.faults import Fault, what_was_raised
 from kvcanon.conformance.cli.options import (
     SIZE,
     AsJson,
@@ -27,6 +26,7 @@ from kvcanon.conformance.cli.options import (
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
+from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.replay import replay
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 

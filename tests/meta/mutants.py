@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 
-import pytest
 from attrs import frozen
 
+from kvcanon.conformance.overriding import Overrides, Plant
 from kvcanon.reference import (
     announce,
+    cache,
     evict,
     host,
     host_insert,
@@ -48,8 +49,6 @@ from kvcanon.spec.types import (
     TransferId,
 )
 
-Patch = Callable[[pytest.MonkeyPatch], None]
-
 
 @frozen
 class Mutant:
@@ -57,7 +56,7 @@ class Mutant:
 
     name: str
     law_id: str
-    plant: Patch
+    plant: Plant
     upstream: str
     """The row of the table of historical bugs that it is modelled on, or "none"."""
 
@@ -65,10 +64,10 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def mutant(law_id: str, upstream: str = "none") -> Callable[[Patch], Patch]:
+def mutant(law_id: str, upstream: str = "none") -> Callable[[Plant], Plant]:
     """Enter a fault into the list."""
 
-    def enter(plant: Patch) -> Patch:
+    def enter(plant: Plant) -> Plant:
         MUTANTS.append(Mutant(plant.__name__, law_id, plant, upstream))
         return plant
 
@@ -79,7 +78,7 @@ def mutant(law_id: str, upstream: str = "none") -> Callable[[Patch], Patch]:
 
 
 @mutant("TREE-5", "sgl#38482")
-def cut_makes_the_lower_part_recent(patch: pytest.MonkeyPatch) -> None:
+def cut_makes_the_lower_part_recent(patch: Overrides) -> None:
     """What did not match moves to the most recent end when its node is cut."""
     cut_data = tree._cut_data
 
@@ -92,7 +91,7 @@ def cut_makes_the_lower_part_recent(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOCK-3", "sgl#24153")
-def cut_forgets_locks(patch: pytest.MonkeyPatch) -> None:
+def cut_forgets_locks(patch: Overrides) -> None:
     """The upper part of a locked node is not locked."""
     cut_data = tree._cut_data
 
@@ -105,7 +104,7 @@ def cut_forgets_locks(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ASYNC-3", "sgl#16946")
-def cut_forgets_copies_in_flight(patch: pytest.MonkeyPatch) -> None:
+def cut_forgets_copies_in_flight(patch: Overrides) -> None:
     """The upper part of a node that is being copied is not a part of the copy."""
 
     def careless(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
@@ -117,7 +116,7 @@ def cut_forgets_copies_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("TREE-5", "sgl#22935")
-def cut_moves_the_state_up(patch: pytest.MonkeyPatch) -> None:
+def cut_moves_the_state_up(patch: Overrides) -> None:
     """A recurrent state goes to the upper part, at whose end it was never true."""
     follow_cut = tree._follow_cut
 
@@ -132,7 +131,7 @@ def cut_moves_the_state_up(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("MATCH-4", "sgl#24638")
-def namespaces_share_the_root(patch: pytest.MonkeyPatch) -> None:
+def namespaces_share_the_root(patch: Overrides) -> None:
     """A prompt of one tenant finds the pages of another."""
 
     def mixed(parent: Node, namespace: Namespace, page: Page) -> Page:
@@ -145,7 +144,7 @@ def namespaces_share_the_root(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("MATCH-1", "sgl#17061")
-def match_ignores_tombstones(patch: pytest.MonkeyPatch) -> None:
+def match_ignores_tombstones(patch: Overrides) -> None:
     """A prefix is used though window data before its end is gone."""
 
     def careless(
@@ -161,7 +160,7 @@ def match_ignores_tombstones(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("MATCH-1", "vllm#48959")
-def match_window_is_one_short(patch: pytest.MonkeyPatch) -> None:
+def match_window_is_one_short(patch: Overrides) -> None:
     """A window of all tokens but one is taken for enough."""
 
     def short(
@@ -177,31 +176,31 @@ def match_window_is_one_short(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("MATCH-2", "vllm#45704")
-def load_in_flight_counts_as_there(patch: pytest.MonkeyPatch) -> None:
+def load_in_flight_counts_as_there(patch: Overrides) -> None:
     """Slots are handed out before the bytes are in them."""
     patch.setattr(match, "on_device", lambda data: data.device is not None)
 
 
 @mutant("REC-1", "sgl#26615")
-def refresh_whole_path(patch: pytest.MonkeyPatch) -> None:
+def refresh_whole_path(patch: Overrides) -> None:
     """Window data far before the end is made recent."""
     patch.setattr(match, "window_nodes", lambda lengths, *_: len(lengths))
 
 
 @mutant("REC-1")
-def refresh_last_node_only(patch: pytest.MonkeyPatch) -> None:
+def refresh_last_node_only(patch: Overrides) -> None:
     """Window data that can still be reached is not made recent."""
     patch.setattr(match, "window_nodes", lambda *args: min(1, window_nodes(*args)))
 
 
 @mutant("REC-2", "sgl#8931")
-def match_refreshes_nothing(patch: pytest.MonkeyPatch) -> None:
+def match_refreshes_nothing(patch: Overrides) -> None:
     """A match leaves no trace in recency."""
     patch.setattr(match, "touch", lambda *_: None)
 
 
 @mutant("REC-5", "sgl#31643")
-def refresh_every_state_above(patch: pytest.MonkeyPatch) -> None:
+def refresh_every_state_above(patch: Overrides) -> None:
     """All recurrent states of a path are made recent, not only the one that was found."""
     touch = match.touch
 
@@ -216,7 +215,7 @@ def refresh_every_state_above(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("REC-3", "vllm#47802")
-def evict_most_recent_first(patch: pytest.MonkeyPatch) -> None:
+def evict_most_recent_first(patch: Overrides) -> None:
     """The policy is not asked."""
     patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
 
@@ -225,19 +224,19 @@ def evict_most_recent_first(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOCK-8", "sgl#36350")
-def unlock_keeps_the_window(patch: pytest.MonkeyPatch) -> None:
+def unlock_keeps_the_window(patch: Overrides) -> None:
     """A release gives back full data only."""
     patch.setattr(lock, "_release_window", lambda held: None)
 
 
 @mutant("LOCK-6", "sgl#26919")
-def lock_does_not_cut(patch: pytest.MonkeyPatch) -> None:
+def lock_does_not_cut(patch: Overrides) -> None:
     """The node in which the window begins is not cut: less than the window is held."""
     patch.setattr(lock, "cut_path_at", lambda *_: None)
 
 
 @mutant("LOCK-4", "trt#12667")
-def evict_locked_leaves(patch: pytest.MonkeyPatch) -> None:
+def evict_locked_leaves(patch: Overrides) -> None:
     """A leaf is evicted under a running request."""
 
     def careless(node: Node) -> bool:
@@ -259,7 +258,7 @@ def evict_locked_leaves(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ALLOC-1", "sgl#7130")
-def evicted_window_slots_leak(patch: pytest.MonkeyPatch) -> None:
+def evicted_window_slots_leak(patch: Overrides) -> None:
     """Window slots of victims never come back."""
 
     def leaking(state: State, node: Node, component: Component, medium: Medium) -> None:
@@ -272,7 +271,7 @@ def evicted_window_slots_leak(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ALLOC-1", "sgl#38355")
-def duplicates_leak(patch: pytest.MonkeyPatch) -> None:
+def duplicates_leak(patch: Overrides) -> None:
     """Slots of what the tree has already are counted as freed, and are not."""
 
     def leaking(
@@ -284,7 +283,7 @@ def duplicates_leak(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ALLOC-4", "sgl#27586")
-def healing_keeps_the_old_mapping(patch: pytest.MonkeyPatch) -> None:
+def healing_keeps_the_old_mapping(patch: Overrides) -> None:
     """A node takes a window slot, and the mapping does not lead to it."""
     place = slots.place
 
@@ -305,7 +304,7 @@ def healing_keeps_the_old_mapping(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ALLOC-6")
-def refusal_evicts(patch: pytest.MonkeyPatch) -> None:
+def refusal_evicts(patch: Overrides) -> None:
     """A call that is refused has made room before."""
     allocate = slots.allocate
 
@@ -321,18 +320,18 @@ def refusal_evicts(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("EVICT-2", "sgl#4987")
-def evict_takes_more(patch: pytest.MonkeyPatch) -> None:
+def evict_takes_more(patch: Overrides) -> None:
     """More full data leaves than was asked for."""
     evict_rightly = evict.evict
 
     def greedy(state: State, counts: Counts) -> Counts:
         return evict_rightly(state, Counts(counts.full and counts.full + 2, counts.swa))
 
-    patch.setattr("kvcanon.reference.cache.evict", greedy)
+    patch.setattr(cache, "evict", greedy)
 
 
 @mutant("EVICT-3", "sgl#28161")
-def window_leaves_its_state_behind(patch: pytest.MonkeyPatch) -> None:
+def window_leaves_its_state_behind(patch: Overrides) -> None:
     """A recurrent state stays where its window data went."""
 
     def alone(state: State, node: Node, component: Component) -> None:
@@ -342,7 +341,7 @@ def window_leaves_its_state_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("EVICT-5", "sgl#33713")
-def backed_leaf_is_deleted(patch: pytest.MonkeyPatch) -> None:
+def backed_leaf_is_deleted(patch: Overrides) -> None:
     """A leaf with a host copy leaves the tree instead of the device."""
     vacate = victims.vacate
 
@@ -358,7 +357,7 @@ def backed_leaf_is_deleted(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOAD-1", "sgl#26302")
-def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
+def short_of_either_is_short_of_full(patch: Overrides) -> None:
     """The smaller of two free rooms is taken for the room for full data."""
     turns = cycle((True, False))
 
@@ -373,7 +372,7 @@ def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOAD-2", "vllm#39702")
-def load_evicts_its_own_path(patch: pytest.MonkeyPatch) -> None:
+def load_evicts_its_own_path(patch: Overrides) -> None:
     """The path of a load is not held while room is made for it, and room is made amply."""
 
     def unheld(state: State, counts: Counts) -> Counts:
@@ -387,7 +386,7 @@ def load_evicts_its_own_path(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("DATA-2", "sgl#27444")
-def load_holds_nothing(patch: pytest.MonkeyPatch) -> None:
+def load_holds_nothing(patch: Overrides) -> None:
     """What a copy reads and writes may be evicted while it is in flight."""
 
     def elsewhere(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
@@ -399,7 +398,7 @@ def load_holds_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOAD-5", "sgl#27444")
-def load_gives_up_the_host_copy(patch: pytest.MonkeyPatch) -> None:
+def load_gives_up_the_host_copy(patch: Overrides) -> None:
     """The host slots that a load reads come free when it is enqueued."""
     enqueue = transfer.enqueue
 
@@ -418,7 +417,7 @@ def load_gives_up_the_host_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("ASYNC-1")
-def settle_as_they_come(patch: pytest.MonkeyPatch) -> None:
+def settle_as_they_come(patch: Overrides) -> None:
     """Acknowledgements are taken in the order in which they arrive."""
 
     def hasty(
@@ -431,17 +430,17 @@ def settle_as_they_come(patch: pytest.MonkeyPatch) -> None:
             settled.append((completion.transfer_id, status))
         return tuple(settled)
 
-    patch.setattr("kvcanon.reference.cache.settle", hasty)
+    patch.setattr(cache, "settle", hasty)
 
 
 @mutant("ASYNC-5", "sgl#27108")
-def failure_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
+def failure_cancels_nothing(patch: Overrides) -> None:
     """Copies that build on a failed one go on."""
     patch.setattr(transfer, "_builds_on", lambda later, failed: False)
 
 
 @mutant("DATA-1", "dynamo#15079")
-def failure_counts_as_done(patch: pytest.MonkeyPatch) -> None:
+def failure_counts_as_done(patch: Overrides) -> None:
     """A failed copy is taken for a good one."""
     settle_one = transfer._settle_one
 
@@ -452,7 +451,7 @@ def failure_counts_as_done(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("DATA-1", "trt#8830")
-def copy_moves_nothing(patch: pytest.MonkeyPatch) -> None:
+def copy_moves_nothing(patch: Overrides) -> None:
     """A copy is acknowledged and no byte has moved."""
     patch.setattr(transfer, "_copy_slot", lambda *_: None)
 
@@ -461,7 +460,7 @@ def copy_moves_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("EVENT-10", "sgl#22894")
-def demotion_is_silent(patch: pytest.MonkeyPatch) -> None:
+def demotion_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the device."""
     announce_removed = announce.announce_removed
 
@@ -473,7 +472,7 @@ def demotion_is_silent(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("EVENT-10", "lmc#3532")
-def host_eviction_is_silent(patch: pytest.MonkeyPatch) -> None:
+def host_eviction_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the host."""
     announce_removed = announce.announce_removed
 
@@ -485,13 +484,13 @@ def host_eviction_is_silent(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("EVENT-10", "sgl#38486")
-def host_insert_is_silent(patch: pytest.MonkeyPatch) -> None:
+def host_insert_is_silent(patch: Overrides) -> None:
     """Routers are not told of pages that were fetched."""
     patch.setattr(host_insert, "announce_stored", lambda *_: None)
 
 
 @mutant("NS-3", "sgl#24568")
-def names_ignore_the_namespace(patch: pytest.MonkeyPatch) -> None:
+def names_ignore_the_namespace(patch: Overrides) -> None:
     """Equal tokens of two tenants have one name."""
     patch.setattr(announce, "namespace_seed", lambda namespace: b"")
 
@@ -500,7 +499,7 @@ def names_ignore_the_namespace(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("RES-4", "sgl#31902")
-def fetched_pages_hang_on_anything(patch: pytest.MonkeyPatch) -> None:
+def fetched_pages_hang_on_anything(patch: Overrides) -> None:
     """Fetched pages are attached below a node that has no host copy."""
     refill = host_insert._refill
 
@@ -512,7 +511,7 @@ def fetched_pages_hang_on_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("RES-7", "sgl#36647")
-def hits_count_twice(patch: pytest.MonkeyPatch) -> None:
+def hits_count_twice(patch: Overrides) -> None:
     """An insert counts two hits at each node."""
     touch = match.touch
 
@@ -525,7 +524,7 @@ def hits_count_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOCK-8", "sgl#27038")
-def any_receipt_will_do(patch: pytest.MonkeyPatch) -> None:
+def any_receipt_will_do(patch: Overrides) -> None:
     """A receipt that was spent releases the newest hold instead."""
     open_hold = lock._open_hold
 
@@ -538,7 +537,7 @@ def any_receipt_will_do(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("LOCK-10", "sgl#24972")
-def poll_closes_a_receipt(patch: pytest.MonkeyPatch) -> None:
+def poll_closes_a_receipt(patch: Overrides) -> None:
     """Taking acknowledgements releases a lock of a request."""
 
     def careless(
@@ -550,11 +549,11 @@ def poll_closes_a_receipt(patch: pytest.MonkeyPatch) -> None:
             lock.release_hold(state, of_requests[0])
         return settled
 
-    patch.setattr("kvcanon.reference.cache.settle", careless)
+    patch.setattr(cache, "settle", careless)
 
 
 @mutant("TREE-6")
-def free_refreshes(patch: pytest.MonkeyPatch) -> None:
+def free_refreshes(patch: Overrides) -> None:
     """Giving slots back makes some node recent."""
     free = slots.free
 
@@ -567,7 +566,7 @@ def free_refreshes(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant("REC-6", "vllm#47802")
-def insert_ignores_priority(patch: pytest.MonkeyPatch) -> None:
+def insert_ignores_priority(patch: Overrides) -> None:
     """What was asked to stay longer is ranked like anything else."""
 
     def plain(
@@ -575,4 +574,4 @@ def insert_ignores_priority(patch: pytest.MonkeyPatch) -> None:
     ) -> Inserted:
         return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
 
-    patch.setattr("kvcanon.reference.cache.insert", plain)
+    patch.setattr(cache, "insert", plain)

@@ -1,66 +1,49 @@
-"""The laws see: every planted fault is found, by random runs under the guard, in words.
+"""The laws see: every planted fault is found, by random cases, in words.
 
-The runs are those of the random driver, from fixed seeds; without a fault all of them hold, which
-`test_random_driver` shows at greater length.
+Without a fault all of these cases hold, which `test_random_driver` shows at greater length.
 """
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
-from configs import any_config
-from driver import Driver
-from kvcanon.conformance.guard import LawBroken, guard
-from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.judging.finding import Finding, Grounds
+from kvcanon.conformance.judging.play import play
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.overriding import overriding
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS
 from meta.mutants import MUTANTS, Mutant
 
-RUNS_AT_MOST = 400
-ACTIONS = 60
+CASES_AT_MOST = 400
 
 
-def run(seed: int) -> LawBroken | None:
-    """Drive one cache; the laws that it broke, if it broke any.
-
-    A fault may also trip over an assertion of the cache's own: then no law spoke.
-    """
-    random = Random(seed)
-    engine = ManualEngine()
-    cache = guard(ReferenceCache(any_config(random.choice), engine), seed=seed)
-    picks = [tuple(random.randrange(1 << 16) for _ in range(4)) for _ in range(ACTIONS)]
-    try:
-        Driver(cache, engine).run([(a, b, c, d) for a, b, c, d in picks])
-    except LawBroken as broken:
-        return broken
-    except AssertionError:
-        return None
-    return None
-
-
-def laws_that_speak(runs: int, until: str | None = None) -> set[str]:
-    """The laws that were broken where runs failed, up to the run in which a given law spoke."""
-    spoken: set[str] = set()
-    for seed in range(runs):
-        broken = run(seed)
-        if broken is not None:
-            spoken |= {violation.law.law_id for violation in broken.violations}
-        if until in spoken:
-            break
-    return spoken
+def finding_in(adapter: Adapter, seed: int) -> Finding | None:
+    """What is found in the case of a seed."""
+    found, _ = play(draw_case(seed, Offer()), [adapter])
+    return found[0] if found else None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
-def test_mutant_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache with this fault passes every run, or other laws than its own see it."""
-    mutant.plant(monkeypatch)
-    assert mutant.law_id in laws_that_speak(RUNS_AT_MOST, until=mutant.law_id)
+def test_mutant_is_found(mutant: Mutant) -> None:
+    """A cache with this fault passes every case, or other laws than its own see it."""
+    adapter = Adapter(mutant.name, overriding(mutant.plant))
+    spoken: set[str] = set()
+    for seed in range(CASES_AT_MOST):
+        finding = finding_in(adapter, seed)
+        if finding is not None and finding.grounds is Grounds.LAW:
+            spoken |= set(finding.broken)
+        if mutant.law_id in spoken:
+            return
+    pytest.fail(f"{mutant.law_id} did not speak; {', '.join(sorted(spoken)) or 'no law'} did")
 
 
 def test_sound_cache_is_not_accused() -> None:
-    """The runs that are to find faults find one where none is."""
-    assert not laws_that_speak(40)
+    """The cases that are to find faults find one where none is."""
+    adapter = Adapter("reference", ReferenceCache)
+    for seed in range(40):
+        assert finding_in(adapter, seed) is None
 
 
 def test_mutants_name_laws_that_exist() -> None:

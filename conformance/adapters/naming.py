@@ -1,0 +1,42 @@
+"""Adapters by name: ours, anyone's as `package.module:factory`, or a child process.
+
+What readers get wrong: what the name leads to may be an `Adapter`, or a plain function that makes
+caches. A function is taken to make all that there is; an adapter says what it offers.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from kvcanon.conformance.adapters.adapter import Adapter, MakeCache
+from kvcanon.conformance.faults import Fault, what_was_raised
+from kvcanon.reference import ReferenceCache
+
+NAMED: dict[str, Adapter] = {"reference": Adapter("reference", ReferenceCache)}
+"""Caches that have a name of their own."""
+
+
+def adapter_named(name: str) -> Adapter:
+    """The adapter of this name. Raises: Fault."""
+    if name in NAMED:
+        return NAMED[name]
+    module_name, colon, attribute = name.partition(":")
+    if not (module_name and colon and attribute):
+        known = ", ".join(NAMED)
+        raise Fault(f"no cache {name!r}; name {known}, or one as package.module:factory")
+    # As under `python -m`, modules of the folder that one works in are found.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise Fault(f"{module_name} cannot be imported: {what_was_raised(error)}") from error
+    found = getattr(module, attribute, None)
+    if isinstance(found, Adapter):
+        return found
+    if not callable(found):
+        raise Fault(f"{module_name} has no factory {attribute!r}")
+    return Adapter(name, cast("MakeCache", found))

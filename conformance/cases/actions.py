@@ -1,0 +1,297 @@
+"""The actions: what clients of a cache may try, by name.
+
+Each takes a client and three picks, and asks the cache for what they pick. A refusal is an answer like
+any other, and is passed on.
+
+What readers get wrong: names of actions stand in vectors and reports that outlive this file. They
+are never given another meaning; a new meaning gets a new name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from kvcanon.conformance.adapters.adapter import Capability
+from kvcanon.conformance.cases.client import Client
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots
+
+Do = Callable[[Client, int, int, int], None]
+
+
+@frozen
+class ActionKind:
+    """An action of the language."""
+
+    name: str
+    do: Do
+    weight: int
+    """How often it is drawn, beside the others."""
+    needs: frozenset[Capability]
+    host: bool
+    """Whether it makes sense only where there is a host tier."""
+
+
+ACTIONS: dict[str, ActionKind] = {}
+"""Every action by name."""
+
+
+def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do], Do]:
+    """Enter an action into the language."""
+
+    def enter(do: Do) -> Do:
+        ACTIONS[do.__name__] = ActionKind(do.__name__, do, weight, frozenset(needs), host)
+        return do
+
+    return enter
+
+
+def possible(client: Client) -> tuple[ActionKind, ...]:
+    """The actions that a cache can be asked for: those whose operations it has."""
+    host_tier = client.cache.config.host_tier
+    return tuple(
+        kind
+        for kind in ACTIONS.values()
+        if kind.needs <= client.can and (host_tier or not kind.host)
+    )
+
+
+# What requests do.
+
+
+@action(5)
+def serve(client: Client, a: int, b: int, c: int) -> None:
+    """A whole request: a known prompt again, or a new one, from match to insert."""
+    key = client.known(a, 1) if c % 3 == 0 and client.keys else client.prompt(a, b, c)
+    client.keys.append(key)
+    request = client.start(key, client.cache.match(key).device_pages, counted_pages=0)
+    client.insert(request, priority=0)
+
+
+@action(2)
+def admit(client: Client, a: int, b: int, c: int) -> None:
+    """Match, lock what is on the device, and allocate the rest."""
+    key = client.prompt(a, b, c)
+    client.keys.append(key)
+    client.start(key, client.cache.match(key).device_pages, counted_pages=0)
+
+
+@action(1)
+def slide(client: Client, a: int, b: int, _c: int) -> None:
+    """A request's window moves on: it frees window slots of its oldest pages."""
+    if client.requests:
+        request = client.requests[a % len(client.requests)]
+        gone = b % (len(request.slots.swa) + 1)
+        client.cache.free(Slots(swa=request.slots.swa[:gone]))
+        slots = request.slots
+        request.slots = Slots(slots.full, slots.swa[gone:], slots.mamba)
+
+
+@action(3)
+def finish(client: Client, a: int, _b: int, c: int) -> None:
+    """Insert all that a request computed, and end it."""
+    if client.requests:
+        client.insert(client.requests[a % len(client.requests)], priority=c % 3)
+
+
+@action(2)
+def grow(client: Client, a: int, b: int, c: int) -> None:
+    """Insert what a request computed, and go on with a longer prompt."""
+    if not client.requests:
+        return
+    request = client.requests[a % len(client.requests)]
+    client.insert(request, priority=0)
+    more = client.prompt(a, b, c).pages[-1:]
+    longer = Key((*request.key.pages, *more), request.key.namespace)
+    client.keys.append(longer)
+    start = client.cache.match(longer).device_pages
+    client.start(longer, start, counted_pages=min(len(request.key), start))
+
+
+@action(1)
+def abort(client: Client, a: int, _b: int, _c: int) -> None:
+    """End a request without an insert."""
+    if client.requests:
+        client.abort(client.requests[a % len(client.requests)])
+
+
+# What can be asked directly.
+
+
+@action(1)
+def match(client: Client, a: int, b: int, _c: int) -> None:
+    """Match a known key, or a part of it."""
+    client.cache.match(client.known(a, b))
+
+
+@action(1)
+def lock(client: Client, a: int, b: int, _c: int) -> None:
+    """Lock a known key, which may not be there any more."""
+    client.receipts.append(client.cache.lock(client.known(a, b)))
+
+
+@action(2)
+def unlock(client: Client, a: int, _b: int, c: int) -> None:
+    """Unlock; sometimes a receipt that was spent before."""
+    if client.spent and c % 5 == 0:
+        client.cache.unlock(client.spent[a % len(client.spent)])
+    elif client.receipts:
+        client.unlock(client.receipts[a % len(client.receipts)])
+
+
+@action(1, Capability.UNLOCK_WINDOW)
+def unlock_window(client: Client, a: int, _b: int, _c: int) -> None:
+    """Release the window of a lock early; sometimes twice."""
+    of_requests = [request.receipt for request in client.requests if request.receipt is not None]
+    held = [*client.receipts, *of_requests]
+    if held:
+        client.cache.unlock_window(held[a % len(held)])
+
+
+@action(3, Capability.EVICT)
+def evict(client: Client, a: int, b: int, c: int) -> None:
+    """Press on the device pools."""
+    client.cache.evict(_pressure(client, a, b, c))
+
+
+@action(1, Capability.EVICT_HOST, host=True)
+def evict_host(client: Client, a: int, b: int, c: int) -> None:
+    """Press on the host pools."""
+    client.cache.evict_host(_pressure(client, a, b, c))
+
+
+@action(4, Capability.LOAD_BACK, host=True)
+def load_back(client: Client, a: int, b: int, c: int) -> None:
+    """Load back a known key: one that is usable from the host, if there is one among a few."""
+    key = client.known(a, b)
+    for another in range(8):
+        matched = client.cache.match(key)
+        if matched.prefix_pages > matched.device_pages:
+            key = key.prefix(matched.prefix_pages)
+            break
+        key = client.known(a + another, 1)
+    client.cache.load_back(key, quota_pages=None if c % 4 else c % 7)
+
+
+@action(1, Capability.INSERT_HOST, host=True)
+def insert_host(client: Client, a: int, b: int, c: int) -> None:
+    """Bring pages of a key from storage."""
+    _fetch(client, client.known(a, 0) if c % 2 else client.prompt(a, b, c), b, c)
+
+
+@action(1, Capability.INSERT_HOST, Capability.LOAD_BACK, host=True)
+def fetch_and_load(client: Client, a: int, b: int, c: int) -> None:
+    """Bring all of a key from storage, load it back, and match it: a prefetch to its end."""
+    key = client.prompt(a, b, c)
+    _fetch(client, key, 0, c)
+    client.cache.load_back(key)
+    if Capability.FLUSH in client.can and b % 2:
+        client.cache.flush()
+    client.cache.match(key)
+
+
+@action(3, host=True)
+def copy(client: Client, a: int, b: int, _c: int) -> None:
+    """Decide something about a copy in flight, in any order."""
+    copies = client.copies
+    if copies is None or not copies.open_transfer_ids:
+        return
+    transfer_id = copies.open_transfer_ids[a % len(copies.open_transfer_ids)]
+    decide = (copies.acknowledge, copies.perform, copies.fail)
+    decide[(0, 0, 1, 2)[b % 4]](transfer_id)
+
+
+@action(3, Capability.POLL, host=True)
+def poll(client: Client, _a: int, _b: int, _c: int) -> None:
+    """Take acknowledgements."""
+    client.cache.poll()
+
+
+@action(1, Capability.FLUSH, host=True)
+def flush(client: Client, a: int, _b: int, _c: int) -> None:
+    """Wait for all copies, now and then."""
+    if a % 4 == 0:
+        client.cache.flush()
+
+
+@action(1, Capability.RESET)
+def reset(client: Client, a: int, b: int, _c: int) -> None:
+    """Forget everything, now and then: refused while a lock is held, so some are given back first.
+
+    What requests were given stays theirs: slots that an insert later hands over survive a reset.
+    """
+    if a % 12:
+        return
+    if b % 2:
+        for receipt in list(client.receipts):
+            client.unlock(receipt)
+        for request in client.requests:
+            client.let_go(request)
+    client.cache.reset()
+
+
+@action(1, Capability.TAKE_EVENTS)
+def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
+    """Read the events."""
+    client.cache.take_events()
+
+
+@action(1)
+def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
+    """Call with arguments that are wrong in one way."""
+    key = client.known(a, b)
+    nowhere = client.cache.config.capacity(FULL, GPU) + c
+    foreign = Slots(full=tuple(range(nowhere, nowhere + max(1, len(key)))))
+    wrong: list[Callable[[], object]] = [
+        lambda: client.cache.free(foreign),
+        lambda: client.cache.insert(key, 0, foreign),
+        lambda: client.cache.insert(key, len(key) + 1, Slots()),
+        lambda: client.cache.allocate(Counts(full=1 << 20)),
+        lambda: client.cache.allocate(Counts(full=-1)),
+    ]
+    if Capability.EVICT in client.can:
+        wrong.append(lambda: client.cache.evict(Counts(swa=-1)))
+    if Capability.WRITE in client.can:
+        wrong.append(lambda: client.cache.write(FULL, c, b""))
+    if Capability.READ in client.can:
+        wrong.append(lambda: client.cache.read(FULL, GPU, -1))
+    if Capability.LOAD_BACK in client.can:
+        wrong.append(lambda: client.cache.load_back(key, quota_pages=-1))
+    wrong[c % len(wrong)]()
+
+
+def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
+    """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one.
+
+    Raises: KeyError: there is no action of this name.
+    """
+    kind = ACTIONS[name]
+    if not kind.needs <= client.can or (kind.host and not client.cache.config.host_tier):
+        return None
+    try:
+        kind.do(client, a, b, c)
+    except CacheError as refusal:
+        return refusal
+    return None
+
+
+def _pressure(client: Client, a: int, b: int, c: int) -> Counts:
+    return Counts(a % 4, b % 4 * (SWA in client.components), c % 2 * (MAMBA in client.components))
+
+
+def _fetch(client: Client, key: Key, b: int, c: int) -> None:
+    """Place stamped bytes of a key in the host tier, from some page on."""
+    client.keys.append(key)
+    start = b % (len(key) + 1)
+    count = len(key) - start
+    swa = c % (count + 1) if SWA in client.components else 0
+    mamba = min(count, int(MAMBA in client.components))
+
+    def some(component: Component, last: int) -> tuple[bytes, ...]:
+        return tuple(client.stamps.of_key(component, key)[len(key) - last :])
+
+    payload = HostPayload(some(FULL, count), some(SWA, swa), some(MAMBA, mamba))
+    client.cache.insert_host(key, start, payload)

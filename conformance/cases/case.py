@@ -1,0 +1,92 @@
+"""A case: a configuration, a list of actions, and the drain at its end. It is data, and JSON.
+
+Every action is *total*: its picks are numbers, taken modulo the candidates that there are, and an
+action without candidates does nothing. So any part of a case is a case, and reducing one is easy.
+
+What readers get wrong: an action is not an operation. `serve` is a whole request, with five or more
+operations of the cache; what they are depends on what the cache answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from attrs import asdict, field, fields_dict, frozen
+
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts
+
+PICKS = 1 << 12
+"""Picks are smaller than this."""
+
+DRAIN = (FULL, SWA, MAMBA)
+
+
+class Action(NamedTuple):
+    """What clients try, and three picks for it."""
+
+    name: str
+    a: int = 0
+    b: int = 0
+    c: int = 0
+
+
+@frozen
+class Case:
+    """All that is needed to do the same again."""
+
+    config: CacheConfig
+    actions: tuple[Action, ...] = field(converter=tuple)
+    drain: tuple[Component, ...] = DRAIN
+    """The order in which components are evicted at the end, slot by slot; nothing, no drain.
+
+    Whatever comes later is hidden by what comes first: leaves take all their data along.
+    """
+
+
+def case_to_json(case: Case) -> dict[str, Any]:
+    """A case as JSON has it; fields of the configuration that are as usual are left out."""
+    usual = asdict(CacheConfig())
+    config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
+    return {
+        "config": config,
+        "actions": [list(action) for action in case.actions],
+        "drain": [component.value for component in case.drain],
+    }
+
+
+def case_from_json(value: Mapping[str, Any]) -> Case:
+    """A case from JSON. Raises: BadArgument."""
+    unknown = value.keys() - {"config", "actions", "drain"}
+    if unknown:
+        raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
+    drain = value.get("drain", [component.value for component in DRAIN])
+    try:
+        return Case(
+            config_from_json(value.get("config", {})),
+            tuple(_action(each) for each in value["actions"]),
+            tuple(Component(each) for each in drain),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadArgument("case", f"is no case: {type(error).__name__}: {error}") from error
+
+
+def config_from_json(value: Mapping[str, Any]) -> CacheConfig:
+    """A configuration from JSON; what is not said is as usual. Raises: BadArgument."""
+    given = dict(value)
+    unknown = given.keys() - fields_dict(CacheConfig).keys()
+    if unknown:
+        raise BadArgument("config", f"has {', '.join(sorted(unknown))}, which no config has")
+    for pools in ("device_slots", "host_slots"):
+        if pools in given:
+            given[pools] = Counts(**given[pools])
+    return CacheConfig(**given)
+
+
+def _action(value: Sequence[Any]) -> Action:
+    name, *picks = value
+    if not isinstance(name, str) or len(picks) > 3 or not all(isinstance(p, int) for p in picks):
+        raise BadArgument("actions", f"{value!r} is not a name and up to three picks")
+    return Action(name, *picks)

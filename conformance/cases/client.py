@@ -1,0 +1,235 @@
+"""The client of one cache: all that those who use a cache know, and nothing else.
+
+It knows the keys that it used, the slots that it was given and the receipts that it holds. From these
+it takes what an action picks, so that it asks for what an engine could ask for.
+
+What readers get wrong: the client is no model of a cache. Whether an answer is right is for the laws
+to say; the client only goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import Factory, define, field
+
+from kvcanon.conformance.adapters.adapter import Capability, CopyControl
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.errors import OutOfSlots
+from kvcanon.spec.operations import Receipt
+from kvcanon.spec.types import (
+    DEFAULT_NAMESPACE,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Namespace,
+    Slots,
+    make_key,
+)
+from kvcanon.spec.views import COLUMN, PageNumbers
+
+NAMESPACES = (
+    DEFAULT_NAMESPACE,
+    Namespace(extra_key="a", lora="bc"),
+    Namespace(extra_key="ab", lora="c"),
+    Namespace(extra_key="a"),
+    Namespace(lora="a"),
+    Namespace(cache_salt="a"),
+    Namespace(cache_salt=""),
+)
+"""Pairs of them differ in one field alone, or where one field ends and the next begins."""
+
+LONGEST_PAGES = 12
+
+
+@define
+class Stamps:
+    """The bytes of each component's data, by page: all tokens up to its end, and its namespace."""
+
+    slot_bytes: int
+    numbers: PageNumbers = Factory(PageNumbers)
+
+    def of_key(self, component: Component, key: Key) -> list[bytes]:
+        """What is behind the slot of each page of a key, if it is right."""
+        column = COLUMN[component] + 1
+        return [
+            (number << 2 | column).to_bytes(self.slot_bytes, "big")
+            for number in self.numbers.of_key(key)
+        ]
+
+
+@define(eq=False)
+class Request:
+    """A client's request: what it computes, and what it holds meanwhile."""
+
+    key: Key
+    receipt: Receipt | None
+    """None once a reset has made it give its lock back."""
+    start_pages: int
+    slots: Slots
+    counted_pages: int = 0
+
+
+@define(eq=False)
+class Client:
+    """All that the users of one cache know."""
+
+    cache: Cache
+    can: frozenset[Capability]
+    copies: CopyControl | None
+    stamps: Stamps
+    namespaces: tuple[Namespace, ...] = NAMESPACES
+    keys: list[Key] = field(factory=list)
+    requests: list[Request] = field(factory=list)
+    receipts: list[Receipt] = field(factory=list)
+    spent: list[Receipt] = field(factory=list)
+    components: tuple[Component, ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.components = self.cache.config.components
+
+    # Keys.
+
+    def known(self, a: int, b: int) -> Key:
+        """A key that was used before, or a prefix of it; the empty key at the start."""
+        if not self.keys:
+            return Key(())
+        key = self.keys[-1 - a % len(self.keys)]
+        return key if b % 3 else key.prefix(len(key) - b % (len(key) + 1))
+
+    def prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
+        config = self.cache.config
+        # Most prompts are of the default namespace, so that they share prefixes.
+        namespace = self.namespaces[max(0, c % (2 * len(self.namespaces)) - len(self.namespaces))]
+        tail = [(b >> shift) % 3 for shift in range(0, 2 * (1 + c % 6 * config.page_size), 2)]
+        made = make_key([*tail, 0], config.page_size, namespace, bigram=config.bigram)
+        known = [key for key in self.keys if key.namespace == namespace]
+        if not known:
+            # The same tokens in another namespace are other pages.
+            elsewhere = self.keys[a % len(self.keys)].pages if self.keys and b % 2 else ()
+            return Key((*elsewhere, *made.pages)[:LONGEST_PAGES], namespace)
+        base = known[a % len(known)]
+        shared = base if b % 2 else base.prefix(b % (len(base) + 1))
+        return Key((*shared.pages, *made.pages)[:LONGEST_PAGES], namespace)
+
+    # Requests, from match to insert.
+
+    def start(self, key: Key, start_pages: int, counted_pages: int) -> Request:
+        """Lock what is there, and allocate and fill the rest. Raises: CacheError."""
+        receipt = self.cache.lock(key.prefix(start_pages))
+        try:
+            slots = self.allocate(key, start_pages)
+        except OutOfSlots:
+            self.cache.unlock(receipt)
+            self.spent.append(receipt)
+            raise
+        request = Request(key, receipt, start_pages, slots, counted_pages)
+        self.requests.append(request)
+        return request
+
+    def allocate(self, key: Key, start_pages: int) -> Slots:
+        """Room for a key from some page on, made if need be, and written. Raises: OutOfSlots."""
+        pages = len(key) - start_pages
+        wanted = Counts(
+            pages,
+            pages if SWA in self.components else 0,
+            int(MAMBA in self.components and len(key) > 0),
+        )
+        try:
+            slots = self.cache.allocate(wanted)
+        except OutOfSlots:
+            if Capability.EVICT not in self.can:
+                raise
+            self.cache.evict(wanted)
+            slots = self.cache.allocate(wanted)
+        self.write(key, slots)
+        return slots
+
+    def write(self, key: Key, slots: Slots) -> None:
+        """Write the stamps of the last pages of a key into slots."""
+        if Capability.WRITE not in self.can:
+            return
+        for component, some in slots:
+            if some:
+                stamps = self.stamps.of_key(component, key)[-len(some) :]
+                for slot, stamp in zip(some, stamps, strict=True):
+                    self.cache.write(component, slot, stamp)
+
+    def insert(self, request: Request, priority: int) -> None:
+        """Hand over what a request computed, and end it. Raises: CacheError."""
+        if not len(request.key):
+            self.abort(request)
+            return
+        self.cache.insert(
+            request.key,
+            request.start_pages,
+            request.slots,
+            counted_pages=request.counted_pages,
+            priority=priority,
+        )
+        self.end(request)
+
+    def abort(self, request: Request) -> None:
+        """End a request, and give back what it was given."""
+        self.cache.free(request.slots)
+        self.end(request)
+
+    def end(self, request: Request) -> None:
+        """Forget a request, and unlock what it locked."""
+        self.requests.remove(request)
+        self.let_go(request)
+
+    def let_go(self, request: Request) -> None:
+        """Unlock what a request locked; what it was given stays its own."""
+        receipt, request.receipt = request.receipt, None
+        if receipt is not None:
+            self.cache.unlock(receipt)
+            self.spent.append(receipt)
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Give back a lock that no request holds."""
+        self.receipts.remove(receipt)
+        self.cache.unlock(receipt)
+        self.spent.append(receipt)
+
+    # The end.
+
+    def drain(self, order: Iterable[Component]) -> None:
+        """Give everything back, let every copy end, and evict slot by slot until nothing is left.
+
+        What is hidden in orders of recency shows in the order of the victims.
+        """
+        for request in list(self.requests):
+            self.abort(request)
+        for receipt in list(self.receipts):
+            self.unlock(receipt)
+        self._flush()
+        evictions: list[Callable[[Counts], object]] = []
+        if Capability.EVICT in self.can:
+            evictions.append(self.cache.evict)
+        if Capability.EVICT_HOST in self.can and self.cache.config.host_tier:
+            evictions.append(self.cache.evict_host)
+        order = [component for component in order if component in self.components]
+        for evict in evictions:
+            for component in order:
+                self._evict_all(evict, component)
+        self._flush()
+        if Capability.TAKE_EVENTS in self.can:
+            self.cache.take_events()
+
+    def _evict_all(self, evict: Callable[[Counts], object], component: Component) -> None:
+        one = Counts(**{component.value: 1})
+        while getattr(evict(one), "freed", Counts())[component]:
+            pass
+
+    def _flush(self) -> None:
+        if Capability.FLUSH in self.can:
+            self.cache.flush()
+        elif Capability.POLL in self.can:
+            if self.copies is not None:
+                for transfer_id in self.copies.open_transfer_ids:
+                    self.copies.acknowledge(transfer_id)
+            self.cache.poll()

@@ -1,0 +1,67 @@
+"""A finding: something that a cache did in a case, and that it must not do.
+
+What readers get wrong: a finding is of a case, not of a law. One fault breaks many laws, in many
+cases; that two findings are of one fault is a guess, made by what broke first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+
+from attrs import Factory, define, frozen
+
+
+class Grounds(StrEnum):
+    """Why something is a finding."""
+
+    LAW = "law"
+    """A law does not hold."""
+    AGREEMENT = "agreement"
+    """Another cache, which it was to agree with, did something else."""
+    CRASH = "crash"
+    """The cache raised what is no refusal, or said nothing in time."""
+
+
+@frozen
+class Finding:
+    """What is wrong, and where."""
+
+    cache: str
+    grounds: Grounds
+    name: str
+    """The id of the law that was broken first; what diverged; or what was raised."""
+    broken: tuple[str, ...]
+    """The ids of all laws that were broken at that operation."""
+    text: str
+    """What is wrong, in a sentence."""
+    words: str
+    """The whole explanation: the operation, its answer, and each law that is broken."""
+    action: int
+    """Index of the action in its case; the number of actions for the drain."""
+    operation: int
+    """Which operation of the cache it was, counted from 1."""
+
+    @property
+    def fingerprint(self) -> tuple[str, Grounds, str]:
+        """What findings of one fault most likely share."""
+        return self.cache, self.grounds, self.name
+
+
+@define
+class Tally:
+    """What was judged in cases, added up."""
+
+    cases: int = 0
+    actions: int = 0
+    steps: int = 0
+    """Operations of caches."""
+    laws: Counter[str] = Factory(Counter)
+    """How often each law was judged, by id."""
+
+    def add(self, other: Tally) -> None:
+        """Add what was judged elsewhere."""
+        self.cases += other.cases
+        self.actions += other.actions
+        self.steps += other.steps
+        self.laws.update(other.laws)

@@ -1,0 +1,162 @@
+"""Playing a case: clients act on caches side by side, under judges, until something is found.
+
+What readers get wrong: every cache has its own client. After the first lawful difference two caches
+are asked different things, and each is judged by what it was asked.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from attrs import frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.acceptance.acceptor import Acceptor
+from kvcanon.conformance.adapters.adapter import Adapter, make_subject
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.faults import what_was_raised
+from kvcanon.conformance.guard import GuardedCache, guard
+from kvcanon.conformance.judging.agreement import Recorder, first_difference
+from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
+from kvcanon.conformance.verdict import LawsBroken
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Component
+
+
+@frozen
+class Judges:
+    """How a cache is judged."""
+
+    black_box: bool = False
+    """Whether to look at answers and events only, though the cache shows more."""
+    laws: tuple[Law, ...] = ()
+    """The laws that are asked; none given, all."""
+
+    def asked(self, shows: Collection[Need]) -> list[Law]:
+        """The laws whose needs a cache meets."""
+        return [each for each in self.laws or LAWS.values() if each.needs <= set(shows)]
+
+
+ALL_JUDGES = Judges()
+
+
+class Run:
+    """One cache through one case, up to the first finding."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        config: CacheConfig,
+        stamps: Stamps,
+        judges: Judges,
+        *,
+        compared: bool,
+    ) -> None:
+        self.name = adapter.name
+        self.finding: Finding | None = None
+        subject = make_subject(adapter, config)
+        if Need.SNAPSHOT in subject.shows and not judges.black_box:
+            self._judge: GuardedCache | Acceptor = guard(
+                subject.cache, laws=judges.asked(subject.shows)
+            )
+        else:
+            self._judge = Acceptor(subject, adapter.profile, judges.laws or tuple(LAWS.values()))
+        self.recorder = Recorder(self._judge, recording=compared)
+        namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+        self._client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
+        self._actions = 0
+
+    def act(self, action: Action) -> None:
+        """Do an action of the case. What is wrong becomes the finding, and ends the run."""
+        self._try(lambda: act(self._client, *action))
+        self._actions += 1
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain the cache, unless something was found."""
+        self._try(lambda: self._client.drain(order))
+
+    def tally(self) -> Tally:
+        """What was judged so far."""
+        judged = Counter(self._judge.laws_judged)
+        return Tally(1, self._actions, self._judge.steps, +judged)
+
+    def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
+        """Note a finding, and stop."""
+        self.finding = Finding(
+            self.name, grounds, name, (), text, words, self._actions, self._judge.steps
+        )
+
+    def _try(self, do: Callable[[], object]) -> None:
+        if self.finding is not None:
+            return
+        try:
+            do()
+        except LawsBroken as broken:
+            first = broken.violations[0]
+            self.finding = Finding(
+                cache=self.name,
+                grounds=Grounds.LAW,
+                name=first.law.law_id,
+                broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
+                text=first.text,
+                words=str(broken),
+                action=self._actions,
+                operation=self._judge.steps,
+            )
+        except CacheError as refusal:
+            text = f"refused in the drain, where nobody holds anything: {refusal}"
+            self.found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except Exception as error:  # noqa: BLE001  # Whatever it is, the cache must not raise it.
+            text = f"raised {what_was_raised(error)}"
+            self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+
+
+def play(
+    case: Case,
+    adapters: Sequence[Adapter],
+    judges: Judges = ALL_JUDGES,
+    against: Adapter | None = None,
+) -> tuple[list[Finding], dict[str, Tally]]:
+    """Play a case on caches side by side; `against` is a cache that the others must agree with.
+
+    A cache with a finding is asked nothing more. Returns the findings, and what was judged of each
+    cache. Raises: what making a cache raises.
+    """
+    stamps = Stamps(case.config.slot_bytes)
+    compared = against is not None
+    runs = [Run(each, case.config, stamps, judges, compared=compared) for each in adapters]
+    model = None
+    if against is not None:
+        model = Run(against, case.config, stamps, judges, compared=True)
+    everyone = runs if model is None else [model, *runs]
+    for action in case.actions:
+        for run in everyone:
+            run.act(action)
+        _compare(model, runs, stamps)
+        if all(run.finding is not None for run in runs):
+            break
+    if case.drain:
+        for run in everyone:
+            run.drain(case.drain)
+        _compare(model, runs, stamps)
+    found = [run.finding for run in everyone if run.finding is not None]
+    return found, {run.name: run.tally() for run in everyone}
+
+
+def _compare(model: Run | None, runs: Iterable[Run], stamps: Stamps) -> None:
+    """Note where a cache did something else than the one that it must agree with."""
+    if model is None:
+        return
+    for run in runs:
+        if run.finding is None and model.finding is None:
+            difference = first_difference(model.recorder, run.recorder, stamps.numbers)
+            if difference is not None:
+                run.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+        run.recorder.forget()
+    model.recorder.forget()

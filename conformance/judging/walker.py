@@ -1,0 +1,34 @@
+"""The walker: cases drawn from a seed, as fast as they can be played.
+
+Each case has weights of its own (*swarm*): some actions are left out and some are frequent, so that a
+case can be full of what an even mixture hardly ever does twice.
+
+What readers get wrong: a case is a function of its seed and of what the cache offers, and of nothing
+else. Which process draws it, and when, makes no difference.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from kvcanon.conformance.adapters.adapter import Offer
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
+from kvcanon.conformance.cases.configs import any_config
+from kvcanon.spec.config import CacheConfig
+
+LENGTHS = (12, 30, 60, 120)
+SWARM = (0, 0.3, 1, 1, 1, 4)
+"""What the weight of an action may be multiplied with in a case."""
+
+
+def draw_case(seed: int, offer: Offer, config: CacheConfig | None = None) -> Case:
+    """The case of a seed; of a given configuration, or of any that is offered."""
+    random = Random(seed)
+    drawn = any_config(random.choice, offer)
+    weights = [kind.weight * random.choice(SWARM) for kind in ACTIONS.values()]
+    if not any(weights):
+        weights = [1.0 for _ in ACTIONS]
+    names = random.choices(tuple(ACTIONS), weights, k=random.choice(LENGTHS))
+    actions = [Action(name, *(random.randrange(PICKS) for _ in range(3))) for name in names]
+    return Case(config or drawn, actions, tuple(random.sample(DRAIN, len(DRAIN))))
