@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar
 
 from attrs import frozen
 
@@ -49,6 +49,8 @@ class Overrides:
 
 
 Plant = Callable[[Overrides], None]
+Called = ParamSpec("Called")
+Result = TypeVar("Result")
 
 
 class OverriddenCache(WrappedCache):
@@ -56,11 +58,11 @@ class OverriddenCache(WrappedCache):
 
     def __init__(self, make: Callable[[], Cache], overrides: Sequence[Override]) -> None:
         self._overrides = tuple(overrides)
-        super().__init__(cast("Cache", self._with(make)))
+        super().__init__(self._with(make))
 
     def _around(
         self,
-        operation: Operation,
+        operation: Operation,  # noqa: ARG002  # Around all of them the same is done.
         call: Callable[Arguments, Answer],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
@@ -79,7 +81,9 @@ class OverriddenCache(WrappedCache):
         """Set the bytes behind a device slot that a request holds."""
         self._with(self._cache.write, component, slot, data)
 
-    def _with(self, call: Callable[..., Any], *args: object, **kwargs: object) -> Any:  # noqa: ANN401
+    def _with(
+        self, call: Callable[Called, Result], *args: Called.args, **kwargs: Called.kwargs
+    ) -> Result:
         earlier = [getattr(each.owner, each.name) for each in self._overrides]
         for each in self._overrides:
             setattr(each.owner, each.name, each.replacement)

@@ -1,7 +1,7 @@
 """The actions: what clients of a cache may try, by name.
 
-Each takes a client and three picks, and asks the cache for what they pick. A refusal is an answer like
-any other, and is passed on.
+Each takes a client and three picks, and asks the cache for what they pick. A refusal is an answer
+like any other, and is passed on.
 
 What readers get wrong: names of actions stand in vectors and reports that outlive this file. They
 are never given another meaning; a new meaning gets a new name.
@@ -47,16 +47,6 @@ def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do]
         return do
 
     return enter
-
-
-def possible(client: Client) -> tuple[ActionKind, ...]:
-    """The actions that a cache can be asked for: those whose operations it has."""
-    host_tier = client.cache.config.host_tier
-    return tuple(
-        kind
-        for kind in ACTIONS.values()
-        if kind.needs <= client.can and (host_tier or not kind.host)
-    )
 
 
 # What requests do.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from attrs import asdict, field, fields_dict, frozen
+from attrs import asdict, fields_dict, frozen
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -38,7 +38,7 @@ class Case:
     """All that is needed to do the same again."""
 
     config: CacheConfig
-    actions: tuple[Action, ...] = field(converter=tuple)
+    actions: tuple[Action, ...]
     drain: tuple[Component, ...] = DRAIN
     """The order in which components are evicted at the end, slot by slot; nothing, no drain.
 

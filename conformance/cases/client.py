@@ -1,10 +1,10 @@
 """The client of one cache: all that those who use a cache know, and nothing else.
 
-It knows the keys that it used, the slots that it was given and the receipts that it holds. From these
-it takes what an action picks, so that it asks for what an engine could ask for.
+It knows the keys that it used, the slots that it was given and the receipts that it holds. From
+these it takes what an action picks, so that it asks for what an engine could ask for.
 
-What readers get wrong: the client is no model of a cache. Whether an answer is right is for the laws
-to say; the client only goes on from it.
+What readers get wrong: the client is no model of a cache. Whether an answer is right is for the
+laws to say; the client only goes on from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Agreement: whether a cache does exactly what another does, up to the numbers of its slots.
 
-Answers are compared operation by operation, then the events, and where both caches show their states
-these too, page by page: what is where, what is locked, what was used less recently.
+Answers are compared operation by operation, then the events, and where both caches show their
+states these too, page by page: what is where, what is locked, what was used less recently.
 
 What readers get wrong: node cuts, slot numbers and the ids of receipts and transfers are nobody's
 business. Everything else that a client could see is compared, to the last event.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
@@ -97,29 +97,23 @@ class Recorder(WrappedCache):
 
     def _answer(self, answer: object) -> Fact:
         """An answer without slots and ids; transfers are numbered as their ids come up."""
+        fact: Fact = answer
         match answer:
             case Matched():
                 pending = self._numbered(answer.pending)
-                return (
-                    "matched",
-                    answer.prefix_pages,
-                    answer.device_pages,
-                    pending,
-                    answer.slots.counts(),
-                )
+                fact = evolve(answer, pending=pending, slots=Slots()), answer.slots.counts()
             case Receipt():
-                return ("receipt", answer.key)
+                fact = answer.key
             case Slots():
-                return answer.counts()
+                fact = answer.counts()
             case Inserted():
-                return evolve(answer, backups=self._numbered(answer.backups))
+                fact = evolve(answer, backups=self._numbered(answer.backups))
             case LoadedBack() if answer.transfer_id is not None:
-                return evolve(answer, transfer_id=self._numbered((answer.transfer_id,))[0])
+                fact = evolve(answer, transfer_id=self._numbered((answer.transfer_id,))[0])
             case Settled():
                 ids = self._numbered(tuple(transfer_id for transfer_id, _ in answer.transfers))
-                return tuple(zip(ids, (status for _, status in answer.transfers), strict=True))
-            case _:
-                return answer
+                fact = tuple(zip(ids, (status for _, status in answer.transfers), strict=True))
+        return fact
 
     def _numbered(self, transfer_ids: tuple[TransferId, ...]) -> tuple[int, ...]:
         return tuple(self._ordinals.setdefault(each, len(self._ordinals)) for each in transfer_ids)
@@ -151,12 +145,12 @@ def first_difference(model: Recorder, other: Recorder, numbers: PageNumbers) -> 
     return None
 
 
-def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[object, Fact], ...]:
+def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact], ...]:
     """What a state says of pages, of recency and of room, without slots, ids and cuts."""
     rows = page_rows(state, numbers)
-    last_pages: dict[int, list[int]] = {}
+    pages_of: dict[int, list[int]] = {}
     for number, row in rows.items():
-        last_pages.setdefault(row.node_id, []).append(number)
+        pages_of.setdefault(row.node_id, []).append(number)
 
     def there(some: tuple[int | None, ...]) -> tuple[bool, ...]:
         return tuple(each is not None for each in some)
@@ -177,11 +171,7 @@ def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[object, Fa
         f"{component} on {medium}": tuple(
             number
             for node_id in order
-            for number in (
-                last_pages.get(node_id, ())[-1:]
-                if component is MAMBA
-                else last_pages.get(node_id, ())
-            )
+            for number in pages_of.get(node_id, [])[-1 if component is MAMBA else 0 :]
         )
         for (component, medium), order in state.recency.items()
     }

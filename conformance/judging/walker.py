@@ -1,10 +1,10 @@
 """The walker: cases drawn from a seed, as fast as they can be played.
 
-Each case has weights of its own (*swarm*): some actions are left out and some are frequent, so that a
-case can be full of what an even mixture hardly ever does twice.
+Each case has weights of its own (*swarm*): some actions are left out and some are frequent, so that
+a case can be full of what an even mixture hardly ever does twice.
 
-What readers get wrong: a case is a function of its seed and of what the cache offers, and of nothing
-else. Which process draws it, and when, makes no difference.
+What readers get wrong: a case is a function of its seed and of what the cache offers, and of
+nothing else. Which process draws it, and when, makes no difference.
 """
 
 from __future__ import annotations
@@ -30,5 +30,6 @@ def draw_case(seed: int, offer: Offer, config: CacheConfig | None = None) -> Cas
     if not any(weights):
         weights = [1.0 for _ in ACTIONS]
     names = random.choices(tuple(ACTIONS), weights, k=random.choice(LENGTHS))
-    actions = [Action(name, *(random.randrange(PICKS) for _ in range(3))) for name in names]
+    picks = [[random.randrange(PICKS) for _ in range(3)] for _ in names]
+    actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
     return Case(config or drawn, actions, tuple(random.sample(DRAIN, len(DRAIN))))
