@@ -1,0 +1,76 @@
+"""Faults of recency: who is made recent by whom, and who goes first.
+
+What readers get wrong: that recency is only a matter of speed. Window data that is wrongly recent
+keeps alive what nothing can reach.
+"""
+
+from __future__ import annotations
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.reference import (
+    cache,
+    insert,
+    match,
+    tree,
+    victims,
+)
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.oracle.window import window_nodes
+from kvcanon.spec.types import (
+    MAMBA,
+    Key,
+    Slots,
+)
+from meta.mutants.entry import mutant
+
+
+@mutant("REC-1", "A3 sgl#26615")
+def refresh_whole_path(patch: Overrides) -> None:
+    """Window data far before the end is made recent."""
+    patch.setattr(match, "window_nodes", lambda lengths, *_: len(lengths))
+
+
+@mutant("REC-1")
+def refresh_last_node_only(patch: Overrides) -> None:
+    """Window data that can still be reached is not made recent."""
+    patch.setattr(match, "window_nodes", lambda *args: min(1, window_nodes(*args)))
+
+
+@mutant("REC-2", "A30 sgl#8931")
+def match_refreshes_nothing(patch: Overrides) -> None:
+    """A match leaves no trace in recency."""
+    patch.setattr(match, "touch", lambda *_: None)
+
+
+@mutant("REC-5", "A25 sgl#31643")
+def refresh_every_state_above(patch: Overrides) -> None:
+    """All recurrent states of a path are made recent, not only the one that was found."""
+    touch = match.touch
+
+    def wide(state: State, end: Node, tick: int) -> None:
+        touch(state, end, tick)
+        if state.config.mamba:
+            for node in tree.upwards(end):
+                node.data[MAMBA].used = tick
+
+    patch.setattr(match, "touch", wide)
+    patch.setattr(insert, "touch", wide)
+
+
+@mutant("REC-3", "vllm#47802")
+def evict_most_recent_first(patch: Overrides) -> None:
+    """The policy is not asked."""
+    patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
+
+
+@mutant("REC-6", "vllm#47802")
+def insert_ignores_priority(patch: Overrides) -> None:
+    """What was asked to stay longer is ranked like anything else."""
+
+    def plain(
+        state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    ) -> Inserted:
+        return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
+
+    patch.setattr(cache, "insert", plain)
