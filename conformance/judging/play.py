@@ -14,7 +14,7 @@ from attrs import frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.acceptance.acceptor import Acceptor
-from kvcanon.conformance.adapters.adapter import Adapter, make_subject
+from kvcanon.conformance.adapters.adapter import Adapter, Subject, make_subject
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
@@ -46,6 +46,16 @@ class Judges:
 ALL_JUDGES = Judges()
 
 
+def make_judged(
+    adapter: Adapter, config: CacheConfig, judges: Judges = ALL_JUDGES
+) -> tuple[Subject, GuardedCache | Acceptor]:
+    """Make an empty cache, and the judge that it is used through. Raises: as `make_subject`."""
+    subject = make_subject(adapter, config)
+    if Need.SNAPSHOT in subject.shows and not judges.black_box:
+        return subject, guard(subject.cache, laws=judges.asked(subject.shows))
+    return subject, Acceptor(subject, adapter.profile, judges.laws or tuple(LAWS.values()))
+
+
 class Run:
     """One cache through one case, up to the first finding."""
 
@@ -60,13 +70,7 @@ class Run:
     ) -> None:
         self.name = adapter.name
         self.finding: Finding | None = None
-        subject = make_subject(adapter, config)
-        if Need.SNAPSHOT in subject.shows and not judges.black_box:
-            self._judge: GuardedCache | Acceptor = guard(
-                subject.cache, laws=judges.asked(subject.shows)
-            )
-        else:
-            self._judge = Acceptor(subject, adapter.profile, judges.laws or tuple(LAWS.values()))
+        subject, self._judge = make_judged(adapter, config, judges)
         self.recorder = Recorder(self._judge, recording=compared)
         namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
         self._client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
