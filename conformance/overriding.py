@@ -10,7 +10,7 @@ the engine performs it was decided when it was enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -72,6 +72,10 @@ class OverriddenCache(WrappedCache):
     def snapshot(self) -> Snapshot:
         """The whole state, as a value."""
         return self._with(self._cache.snapshot)
+
+    def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
+        """The slots of a pool that are free."""
+        return self._with(self._cache.free_slots, component, medium)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
         """The bytes behind a slot."""

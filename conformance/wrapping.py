@@ -1,13 +1,13 @@
 """Wrapping: a cache that is another cache, with something done around each operation.
 
-What readers get wrong: looking at a cache is no operation. `snapshot`, `read` and `write` pass
+What readers get wrong: looking at a cache is no operation. `snapshot`, `free_slots`, `read` and `write` pass
 straight through: they are how a judge sees, and how a model's kernels write behind a cache's back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ParamSpec, TypeVar
 
 from kvcanon.spec.cache import Cache
@@ -142,6 +142,10 @@ class WrappedCache(ABC):
     def snapshot(self) -> Snapshot:
         """The whole state, as a value."""
         return self._cache.snapshot()
+
+    def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
+        """The slots of a pool that are free."""
+        return self._cache.free_slots(component, medium)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
         """The bytes behind a slot."""

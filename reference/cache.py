@@ -144,6 +144,11 @@ class ReferenceCache:
         """The whole state, as a value."""
         return take_snapshot(self._state)
 
+    def free_slots(self, component: Component, medium: Medium) -> list[Slot]:
+        """The slots of a pool that are free, the next to be taken last among those used before."""
+        pool = self._state.pools.get((component, medium))
+        return [] if pool is None else [*pool.returned, *range(pool.untouched, pool.capacity)]
+
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
         """The bytes behind a slot; zeros where nobody wrote."""
         capacity = self.config.capacity(component, medium)

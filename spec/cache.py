@@ -6,6 +6,7 @@ write_back, where data must reach the host before its room can be used.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from kvcanon.spec.config import CacheConfig
@@ -106,6 +107,9 @@ class Cache(Protocol):
 
     def snapshot(self) -> Snapshot:
         """The whole state, as a value. Effects: none."""
+
+    def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
+        """The slots of a pool that are free, each once, in any order. Effects: none."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
         """The bytes behind a slot. Effects: none. Raises: BadArgument."""

@@ -37,6 +37,7 @@ class Capability(StrEnum):
     RESET = "reset"
     TAKE_EVENTS = "take_events"
     SNAPSHOT = "snapshot"
+    FREE_SLOTS = "free_slots"
     READ = "read"
     WRITE = "write"
 
