@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from attrs import frozen
 
@@ -121,6 +121,68 @@ class Run:
             self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
 
 
+class SideBySide:
+    """Caches through one case, each with a client of its own, up to the first finding of each.
+
+    `against` is a cache that the others must agree with. Raises: what making a cache raises.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        adapters: Sequence[Adapter],
+        judges: Judges = ALL_JUDGES,
+        against: Adapter | None = None,
+    ) -> None:
+        self._stamps = Stamps(config.slot_bytes)
+        compared = against is not None
+        self._runs = [
+            Run(each, config, self._stamps, judges, compared=compared) for each in adapters
+        ]
+        self._model = None
+        if against is not None:
+            self._model = Run(against, config, self._stamps, judges, compared=True)
+        self._everyone = [self._model, *self._runs] if self._model else self._runs
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask: something was found of every cache."""
+        return all(run.finding is not None for run in self._runs)
+
+    def act(self, action: Action) -> None:
+        """Let every client do an action."""
+        for run in self._everyone:
+            run.act(action)
+        self._compare()
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain every cache."""
+        for run in self._everyone:
+            run.drain(order)
+        self._compare()
+
+    def findings(self) -> list[Finding]:
+        """What was found so far."""
+        return [run.finding for run in self._everyone if run.finding is not None]
+
+    def tallies(self) -> dict[str, Tally]:
+        """What was judged so far, of each cache."""
+        return {run.name: run.tally() for run in self._everyone}
+
+    def _compare(self) -> None:
+        """Note where a cache did something else than the one that it must agree with."""
+        model = self._model
+        if model is None:
+            return
+        for run in self._runs:
+            if run.finding is None and model.finding is None:
+                difference = first_difference(model.recorder, run.recorder, self._stamps.numbers)
+                if difference is not None:
+                    run.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+            run.recorder.forget()
+        model.recorder.forget()
+
+
 def play(
     case: Case,
     adapters: Sequence[Adapter],
@@ -132,35 +194,11 @@ def play(
     A cache with a finding is asked nothing more. Returns the findings, and what was judged of each
     cache. Raises: what making a cache raises.
     """
-    stamps = Stamps(case.config.slot_bytes)
-    compared = against is not None
-    runs = [Run(each, case.config, stamps, judges, compared=compared) for each in adapters]
-    model = None
-    if against is not None:
-        model = Run(against, case.config, stamps, judges, compared=True)
-    everyone = runs if model is None else [model, *runs]
+    caches = SideBySide(case.config, adapters, judges, against)
     for action in case.actions:
-        for run in everyone:
-            run.act(action)
-        _compare(model, runs, stamps)
-        if all(run.finding is not None for run in runs):
+        caches.act(action)
+        if caches.over:
             break
     if case.drain:
-        for run in everyone:
-            run.drain(case.drain)
-        _compare(model, runs, stamps)
-    found = [run.finding for run in everyone if run.finding is not None]
-    return found, {run.name: run.tally() for run in everyone}
-
-
-def _compare(model: Run | None, runs: Iterable[Run], stamps: Stamps) -> None:
-    """Note where a cache did something else than the one that it must agree with."""
-    if model is None:
-        return
-    for run in runs:
-        if run.finding is None and model.finding is None:
-            difference = first_difference(model.recorder, run.recorder, stamps.numbers)
-            if difference is not None:
-                run.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
-        run.recorder.forget()
-    model.recorder.forget()
+        caches.drain(case.drain)
+    return caches.findings(), caches.tallies()
