@@ -1,10 +1,11 @@
 """What the judge has to know of a cache: how to make one, what it can be, and what it lacks.
 
-An in-process cache is judged through an object with the methods of `kvcanon.spec.cache.Cache`. Six
-of them it must have (`ESSENTIAL`); each of the others is a `Capability`, declared by being there.
+A cache comes as one of two kinds: with operations on prefixes (`tree.TreeCache`), or with requests
+alone (`request.RequestCache`). What it can do besides it declares by having the methods.
 
-What readers get wrong: a capability that is missing hides faults, it does not excuse them. Laws
-that need it are reported as not judged, and a run that judged nothing fails.
+What readers get wrong: there are two ways to say no. A factory that is asked for a configuration
+that it does not offer raises `BadArgument`, and the case is left out and counted. Whatever else
+goes wrong there is a fault.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
+from kvcanon.conformance.adapters import request, tree
+from kvcanon.conformance.adapters.request import RequestCache
+from kvcanon.conformance.adapters.tree import TreeCache
+from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
-from kvcanon.spec.transfer import TransferEngine
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
 
 
@@ -42,8 +47,17 @@ class Capability(StrEnum):
     WRITE = "write"
 
 
-ESSENTIAL = ("match", "lock", "unlock", "allocate", "free", "insert")
-"""What every cache has, besides its `config`."""
+OF_REQUESTS = frozenset(
+    {
+        Capability.EVICT,
+        Capability.RESET,
+        Capability.TAKE_EVENTS,
+        Capability.SNAPSHOT,
+        Capability.READ,
+        Capability.WRITE,
+    }
+)
+"""What a `RequestCache` may have, too; each means what it means for a tree."""
 
 
 class CopyControl(Protocol):
@@ -91,8 +105,20 @@ class Offer:
     """The smallest pool of full slots that it can be made with."""
 
 
-MakeCache = Callable[..., Cache]
-"""Takes a `CacheConfig`; and `engine`, a `TransferEngine`, if its copies can be left to one."""
+class CacheKind(StrEnum):
+    """How a cache is used."""
+
+    TREE = "tree"
+    """By prefixes: a `TreeCache`."""
+    REQUEST = "request"
+    """By requests: a `RequestCache`."""
+
+
+MakeCache = Callable[..., TreeCache | RequestCache]
+"""Takes a `CacheConfig`; and `engine`, a `TransferEngine`, if its copies can be left to one.
+
+It may raise `BadArgument` for a configuration that it does not offer.
+"""
 
 
 @frozen
@@ -106,6 +132,11 @@ class Adapter:
     """Where the cache departs from the canon; what its snapshots say must agree."""
     hides: frozenset[Need] = frozenset()
     """What its snapshots cannot show truthfully, though they have the fields."""
+    kind: CacheKind = CacheKind.TREE
+
+
+class Unoffered(Exception):
+    """The cache is not made with this configuration: nothing to judge, and nobody's fault."""
 
 
 @frozen(eq=False)
@@ -113,29 +144,102 @@ class Subject:
     """One cache of an adapter, just made, and the hand on its copies."""
 
     cache: Cache
+    """It has what a `TreeCache` has, and what `can` says; not more, whatever its type says."""
     can: frozenset[Capability]
     shows: frozenset[Need]
     copies: CopyControl | None
     """None where the cache has no copies, or decides about them alone."""
 
 
+@frozen(eq=False)
+class RequestSubject:
+    """One cache of an adapter that is used by requests, just made."""
+
+    cache: RequestCache
+    can: frozenset[Capability]
+    shows: frozenset[Need]
+
+
 def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
-    """Make an empty cache. Raises: whatever the factory does; TypeError where methods lack."""
-    copies: CopyControl | None = None
-    if _takes_engine(adapter.make):
-        engine = ManualEngine()
-        made, copies = adapter.make(config, engine=cast("TransferEngine", engine)), engine
-    else:
-        made = adapter.make(config)
-        copies = cast("CopyControl | None", getattr(made, "copies", None))
-    missing = [name for name in ESSENTIAL if not callable(getattr(made, name, None))]
-    if missing:
-        raise TypeError(f"{type(made).__name__} lacks {', '.join(missing)}")
+    """Make an empty cache that is used by prefixes. Raises: Unoffered, Fault."""
+    _require_kind(adapter, CacheKind.TREE)
+    made, copies = _make(adapter, config)
+    _require_methods(adapter, made, config, tree.ESSENTIAL)
     can = frozenset(each for each in Capability if callable(getattr(made, each.value, None)))
-    return Subject(made, can, _needs_met(can) - adapter.hides, copies)
+    _require_profile(adapter, made, can)
+    return Subject(cast("Cache", made), can, _needs_met(can) - adapter.hides, copies)
 
 
-def _takes_engine(make: Callable[..., Any]) -> bool:
+def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubject:
+    """Make an empty cache that is used by requests. Raises: Unoffered, Fault."""
+    _require_kind(adapter, CacheKind.REQUEST)
+    made, _ = _make(adapter, config)
+    _require_methods(adapter, made, config, request.ESSENTIAL)
+    can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
+    _require_profile(adapter, made, can)
+    return RequestSubject(cast("RequestCache", made), can, _needs_met(can) - adapter.hides)
+
+
+def _make(adapter: Adapter, config: CacheConfig) -> tuple[object, CopyControl | None]:
+    """What the factory makes, and the hand on its copies. Raises: Unoffered, Fault."""
+    engine = ManualEngine() if _takes_engine(adapter.make) else None
+    try:
+        made = adapter.make(config) if engine is None else adapter.make(config, engine=engine)
+    except Fault:
+        raise
+    except BadArgument as refusal:
+        raise Unoffered(f"{adapter.name} is not made with this {refusal}") from refusal
+    except Exception as error:
+        raise Fault(
+            f"{adapter.name} made no cache: {what_was_raised(error)}; "
+            "raise BadArgument for a configuration that is not offered"
+        ) from error
+    return made, engine or cast("CopyControl | None", getattr(made, "copies", None))
+
+
+def _require_kind(adapter: Adapter, kind: CacheKind) -> None:
+    if adapter.kind is not kind:
+        raise Fault(f"{adapter.name} is used by {adapter.kind}, and was to be used by {kind}")
+
+
+def _require_methods(
+    adapter: Adapter, made: object, config: CacheConfig, essential: tuple[str, ...]
+) -> None:
+    """Refuse an object that is no cache, or another one than was asked for. Raises: Fault."""
+    made_what = f"{adapter.name} made a {type(made).__name__}"
+    missing = [name for name in essential if not callable(getattr(made, name, None))]
+    if missing:
+        raise Fault(
+            f"{made_what}, which lacks {', '.join(missing)}; "
+            f"a {adapter.kind} cache has {', '.join(essential)}"
+        )
+    if getattr(made, "config", None) != config:
+        raise Fault(
+            f"{made_what} whose `config` is not what was asked for; keep it as it was given"
+        )
+
+
+def _require_profile(adapter: Adapter, made: object, can: frozenset[Capability]) -> None:
+    """Refuse snapshots that do not say what the adapter says. Raises: Fault."""
+    if Capability.SNAPSHOT not in can:
+        return
+    try:
+        shown = cast("Cache", made).snapshot().profile
+    except Exception as error:
+        raise Fault(f"{adapter.name} shows no snapshot: {what_was_raised(error)}") from error
+    differing = [
+        f"{name} is {getattr(shown, name)}, not {value}"
+        for name, value in asdict(adapter.profile, recurse=False).items()
+        if getattr(shown, name) != value
+    ]
+    if differing:
+        raise Fault(
+            f"{adapter.name} declares one profile and its snapshots another: in them "
+            f"{', '.join(differing)}; give `Adapter(profile=...)` and `Snapshot` the same"
+        )
+
+
+def _takes_engine(make: Callable[..., object]) -> bool:
     try:
         return "engine" in inspect.signature(make).parameters
     except (TypeError, ValueError):

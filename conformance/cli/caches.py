@@ -6,6 +6,8 @@ is an engine at work, and nothing is filled in for it.
 
 from __future__ import annotations
 
+from typing import cast
+
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.spec.cache import Cache
@@ -26,4 +28,4 @@ def make_cache(name: str, config: CacheConfig) -> Cache:
     if missing:
         kind = type(made).__name__
         raise Fault(f"{name} made no cache: its {kind} lacks {', '.join(missing)} of spec/cache.py")
-    return made
+    return cast("Cache", made)

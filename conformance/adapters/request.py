@@ -1,0 +1,71 @@
+"""RequestCache: a cache seen as an engine's scheduler sees it, request by request.
+
+Some caches have no operations on prefixes: a scheduler admits a request and gets a block table,
+lets it grow, and ends it. What a client of theirs computes it writes into the slots of the table,
+and it does so between two calls: when the next call comes, every page of every table is filled.
+
+What readers get wrong: a page may be reused as soon as it is filled, also while the request that
+filled it is running, and after its abort too. What must never be reused is what nobody computed, or
+what another page was written over.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from attrs import frozen
+
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Key, Slots
+
+RequestId: TypeAlias = int
+"""Chosen by the client, and never used twice."""
+
+
+@frozen
+class Admitted:
+    """A request was let in."""
+
+    reused_pages: int
+    """Leading pages of its key that are there, and need not be computed.
+
+    An engine has to compute something to know what comes next, so that the last page of a key
+    need not be among them.
+    """
+    slots: Slots
+    """The block table: a full slot for every page of the key, window slots for its last pages, at
+    least those of the window, and one recurrent state, where the cache keeps such."""
+
+
+class RequestCache(Protocol):
+    """What every cache has that is judged by its requests; refusals are `CacheError`s."""
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the factory was given."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in, and make room for all of its key, by eviction if need be.
+
+        Raises: OutOfSlots: even eviction makes too little room; the request is not let in.
+        """
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for the longer key that a running request has grown to; the block table of it.
+
+        What the request computed before may be in other slots now, with the same bytes.
+
+        Raises: OutOfSlots: likewise; the request stays as it is. BadArgument: no such request.
+        """
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request; what it computed may be reused. Raises: BadArgument: no such request."""
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time. Raises: BadArgument: no such request."""
+
+
+ESSENTIAL = tuple(
+    name for name in vars(RequestCache) if not name.startswith("_") and name != "config"
+)
+"""The methods of a `RequestCache`."""

@@ -1,0 +1,63 @@
+"""TreeCache: the least that a cache with operations on prefixes has, and what more it may have.
+
+A cache is judged through an object with the methods of `TreeCache`; they mean what they mean in
+`kvcanon.spec.cache`, where `Cache` has them all. Each of the others is a `Capability`, declared by
+being there:
+
+| methods | what is judged only where they are |
+|---|---|
+| `evict` | who leaves, how much of it, and with what: areas EVICT and REC |
+| `unlock_window` | early release: LOCK-8 |
+| `take_events` | what routers are told: area EVENT |
+| `read` and `write` | the bytes behind slots: DATA-1 |
+| `reset` | ALLOC-7 and EVENT-8 |
+| `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES |
+| `free_slots` | which slots came free, so that an eviction's count and its victims are judged |
+| `snapshot` | every law that looks at a state: whole, after every operation |
+
+What readers get wrong: a capability that is missing hides faults, it does not excuse them. Laws
+that need it are reported as not judged, and a run that judged nothing fails.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import Inserted, Matched, Receipt
+from kvcanon.spec.types import Counts, Key, Slots
+
+
+class TreeCache(Protocol):
+    """What every cache has that is judged as a tree; refusals are `CacheError`s."""
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the factory was given."""
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a key. Raises: PrefixNotCached."""
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt holds. Raises: ReceiptSpent."""
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free slots, and evict nothing. Raises: OutOfSlots, BadArgument."""
+
+    def free(self, slots: Slots) -> None:
+        """Give allocated slots back. Raises: SlotNotHeld, BadArgument."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key from a page on.
+
+        Raises: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.
+        """
+
+
+ESSENTIAL = tuple(name for name in vars(TreeCache) if not name.startswith("_") and name != "config")
+"""The methods of a `TreeCache`."""
