@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from attrs import Factory, define, field
 
 from kvcanon.conformance.adapters.adapter import Capability, CopyControl
+from kvcanon.conformance.cases.prompts import known_key, new_prompt
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.operations import Receipt
@@ -26,7 +27,6 @@ from kvcanon.spec.types import (
     Key,
     Namespace,
     Slots,
-    make_key,
 )
 from kvcanon.spec.views import COLUMN, PageNumbers
 
@@ -40,8 +40,6 @@ NAMESPACES = (
     Namespace(cache_salt=""),
 )
 """Pairs of them differ in one field alone, or where one field ends and the next begins."""
-
-LONGEST_PAGES = 12
 
 
 @define
@@ -94,26 +92,11 @@ class Client:
 
     def known(self, a: int, b: int) -> Key:
         """A key that was used before, or a prefix of it; the empty key at the start."""
-        if not self.keys:
-            return Key(())
-        key = self.keys[-1 - a % len(self.keys)]
-        return key if b % 3 else key.prefix(len(key) - b % (len(key) + 1))
+        return known_key(self.keys, a, b)
 
     def prompt(self, a: int, b: int, c: int) -> Key:
-        """A new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
-        config = self.cache.config
-        # Most prompts are of the default namespace, so that they share prefixes.
-        namespace = self.namespaces[max(0, c % (2 * len(self.namespaces)) - len(self.namespaces))]
-        tail = [(b >> shift) % 3 for shift in range(0, 2 * (1 + c % 6 * config.page_size), 2)]
-        made = make_key([*tail, 0], config.page_size, namespace, bigram=config.bigram)
-        known = [key for key in self.keys if key.namespace == namespace]
-        if not known:
-            # The same tokens in another namespace are other pages.
-            elsewhere = self.keys[a % len(self.keys)].pages if self.keys and b % 2 else ()
-            return Key((*elsewhere, *made.pages)[:LONGEST_PAGES], namespace)
-        base = known[a % len(known)]
-        shared = base if b % 2 else base.prefix(b % (len(base) + 1))
-        return Key((*shared.pages, *made.pages)[:LONGEST_PAGES], namespace)
+        """A new prompt, which shares its beginning with a known key."""
+        return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     # Requests, from match to insert.
 

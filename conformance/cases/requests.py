@@ -1,0 +1,227 @@
+"""The client of a cache that is used by requests, and what the actions of the language mean to it.
+
+It knows the requests that it runs and the keys that it used. As soon as it has a block table it
+computes: it writes the stamps of all pages that are not reused.
+
+What readers get wrong: one case is played on both kinds of caches. Actions that ask a tree directly
+have no meaning here, and do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from attrs import define, field
+
+from kvcanon.conformance.adapters.adapter import Capability
+from kvcanon.conformance.adapters.request import RequestCache, RequestId
+from kvcanon.conformance.cases.client import NAMESPACES, Stamps
+from kvcanon.conformance.cases.prompts import known_key, new_prompt
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
+
+
+class FullRequestCache(RequestCache, Protocol):
+    """A cache with all that a client may ask for; what it lacks its `can` says."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+
+    def reset(self) -> None:
+        """Forget what no running request holds. Raises: CacheBusy."""
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+
+    def write(self, component: Component, slot: int, data: bytes) -> None:
+        """Set the bytes behind a slot of a running request."""
+
+
+@define(eq=False)
+class RequestClient:
+    """All that the users of one cache know."""
+
+    cache: FullRequestCache
+    can: frozenset[Capability]
+    stamps: Stamps
+    namespaces: tuple[Namespace, ...] = NAMESPACES
+    keys: list[Key] = field(factory=list)
+    running: dict[RequestId, Key] = field(factory=dict)
+    started: int = 0
+
+    def prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt, which shares its beginning with a known key."""
+        return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def some(self, a: int) -> RequestId | None:
+        """A running request, if there is one."""
+        return list(self.running)[a % len(self.running)] if self.running else None
+
+    def admit(self, key: Key) -> RequestId:
+        """Start a request, and compute what it does not reuse. Raises: CacheError."""
+        self.started += 1
+        admitted = self.cache.admit(self.started, key)
+        self.running[self.started] = key
+        self.compute(key, admitted.reused_pages, admitted.slots)
+        return self.started
+
+    def extend(self, request_id: RequestId, key: Key) -> None:
+        """Let a request grow, and compute what is new. Raises: CacheError."""
+        computed = len(self.running[request_id])
+        table = self.cache.extend(request_id, key)
+        self.running[request_id] = key
+        self.compute(key, computed, table)
+
+    def compute(self, key: Key, computed_pages: int, table: Slots) -> None:
+        """Write the stamps of the pages from some page on."""
+        if Capability.WRITE not in self.can or computed_pages >= len(key):
+            return
+        for component, slots in table:
+            first = len(key) - len(slots)
+            stamps = self.stamps.of_key(component, key) if slots else []
+            for page, slot in enumerate(slots, first):
+                if page >= computed_pages:
+                    self.cache.write(component, slot, stamps[page])
+
+    def end(self, request_id: RequestId, call: Callable[[RequestId], None]) -> None:
+        """Finish or abort a request."""
+        del self.running[request_id]
+        call(request_id)
+
+    def drain(self, order: Iterable[Component]) -> None:
+        """End every request, evict slot by slot, and show that the whole pool can be had again.
+
+        Raises: CacheError: it cannot; slots have leaked.
+        """
+        for request_id in list(self.running):
+            self.end(request_id, self.cache.abort)
+        if Capability.EVICT in self.can:
+            for component in order:
+                one = Counts(**{component.value: 1})
+                while (
+                    component in self.cache.config.components
+                    and (self.cache.evict(one).freed[component])
+                ):
+                    pass
+        self.end(self.admit(self.whole_pool()), self.cache.abort)
+        if Capability.TAKE_EVENTS in self.can:
+            self.cache.take_events()
+
+    def whole_pool(self) -> Key:
+        """A key that shares nothing with any other, and needs every page that there is."""
+        config = self.cache.config
+        pages = config.device_slots.full
+        if SWA in config.components:
+            pages = min(pages, config.device_slots.swa)
+        if MAMBA in config.components and not config.device_slots.mamba:
+            pages = 0
+        tokens = range(100, 100 + pages * config.page_size + config.bigram)
+        return make_key(tokens, config.page_size, bigram=config.bigram)
+
+
+# The actions.
+
+
+def serve(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request: a known prompt again, or a new one."""
+    key = known_key(client.keys, a, 1) if c % 3 == 0 and client.keys else client.prompt(a, b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def admit(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a request in."""
+    key = client.prompt(a, b, c)
+    client.keys.append(key)
+    client.admit(key)
+
+
+def grow(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a running request grow by a page, or a few."""
+    request_id = client.some(a)
+    if request_id is None:
+        return
+    key = client.running[request_id]
+    more = client.prompt(a, b, c).pages[-1 - c % 2 :]
+    longer = Key((*key.pages, *more), key.namespace)
+    client.keys.append(longer)
+    client.extend(request_id, longer)
+
+
+def finish(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End a request that has computed all it was to compute."""
+    request_id = client.some(a)
+    if request_id is not None:
+        client.end(request_id, client.cache.finish)
+
+
+def abort(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End a request before its time."""
+    request_id = client.some(a)
+    if request_id is not None:
+        client.end(request_id, client.cache.abort)
+
+
+def evict(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Press on the pools."""
+    components = client.cache.config.components
+    client.cache.evict(Counts(a % 4, b % 4 * (SWA in components), c % 2 * (MAMBA in components)))
+
+
+def reset(client: RequestClient, a: int, b: int, _c: int) -> None:
+    """Forget everything, now and then; it may be refused while a request runs."""
+    if a % 12:
+        return
+    if b % 2:
+        for request_id in list(client.running):
+            client.end(request_id, client.cache.abort)
+    client.cache.reset()
+
+
+def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
+    """Read the events."""
+    client.cache.take_events()
+
+
+def ask_nonsense(client: RequestClient, _a: int, _b: int, c: int) -> None:
+    """Speak of a request that there is not."""
+    nobody = client.started + 1
+    wrong: tuple[Callable[[], object], ...] = (
+        lambda: client.cache.finish(nobody),
+        lambda: client.cache.abort(nobody),
+        lambda: client.cache.extend(nobody, Key(())),
+    )
+    wrong[c % len(wrong)]()
+
+
+Do = Callable[[RequestClient, int, int, int], None]
+
+ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
+    "serve": (serve, frozenset()),
+    "admit": (admit, frozenset()),
+    "grow": (grow, frozenset()),
+    "finish": (finish, frozenset()),
+    "abort": (abort, frozenset()),
+    "evict": (evict, frozenset({Capability.EVICT})),
+    "reset": (reset, frozenset({Capability.RESET})),
+    "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),
+    "ask_nonsense": (ask_nonsense, frozenset()),
+}
+"""What an action of the language means here, and what it needs; all others mean nothing."""
+
+NOTHING: tuple[Do, frozenset[Capability]] = (lambda _client, _a, _b, _c: None, frozenset())
+
+
+def act_by_requests(client: RequestClient, name: str, a: int, b: int, c: int) -> CacheError | None:
+    """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one."""
+    do, needs = ACTIONS.get(name, NOTHING)
+    if not needs <= client.can:
+        return None
+    try:
+        do(client, a, b, c)
+    except CacheError as refusal:
+        return refusal
+    return None
