@@ -7,23 +7,37 @@ leak.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import (
-    cache,
-    evict,
-    lock,
-    transfer,
-    tree,
-    victims,
-)
+from kvcanon.reference import cache, evict, insert, lock, slots, transfer, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State
 from kvcanon.spec.operations import Receipt
-from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import (
-    FULL,
-    Component,
-    TransferId,
-)
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component
 from meta.mutants.entry import mutant
+
+
+@mutant("LOCK-1", "A7 sgl#27038")
+def release_walks_to_the_root(patch: Overrides) -> None:
+    """A release does not know where its window began, and takes window locks all the way up."""
+    release_window = lock._release_window
+
+    def walking(held: Hold) -> None:
+        if held.window_from is not None:
+            held.window_from = 0
+        release_window(held)
+
+    patch.setattr(lock, "_release_window", walking)
+
+
+@mutant("LOCK-2", "A11 sgl#28161")
+def early_release_keeps_the_state(patch: Overrides) -> None:
+    """The window of a lock is given back early, and its recurrent state is not."""
+
+    def keeping(state: State, receipt: Receipt) -> None:
+        held = lock._open_hold(state, receipt)
+        state_held, held.state_held = held.state_held, False
+        lock._release_window(held)
+        held.state_held = state_held
+
+    patch.setattr(cache, "unlock_window", keeping)
 
 
 @mutant("LOCK-3", "A6 sgl#24153")
@@ -37,18 +51,6 @@ def cut_forgets_locks(patch: Overrides) -> None:
         return upper
 
     patch.setattr(tree, "_cut_data", forgetting)
-
-
-@mutant("LOCK-8", "A9 sgl#36350")
-def unlock_keeps_the_window(patch: Overrides) -> None:
-    """A release gives back full data only."""
-    patch.setattr(lock, "_release_window", lambda held: None)
-
-
-@mutant("LOCK-6", "A21 sgl#26919")
-def lock_does_not_cut(patch: Overrides) -> None:
-    """The node in which the window begins is not cut: less than the window is held."""
-    patch.setattr(lock, "cut_path_at", lambda *_: None)
 
 
 @mutant("LOCK-4", "D17 trt#12667")
@@ -70,7 +72,89 @@ def evict_locked_leaves(patch: Overrides) -> None:
     patch.setattr(evict, "remove_leaf", unlink)
 
 
-@mutant("LOCK-8", "A7 sgl#27038")
+@mutant("LOCK-4", "A13 sgl#29352")
+def healing_replaces_full_slots(patch: Overrides) -> None:
+    """Who brings window data for a tombstone brings full data, too, which takes the old's place."""
+    merge = insert._merge
+
+    def replacing(state: State, node: Node, incoming: insert._Incoming, tick: int) -> None:
+        healed = SWA in node.data and node.data[SWA].device is None
+        brought = max(incoming.full_from, incoming.swa_from) <= node.start
+        full = node.data[FULL].device
+        merge(state, node, incoming, tick)
+        if full is not None and healed and brought and node.data[FULL].host is None:
+            _exchange_full(state, node, incoming.full(node.start, node.end))
+
+    patch.setattr(insert, "_merge", replacing)
+
+
+def _exchange_full(state: State, node: Node, fresh: tuple[int, ...]) -> None:
+    """Give a node slots that have just been freed, in place of its own."""
+    pool = state.pools[FULL, GPU]
+    pool.returned = [slot for slot in pool.returned if slot not in fresh]
+    slots.drop(state, node, FULL, GPU)
+    slots.place(state, node, FULL, GPU, fresh)
+    slots.pair(state, fresh, node.data[SWA].device or ())
+
+
+@mutant("LOCK-5", "B4 sgl#38480")
+def cut_takes_the_copys_lock_down(patch: Overrides) -> None:
+    """Where a node that is being copied is cut, the copy's lock stays with the lower part alone."""
+    cut_data = tree._cut_data
+
+    def forgetting(node: Node, component: Component, at: int) -> Data:
+        upper = cut_data(node, component, at)
+        upper.lock_refs -= upper.backing is not None
+        return upper
+
+    patch.setattr(tree, "_cut_data", forgetting)
+
+
+@mutant("LOCK-6", "A21 sgl#26919")
+def lock_does_not_cut(patch: Overrides) -> None:
+    """The node in which the window begins is not cut: less than the window is held."""
+    patch.setattr(lock, "cut_path_at", lambda *_: None)
+
+
+@mutant("LOCK-6", "A8 sgl#24972")
+def lock_skips_tombstones(patch: Overrides) -> None:
+    """Only window data that is there is locked, and a release decides again what is there."""
+    count_window = lock._count_window
+
+    def skipping(held: Hold, change: int) -> None:
+        count_window(held, change)
+        if held.window_from is not None:
+            for node in tree.upwards(held.node):
+                if node.start >= held.window_from and node.data[SWA].device is None:
+                    node.data[SWA].lock_refs -= change
+
+    patch.setattr(lock, "_count_window", skipping)
+
+
+@mutant("LOCK-7", "D14 lmc#1756")
+def last_release_leaves_a_lock(patch: Overrides) -> None:
+    """A release gives back the window and not the full data."""
+
+    def leaking(state: State, held: Hold) -> None:
+        lock._release_window(held)
+        del state.holds[held.receipt.receipt_id]
+
+    patch.setattr(lock, "release_hold", leaking)
+
+
+@mutant("LOCK-8")
+def unlock_keeps_the_window(patch: Overrides) -> None:
+    """A release gives back full data only."""
+    patch.setattr(lock, "_release_window", lambda held: None)
+
+
+@mutant("LOCK-8", "A9 sgl#36350")
+def early_release_is_not_noted(patch: Overrides) -> None:
+    """Window data that was given back early is given back again, for whoever holds it now."""
+    patch.setattr(lock, "_release_window", lambda held: lock._count_window(held, -1))
+
+
+@mutant("LOCK-8", "D13 lmc#4133")
 def any_receipt_will_do(patch: Overrides) -> None:
     """A receipt that was spent releases the newest hold instead."""
     open_hold = lock._open_hold
@@ -83,17 +167,25 @@ def any_receipt_will_do(patch: Overrides) -> None:
     patch.setattr(lock, "_open_hold", lenient)
 
 
-@mutant("LOCK-10", "A8 sgl#24972")
-def poll_closes_a_receipt(patch: Overrides) -> None:
-    """Taking acknowledgements releases a lock of a request."""
+@mutant("LOCK-9", "A10 sgl#27147")
+def lock_skips_a_lost_state(patch: Overrides) -> None:
+    """A recurrent state that is not there is not locked: one that comes may go at once."""
+    count_window = lock._count_window
 
-    def careless(
-        state: State, direction: Direction | None = None
-    ) -> tuple[tuple[TransferId, TransferStatus], ...]:
-        settled = transfer.settle(state, direction)
-        of_requests = [held for held in state.holds.values() if held.transfer is None]
-        if of_requests:
-            lock.release_hold(state, of_requests[0])
-        return settled
+    def skipping(held: Hold, change: int) -> None:
+        if held.state_held and held.node.data[MAMBA].device is None and change > 0:
+            held.state_held = False
+        count_window(held, change)
 
-    patch.setattr(cache, "settle", careless)
+    patch.setattr(lock, "_count_window", skipping)
+
+
+@mutant("LOCK-10", "A8 sgl#36848")
+def copy_releases_whoever_holds_its_node(patch: Overrides) -> None:
+    """When a copy is done the oldest lock on its node is released, whose ever that is."""
+    release_hold = lock.release_hold
+
+    def by_node(state: State, held: Hold) -> None:
+        release_hold(state, next(each for each in state.holds.values() if each.node is held.node))
+
+    patch.setattr(transfer, "release_hold", by_node)

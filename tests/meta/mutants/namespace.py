@@ -5,14 +5,46 @@ What readers get wrong: that equal tokens are equal pages: they are so within on
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import (
-    announce,
-)
+from kvcanon.reference import announce, host_insert, insert, tree
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.hashing import namespace_seed
+from kvcanon.spec.types import DEFAULT_NAMESPACE
 from meta.mutants.entry import mutant
 
 
-@mutant("NS-3", "C1 sgl#24568")
+@mutant("NS-1", "C1 sgl#24568")
 def names_ignore_the_namespace(patch: Overrides) -> None:
     """Equal tokens of two tenants have one name."""
-    patch.setattr(announce, "namespace_seed", lambda namespace: b"")
+    patch.setattr(announce, "namespace_seed", lambda _: namespace_seed(DEFAULT_NAMESPACE))
+
+
+@mutant("NS-1", "B20 sgl#37058")
+def names_ignore_the_salt(patch: Overrides) -> None:
+    """Equal tokens under two salts have one name."""
+    patch.setattr(
+        announce, "namespace_seed", lambda named: namespace_seed(evolve(named, cache_salt=None))
+    )
+
+
+@mutant("NS-3", "sgl#24718", founding=True)
+def cut_leaves_all_names_above(patch: Overrides) -> None:
+    """The upper part of a cut keeps the names of the lower part's pages."""
+    cut = tree.cut
+
+    def careless(state: State, node: Node, at: int) -> Node:
+        names = node.hashes
+        upper = cut(state, node, at)
+        upper.hashes = names
+        return upper
+
+    for module in (tree, insert, host_insert):
+        patch.setattr(module, "cut", careless)
+
+
+@mutant("NS-3", "D15 lmc#1842")
+def names_differ_between_processes(patch: Overrides) -> None:
+    """The chain begins with a number that each process draws for itself."""
+    patch.setattr(announce, "namespace_seed", lambda named: b"1" + namespace_seed(named)[1:])

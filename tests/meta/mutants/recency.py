@@ -7,25 +7,15 @@ keeps alive what nothing can reach.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import (
-    cache,
-    insert,
-    match,
-    tree,
-    victims,
-)
+from kvcanon.reference import cache, insert, match, tree, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.oracle.window import window_nodes
-from kvcanon.spec.types import (
-    MAMBA,
-    Key,
-    Slots,
-)
+from kvcanon.spec.types import MAMBA, Key, Slots
 from meta.mutants.entry import mutant
 
 
-@mutant("REC-1", "A3 sgl#26615")
+@mutant("REC-1", "A3 sgl#26615", founding=True)
 def refresh_whole_path(patch: Overrides) -> None:
     """Window data far before the end is made recent."""
     patch.setattr(match, "window_nodes", lambda lengths, *_: len(lengths))
@@ -43,6 +33,23 @@ def match_refreshes_nothing(patch: Overrides) -> None:
     patch.setattr(match, "touch", lambda *_: None)
 
 
+@mutant("REC-3")
+def evict_most_recent_first(patch: Overrides) -> None:
+    """The policy is not asked."""
+    patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
+
+
+@mutant("REC-4", "B16 tokenspeed#248")
+def two_uses_share_a_moment(patch: Overrides) -> None:
+    """The clock is coarse: who was used first of two leaves is left to chance."""
+
+    def coarse(state: State) -> int:
+        state.clock += 1
+        return state.clock // 2
+
+    patch.setattr(State, "tick", coarse)
+
+
 @mutant("REC-5", "A25 sgl#31643")
 def refresh_every_state_above(patch: Overrides) -> None:
     """All recurrent states of a path are made recent, not only the one that was found."""
@@ -56,12 +63,6 @@ def refresh_every_state_above(patch: Overrides) -> None:
 
     patch.setattr(match, "touch", wide)
     patch.setattr(insert, "touch", wide)
-
-
-@mutant("REC-3", "vllm#47802")
-def evict_most_recent_first(patch: Overrides) -> None:
-    """The policy is not asked."""
-    patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
 
 
 @mutant("REC-6", "vllm#47802")

@@ -7,19 +7,80 @@ right for a long while.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import (
-    slots,
-    tree,
-)
-from kvcanon.reference.state import Data, Node, State
-from kvcanon.spec.types import (
-    CPU,
-    GPU,
-    MAMBA,
-    Component,
-    Slots,
-)
+from kvcanon.reference import evict, host_insert, insert, lock, slots, tree, victims
+from kvcanon.reference.state import Data, Hold, Node, State, Transfer
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Key, Slots
 from meta.mutants.entry import mutant
+
+
+@mutant("TREE-1", "B14 sgl#22592")
+def leaf_is_deleted_from_above_its_children(patch: Overrides) -> None:
+    """A leaf of the device leaves the tree, and what hangs below it on the host alone stays."""
+
+    def deleting(state: State, node: Node) -> None:
+        assert node.parent is not None
+        victims.vacate(state, node, GPU)
+        del node.parent.children[tree.edge(node.parent, node.namespace, node.pages[0])]
+        del state.nodes[node.node_id]
+
+    patch.setattr(evict, "_delete", deleting)
+
+
+@mutant("TREE-2", "D22 trt#17926")
+def host_insert_holds_nothing(patch: Overrides) -> None:
+    """Making room for fetched pages removes the node that they are to hang on."""
+    hold = lock.hold
+
+    def elsewhere(
+        state: State, end: Node, key: Key, window_from: int | None, transfer: Transfer | None = None
+    ) -> Hold:
+        return hold(state, state.root if window_from is None else end, key, window_from, transfer)
+
+    patch.setattr(host_insert, "hold", elsewhere)
+
+
+@mutant("TREE-3", "A20 sgl#34823")
+def last_page_lacks_a_unit(patch: Overrides) -> None:
+    """An edge is measured in tokens where its units are bigrams, of which there is one less."""
+    add_leaf = tree.add_leaf
+
+    def measuring(state: State, parent: Node, key: Key, tick: int, priority: int = 0) -> Node:
+        leaf = add_leaf(state, parent, key, tick, priority)
+        if state.config.bigram:
+            leaf.pages = (*leaf.pages[:-1], leaf.pages[-1][:-1])
+        return leaf
+
+    patch.setattr(insert, "add_leaf", measuring)
+
+
+@mutant("TREE-3", "A32 sgl#10637")
+def nothing_new_becomes_a_leaf(patch: Overrides) -> None:
+    """An insert that brings no page that is new adds a node all the same, with none."""
+    attach_state = insert._attach_state
+
+    def adding(state: State, end: Node, incoming: insert._Incoming) -> None:
+        attach_state(state, end, incoming)
+        if not incoming.adopted[FULL]:
+            data = {component: Data() for component in state.config.components}
+            tick = state.clock
+            empty = Node(state.new_id(), end, end.namespace, (), end.end, data, tick, tick)
+            end.children[()] = state.nodes[empty.node_id] = empty
+
+    patch.setattr(insert, "_attach_state", adding)
+
+
+@mutant("TREE-4", "A23 sgl#36696")
+def cut_registers_the_lower_part_wrongly(patch: Overrides) -> None:
+    """The lower part of a cut is entered under the first page of the upper."""
+    cut = tree.cut
+
+    def misnaming(state: State, node: Node, at: int) -> Node:
+        upper = cut(state, node, at)
+        upper.children = {upper.pages[0]: node}
+        return upper
+
+    for module in (tree, insert, host_insert):
+        patch.setattr(module, "cut", misnaming)
 
 
 @mutant("TREE-5", "A5 sgl#38482")
