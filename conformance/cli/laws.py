@@ -7,7 +7,6 @@ it was seen broken, is on its page: `kvcanon laws RES-4`.
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Annotated
 
@@ -16,8 +15,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.terminal import Report, columns, print_json
-from kvcanon.conformance.faults import Fault
 from kvcanon.spec.law import LAWS, Law
 
 
@@ -28,22 +27,13 @@ def laws(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the laws, or print one of them whole."""
-    law = None if law_id is None else _find(law_id)
+    law = None if law_id is None else law_named(law_id)
     if as_json:
         print_json([_to_json(each) for each in LAWS.values()] if law is None else _to_json(law))
     elif law is None:
         _print_list()
     else:
         _print_page(law)
-
-
-def _find(law_id: str) -> Law:
-    wanted = law_id.upper()
-    if wanted in LAWS:
-        return LAWS[wanted]
-    first_of_each_area = [each for each in LAWS if each.endswith("-1")]
-    near = get_close_matches(wanted, LAWS, n=4) or first_of_each_area
-    raise Fault(f"no law {law_id}; near it are {', '.join(near)}")
 
 
 def _to_json(law: Law) -> dict[str, object]:

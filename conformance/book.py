@@ -1,0 +1,22 @@
+"""The book as the judge looks things up in it: laws by their ids, as people type them.
+
+What readers get wrong: an id is looked up in any case of letters, and is always said in capitals.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.faults import Fault
+from kvcanon.spec.law import LAWS, Law
+
+
+def law_named(law_id: str) -> Law:
+    """The law of this id. Raises: Fault."""
+    wanted = law_id.upper()
+    if wanted in LAWS:
+        return LAWS[wanted]
+    first_of_each_area = [each for each in LAWS if each.endswith("-1")]
+    near = get_close_matches(wanted, LAWS, n=4) or first_of_each_area
+    raise Fault(f"no law {law_id}; near it are {', '.join(near)}")
