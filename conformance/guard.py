@@ -174,8 +174,8 @@ class GuardedCache(WrappedCache):
             guiltless = set() if seen else _broken(found, before, Stream(told, earlier, before))
             words = explain(found, step, self.steps, guiltless)
         self._hear((*earlier, *sent), after)
-        self._ledger.forget(step)
         if not _shapeless(found):
+            self._ledger.forget(step)
             self._last = after
         if words:
             raise LawBroken(words, found, step) from refusal

@@ -205,6 +205,23 @@ def test_guard_of_a_tree_without_shape_asks_nothing_else(monkeypatch: pytest.Mon
     assert guarded.laws_judged["EVENT-4"] == 0
 
 
+def test_guard_that_knows_bytes_walks_on_no_broken_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that hangs on nothing makes the guard itself crash, and its law is not heard."""
+    snapshot = ReferenceCache.snapshot
+
+    def orphaned(self: ReferenceCache) -> Snapshot:
+        state = snapshot(self)
+        lost = next(state.below_root())
+        nodes = {**state.nodes, lost.node_id: evolve(lost, parent_id=-1)}
+        return evolve(state, nodes=nodes)
+
+    guarded = guard(reference())
+    serve(guarded, KEY)
+    monkeypatch.setattr(ReferenceCache, "snapshot", orphaned)
+    with pytest.raises(LawBroken, match="TREE-2"):
+        guarded.match(KEY)
+
+
 def test_guard_lets_other_errors_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash is no refusal, and not the guard's to judge."""
     guarded = guard(reference())
