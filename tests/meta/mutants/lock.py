@@ -80,17 +80,17 @@ def healing_replaces_full_slots(patch: Overrides) -> None:
     def replacing(state: State, node: Node, incoming: insert._Incoming, tick: int) -> None:
         healed = SWA in node.data and node.data[SWA].device is None
         brought = max(incoming.full_from, incoming.swa_from) <= node.start
-        full = node.data[FULL].device
+        present = node.data[FULL].device is not None
         merge(state, node, incoming, tick)
-        if full is not None and healed and brought and node.data[FULL].host is None:
-            _exchange_full(state, node, incoming.full(node.start, node.end))
+        if present and healed and brought:
+            _exchange_full(state, node, incoming)
 
     patch.setattr(insert, "_merge", replacing)
 
 
-def _exchange_full(state: State, node: Node, fresh: tuple[int, ...]) -> None:
-    """Give a node slots that have just been freed, in place of its own."""
-    pool = state.pools[FULL, GPU]
+def _exchange_full(state: State, node: Node, incoming: insert._Incoming) -> None:
+    """Give a node the slots that an insert brought and has just freed, in place of its own."""
+    fresh, pool = incoming.full(node.start, node.end), state.pools[FULL, GPU]
     pool.returned = [slot for slot in pool.returned if slot not in fresh]
     slots.drop(state, node, FULL, GPU)
     slots.place(state, node, FULL, GPU, fresh)

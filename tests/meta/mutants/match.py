@@ -57,13 +57,13 @@ def match_ends_where_no_state_is(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "B6 sgl#24943")
 def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
-    """A prefix that ends inside a node which is on the host alone is found only up to it."""
+    """A prefix that ends inside a node which is on the host is found only up to that node."""
     walk = tree.walk
 
     def coarse(state: State, key: Key) -> list[tree.Stop]:
         stops = walk(state, key)
         inside = stops and stops[-1].shared_pages < len(stops[-1].node.pages)
-        return stops[:-1] if inside and stops[-1].node.data[FULL].device is None else stops
+        return stops[:-1] if inside and stops[-1].node.data[FULL].host is not None else stops
 
     patch.setattr(match, "walk", coarse)
 

@@ -7,7 +7,7 @@ at different reasons.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import cache, insert, lock, slots, tree
+from kvcanon.reference import insert, lock, slots, tree
 from kvcanon.reference.state import Hold, State
 from kvcanon.spec.errors import (
     CacheBusy,
@@ -82,12 +82,12 @@ def early_release_spends_the_receipt(patch: Overrides) -> None:
 @mutant("REFUSE-1")
 def reset_waits_for_slots(patch: Overrides) -> None:
     """A reset is refused while a request has slots, though nobody holds a lock."""
-    reset = cache.ReferenceCache.reset
+    free_tree = slots.free_tree
 
-    def waiting(asked: cache.ReferenceCache) -> None:
-        held = len(asked._state.pools[FULL, GPU].held)
+    def waiting(state: State) -> None:
+        held = len(state.pools[FULL, GPU].held)
         if held:
             raise CacheBusy(held)
-        reset(asked)
+        free_tree(state)
 
-    patch.setattr(cache.ReferenceCache, "reset", waiting)
+    patch.setattr(slots, "free_tree", waiting)

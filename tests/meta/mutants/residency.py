@@ -29,6 +29,7 @@ from kvcanon.spec.types import (
     Component,
     Key,
     Medium,
+    Slot,
     Slots,
 )
 from meta.mutants.entry import mutant
@@ -112,6 +113,10 @@ def freed_window_slots_are_taken_for_there(patch: Overrides) -> None:
     """An insert forgets that the request's window has moved on: all its pages have a slot."""
     incoming_of = insert._Incoming
 
+    def pair(state: State, full: tuple[Slot, ...], swa: tuple[Slot, ...]) -> None:
+        state.swa_of_full.update(zip(full, swa, strict=False))
+        state.full_of_swa.update(zip(swa, full, strict=False))
+
     def forgetting(
         some: Slots,
         full_from: int,
@@ -123,6 +128,7 @@ def freed_window_slots_are_taken_for_there(patch: Overrides) -> None:
         return incoming_of(some, full_from, begin, adopted, freed)
 
     patch.setattr(insert, "_Incoming", forgetting)
+    patch.setattr(slots, "pair", pair)
 
 
 @mutant("RES-6", "B26 sgl#25991")

@@ -7,23 +7,27 @@ right for a long while.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import evict, host_insert, insert, lock, slots, tree, victims
+from kvcanon.reference import host, host_insert, insert, lock, slots, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Key, Slots
 from meta.mutants.entry import mutant
 
 
 @mutant("TREE-1", "B14 sgl#22592")
-def leaf_is_deleted_from_above_its_children(patch: Overrides) -> None:
-    """A leaf of the device leaves the tree, and what hangs below it on the host alone stays."""
+def node_is_deleted_from_above_its_children(patch: Overrides) -> None:
+    """A node on the host alone leaves the tree, and what hangs below it stays."""
 
-    def deleting(state: State, node: Node) -> None:
+    def childless_or_not(node: Node) -> bool:
+        full = node.data[FULL]
+        return full.device is None and full.host is not None and not node.locked
+
+    def unlink(state: State, node: Node) -> None:
         assert node.parent is not None
-        victims.vacate(state, node, GPU)
         del node.parent.children[tree.edge(node.parent, node.namespace, node.pages[0])]
         del state.nodes[node.node_id]
 
-    patch.setattr(evict, "_delete", deleting)
+    patch.setattr(victims, "is_host_leaf", childless_or_not)
+    patch.setattr(host, "remove_leaf", unlink)
 
 
 @mutant("TREE-2", "D22 trt#17926")
