@@ -35,20 +35,21 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 
 def reduce_case(
     case: Case, finding: Finding, trial: Trial, plays: int = PLAYS
-) -> tuple[Case, Finding]:
+) -> tuple[Case, Finding] | None:
     """The smallest case that was found to show the same fault, and what is found in it.
 
-    The same arguments give the same case. One that never shows the fault comes back as it is.
+    The same arguments give the same case. None where the case does not show the fault.
     """
     reducer = _Reducer(case, finding, trial, plays)
-    if reducer.tries(case):
-        # What comes after the fault never was of use.
-        reducer.tries(_ending(case, finding))
-        earlier = None
-        while earlier != reducer.best:
-            earlier = reducer.best
-            for shorten in (_drain, _actions, _pairs, _config, _picks):
-                shorten(reducer)
+    if not reducer.tries(case):
+        return None
+    # What comes after the fault never was of use.
+    reducer.tries(_ending(case, finding))
+    earlier = None
+    while earlier != reducer.best:
+        earlier = reducer.best
+        for shorten in (_drain, _actions, _pairs, _config, _picks):
+            shorten(reducer)
     return reducer.best, reducer.finding
 
 

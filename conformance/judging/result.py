@@ -40,6 +40,8 @@ class Failure:
     """Whether it shows with a judge that sees answers and events only."""
     against: str | None = None
     """The cache that it was to agree with."""
+    laws: frozenset[str] = frozenset()
+    """The ids of all laws that were broken in findings with its fingerprint."""
 
 
 @frozen

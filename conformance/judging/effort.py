@@ -1,0 +1,48 @@
+"""Efforts: how much is played before a cache is said to hold.
+
+What readers get wrong: an effort is a number of cases, so that equal checks give equal results on
+every machine. The time is only a ceiling; a check that it cuts short says so.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.faults import Fault
+
+
+@frozen
+class Effort:
+    """How much is played on each cache."""
+
+    name: str
+    walker_cases: int | None
+    """None where the walker goes on until the time is over."""
+    machine_cases: int
+    """Cases of the Hypothesis machine."""
+    seconds: float
+    """After so many for all caches together the check is cut short."""
+    block: int = 16
+    """Cases that are played, and taken in, at a time."""
+
+
+EFFORTS = {
+    each.name: each
+    for each in (
+        Effort("quick", walker_cases=480, machine_cases=40, seconds=55),
+        Effort("standard", walker_cases=8_000, machine_cases=400, seconds=570),
+        Effort("deep", walker_cases=None, machine_cases=2_000, seconds=3600, block=256),
+    )
+}
+
+
+def effort_named(name: str, minutes: float | None = None) -> Effort:
+    """The effort of this name; `minutes` are for a deep one. Raises: Fault."""
+    if name not in EFFORTS:
+        raise Fault(f"no effort {name!r}; choose of {', '.join(EFFORTS)}")
+    effort = EFFORTS[name]
+    if minutes is None:
+        return effort
+    if effort.walker_cases is not None:
+        raise Fault(f"an effort that is {name} has no minutes; only a deep one is that long")
+    return evolve(effort, seconds=minutes * 60)
