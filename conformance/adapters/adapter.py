@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar, cast
 from attrs import asdict, field, frozen
 
 from kvcanon.conformance.adapters import request, tree
-from kvcanon.conformance.adapters.request import RequestCache
+from kvcanon.conformance.adapters.request import FullRequestCache, RequestCache
 from kvcanon.conformance.adapters.tree import TreeCache
 from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.reference.engine import ManualEngine
@@ -155,7 +155,8 @@ class Subject:
 class RequestSubject:
     """One cache of an adapter that is used by requests, just made."""
 
-    cache: RequestCache
+    cache: FullRequestCache
+    """It has what a `RequestCache` has, and what `can` says."""
     can: frozenset[Capability]
     shows: frozenset[Need]
 
@@ -177,7 +178,7 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
     _require_methods(adapter, made, config, request.ESSENTIAL)
     can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
     _require_profile(adapter, made, can)
-    return RequestSubject(cast("RequestCache", made), can, _needs_met(can) - adapter.hides)
+    return RequestSubject(cast("FullRequestCache", made), can, _needs_met(can) - adapter.hides)
 
 
 def _make(adapter: Adapter, config: CacheConfig) -> tuple[object, CopyControl | None]:

@@ -16,7 +16,10 @@ from typing import Protocol, TypeAlias
 from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Key, Slots
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
 
 RequestId: TypeAlias = int
 """Chosen by the client, and never used twice."""
@@ -69,3 +72,25 @@ ESSENTIAL = tuple(
     name for name in vars(RequestCache) if not name.startswith("_") and name != "config"
 )
 """The methods of a `RequestCache`."""
+
+
+class FullRequestCache(RequestCache, Protocol):
+    """A `RequestCache` with all that one may have besides."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots that no running request holds, as under pressure of memory."""
+
+    def reset(self) -> None:
+        """Forget all but what running requests hold. Raises: CacheBusy: some run."""
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot of a running request."""

@@ -10,34 +10,15 @@ have no meaning here, and do nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from attrs import define, field
 
 from kvcanon.conformance.adapters.adapter import Capability
-from kvcanon.conformance.adapters.request import RequestCache, RequestId
+from kvcanon.conformance.adapters.request import FullRequestCache, RequestId
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
 from kvcanon.conformance.cases.prompts import known_key, new_prompt
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Evicted
 from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
-
-
-class FullRequestCache(RequestCache, Protocol):
-    """A cache with all that a client may ask for; what it lacks its `can` says."""
-
-    def evict(self, counts: Counts) -> Evicted:
-        """Free device slots."""
-
-    def reset(self) -> None:
-        """Forget what no running request holds. Raises: CacheBusy."""
-
-    def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
-
-    def write(self, component: Component, slot: int, data: bytes) -> None:
-        """Set the bytes behind a slot of a running request."""
 
 
 @define(eq=False)

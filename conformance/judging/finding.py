@@ -60,6 +60,8 @@ class Tally:
     """Operations of caches."""
     laws: Counter[str] = Factory(Counter)
     """How often each law was judged, by id."""
+    unoffered: int = 0
+    """Cases that the cache sat out, as it is not made with their configuration."""
 
     def add(self, other: Tally) -> None:
         """Add what was judged elsewhere."""
@@ -68,3 +70,4 @@ class Tally:
         self.actions += other.actions
         self.steps += other.steps
         self.laws.update(other.laws)
+        self.unoffered += other.unoffered

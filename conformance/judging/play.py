@@ -14,11 +14,20 @@ from attrs import frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.acceptance.acceptor import Acceptor
-from kvcanon.conformance.adapters.adapter import Adapter, Subject, make_subject
+from kvcanon.conformance.acceptance.requests import RequestAcceptor
+from kvcanon.conformance.adapters.adapter import (
+    Adapter,
+    CacheKind,
+    Subject,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
-from kvcanon.conformance.faults import what_was_raised
+from kvcanon.conformance.cases.requests import RequestClient, act_by_requests
+from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.guard import GuardedCache, guard
 from kvcanon.conformance.judging.agreement import Recorder, first_difference
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
@@ -27,6 +36,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Law, Need
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Component
+from kvcanon.spec.views import PageNumbers
 
 
 @frozen
@@ -40,7 +50,12 @@ class Judges:
 
     def asked(self, shows: Collection[Need]) -> list[Law]:
         """The laws whose needs a cache meets."""
-        return [each for each in self.laws or LAWS.values() if each.needs <= set(shows)]
+        return [each for each in self.every_law if each.needs <= set(shows)]
+
+    @property
+    def every_law(self) -> tuple[Law, ...]:
+        """The laws that are asked, whatever a cache shows."""
+        return self.laws or tuple(LAWS.values())
 
 
 ALL_JUDGES = Judges()
@@ -53,7 +68,7 @@ def make_judged(
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         return subject, guard(subject.cache, laws=judges.asked(subject.shows))
-    return subject, Acceptor(subject, adapter.profile, judges.laws or tuple(LAWS.values()))
+    return subject, Acceptor(subject, adapter.profile, judges.every_law)
 
 
 class Run:
@@ -70,15 +85,29 @@ class Run:
     ) -> None:
         self.name = adapter.name
         self.finding: Finding | None = None
-        subject, self._judge = make_judged(adapter, config, judges)
-        self.recorder = Recorder(self._judge, recording=compared)
-        namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
-        self._client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
+        self.recorder: Recorder | None = None
+        self._judge: GuardedCache | Acceptor | RequestAcceptor
+        self._client: Client | RequestClient
         self._actions = 0
+        namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+        if adapter.kind is CacheKind.REQUEST:
+            asked = make_request_subject(adapter, config)
+            self._judge = judge = RequestAcceptor(
+                asked, adapter.profile, judges.every_law, black_box=judges.black_box
+            )
+            self._client = RequestClient(judge, asked.can, stamps, namespaces)
+        else:
+            subject, self._judge = make_judged(adapter, config, judges)
+            self.recorder = Recorder(self._judge, recording=compared)
+            self._client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
 
     def act(self, action: Action) -> None:
         """Do an action of the case. What is wrong becomes the finding, and ends the run."""
-        self._try(lambda: act(self._client, *action))
+        client = self._client
+        if isinstance(client, RequestClient):
+            self._try(lambda: act_by_requests(client, *action))
+        else:
+            self._try(lambda: act(client, *action))
         self._actions += 1
 
     def drain(self, order: Sequence[Component]) -> None:
@@ -95,6 +124,20 @@ class Run:
         self.finding = Finding(
             self.name, grounds, name, (), text, words, self._actions, self._judge.steps
         )
+
+    def compare_with(self, model: Run, numbers: PageNumbers) -> None:
+        """Note where the cache did something else than the one that it must agree with."""
+        ours, theirs = model.recorder, self.recorder
+        if ours is not None and theirs is not None and not (self.finding or model.finding):
+            difference = first_difference(ours, theirs, numbers)
+            if difference is not None:
+                self.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+        self.forget_recorded()
+
+    def forget_recorded(self) -> None:
+        """Forget what was recorded: it was compared."""
+        if self.recorder is not None:
+            self.recorder.forget()
 
     def _try(self, do: Callable[[], object]) -> None:
         if self.finding is not None:
@@ -124,7 +167,8 @@ class Run:
 class SideBySide:
     """Caches through one case, each with a client of its own, up to the first finding of each.
 
-    `against` is a cache that the others must agree with. Raises: what making a cache raises.
+    `against` is a cache that the others must agree with. A cache that does not offer the
+    configuration sits the case out, which its tally says. Raises: Fault.
     """
 
     def __init__(
@@ -135,13 +179,15 @@ class SideBySide:
         against: Adapter | None = None,
     ) -> None:
         self._stamps = Stamps(config.slot_bytes)
-        compared = against is not None
-        self._runs = [
-            Run(each, config, self._stamps, judges, compared=compared) for each in adapters
-        ]
+        everyone = [*adapters, against] if against is not None else adapters
+        if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
+            raise Fault("agreement is between caches that are used by prefixes; leave it out")
+        self._absent: list[str] = []
+        made = [self._run(each, config, judges, against) for each in adapters]
+        self._runs = [run for run in made if run is not None]
         self._model = None
         if against is not None:
-            self._model = Run(against, config, self._stamps, judges, compared=True)
+            self._model = self._run(against, config, judges, against)
         self._everyone = [self._model, *self._runs] if self._model else self._runs
 
     @property
@@ -167,7 +213,18 @@ class SideBySide:
 
     def tallies(self) -> dict[str, Tally]:
         """What was judged so far, of each cache."""
-        return {run.name: run.tally() for run in self._everyone}
+        played = {run.name: run.tally() for run in self._everyone}
+        return played | {name: Tally(unoffered=1) for name in self._absent}
+
+    def _run(
+        self, adapter: Adapter, config: CacheConfig, judges: Judges, against: Adapter | None
+    ) -> Run | None:
+        """One cache of the case; None where it does not offer the configuration."""
+        try:
+            return Run(adapter, config, self._stamps, judges, compared=against is not None)
+        except Unoffered:
+            self._absent.append(adapter.name)
+            return None
 
     def _compare(self) -> None:
         """Note where a cache did something else than the one that it must agree with."""
@@ -175,12 +232,8 @@ class SideBySide:
         if model is None:
             return
         for run in self._runs:
-            if run.finding is None and model.finding is None:
-                difference = first_difference(model.recorder, run.recorder, self._stamps.numbers)
-                if difference is not None:
-                    run.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
-            run.recorder.forget()
-        model.recorder.forget()
+            run.compare_with(model, self._stamps.numbers)
+        model.forget_recorded()
 
 
 def play(
@@ -192,7 +245,7 @@ def play(
     """Play a case on caches side by side; `against` is a cache that the others must agree with.
 
     A cache with a finding is asked nothing more. Returns the findings, and what was judged of each
-    cache. Raises: what making a cache raises.
+    cache. Raises: Fault.
     """
     caches = SideBySide(case.config, adapters, judges, against)
     for action in case.actions:

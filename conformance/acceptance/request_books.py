@@ -1,0 +1,309 @@
+"""The books of a cache that is used by requests: its block tables, beside what was computed.
+
+The client computes a page as soon as it has a slot for it. So it is known what every slot holds,
+whose it is, and which pages have ever been computed.
+
+What readers get wrong: a cache that keeps little is lawful as long as it was short of room. The
+books say that a prefix is due only while no call could have needed a slot that was used before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from attrs import Factory, define, field, frozen
+
+from kvcanon.conformance.adapters.request import RequestId
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.law import LAWS, Violation
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+from kvcanon.spec.views import PageNumber, PageNumbers
+
+Place = tuple[Component, Slot]
+
+
+@frozen(eq=False)
+class Prompt:
+    """A key with the numbers and names of its pages."""
+
+    key: Key
+    numbers: tuple[PageNumber, ...]
+    names: tuple[bytes, ...]
+
+
+@frozen(eq=False)
+class Running:
+    """A request, and what it has."""
+
+    prompt: Prompt
+    table: dict[Place, PageNumber]
+    """What it has in which slot: a page, or the state at the end of one."""
+    reused: frozenset[bytes]
+    """Names of the pages that it did not compute: it holds them until its end."""
+
+
+@define(eq=False)
+class RequestBooks:
+    """All that is known of a cache from its answers."""
+
+    config: CacheConfig
+    asked: Collection[str]
+    """The ids of the laws that are judged."""
+    running: dict[RequestId, Running] = Factory(dict)
+    content: dict[Place, PageNumber] = Factory(dict)
+    """The page that was computed last in a slot."""
+    computed: set[PageNumber] = Factory(set)
+    forgotten: set[PageNumber] = Factory(set)
+    """Pages that a reset did away with, and that nobody computed since."""
+    computed_names: set[bytes] = Factory(set)
+    """Names of all pages that requests ever had."""
+    computed_anywhere: set[PageNumber] = Factory(set)
+    """Pages that were ever computed, by the numbers that their tokens have in no namespace."""
+    due: list[Prompt] = Factory(list)
+    """Finished prompts that the cache had no reason to let go of."""
+    touched: dict[Component, set[Slot]] = field(init=False)
+    """Slots that requests were ever given."""
+    taken: Counter[Component] = Factory(Counter)
+    """At most so many slots were taken for requests, those that no table shows included."""
+    violations: list[Violation] = Factory(list)
+    judged: Counter[str] = Factory(Counter)
+    numbers: PageNumbers = Factory(PageNumbers)
+
+    def __attrs_post_init__(self) -> None:
+        self.touched = {component: set() for component in self.config.components}
+
+    def check(self, law_id: str, text: str | None) -> None:
+        """Count that a law was judged, and note the sentence, if there is one, as its violation."""
+        if law_id in self.asked:
+            self.judged[law_id] += 1
+            if text is not None:
+                self.violations.append(Violation(LAWS[law_id], text))
+
+    def prompt(self, key: Key) -> Prompt:
+        """A key, numbered and named."""
+        names = page_hashes(namespace_seed(key.namespace), key.pages)
+        return Prompt(key, tuple(self.numbers.of_key(key)), names)
+
+    def anywhere(self, key: Key) -> list[PageNumber]:
+        """The numbers of the pages of a key, whatever its namespace."""
+        return self.numbers.of_key(Key(key.pages))
+
+    def window_from(self, end: int) -> int:
+        """The first page of the window that ends at a page."""
+        if self.config.window_tokens is None:
+            return end
+        return window_start(end, self.config.window_tokens, self.config.page_size)
+
+    @property
+    def full_only(self) -> bool:
+        """Whether there is nothing but full data, so that all prefixes of a prefix are usable."""
+        return self.config.components == (FULL,)
+
+    # Room.
+
+    def held(self) -> set[Slot]:
+        """Full slots of running requests."""
+        return {
+            slot
+            for request in self.running.values()
+            for component, slot in request.table
+            if component is FULL
+        }
+
+    def may_need_used_slots(self, prompt: Prompt) -> bool:
+        """Whether room for a whole prompt may be more than the slots that nobody had before."""
+        for component in self.config.components:
+            used = len(self.touched[FULL]) if component is FULL else self.taken[component]
+            needed = 2 if component is MAMBA else len(prompt.key)
+            if used + needed > self.config.capacity(component, GPU):
+                return True
+        return False
+
+    def make_room(self, prompt: Prompt) -> None:
+        """Room was asked for a whole prompt: what was due may have had to go for it."""
+        if self.may_need_used_slots(prompt):
+            self.due.clear()
+        for component in self.config.components:
+            self.taken[component] += 2 if component is MAMBA else len(prompt.key)
+
+    # What was done.
+
+    def compute(
+        self, request_id: RequestId, prompt: Prompt, table: dict[Place, PageNumber], start: int
+    ) -> None:
+        """A request has a new table, and computes its pages from some page on."""
+        before = self.running.get(request_id)
+        reused = before.reused if before is not None else frozenset(prompt.names[:start])
+        self.running[request_id] = Running(prompt, table, reused)
+        new = set(prompt.numbers[start:])
+        for place, number in table.items():
+            self.touched[place[0]].add(place[1])
+            if number in new:
+                self.content[place] = number
+        self.computed |= new
+        self.computed_names.update(prompt.names)
+        self.computed_anywhere.update(self.anywhere(prompt.key))
+        self.forgotten -= new
+
+    def clear(self) -> None:
+        """The cache forgot all but what running requests hold."""
+        tables = [request.table for request in self.running.values()]
+        self.content = {place: number for table in tables for place, number in table.items()}
+        running = {number for request in self.running.values() for number in request.prompt.numbers}
+        self.forgotten |= self.computed - running
+        self.computed = running
+        self.due.clear()
+        for component, touched in self.touched.items():
+            touched.clear()
+            touched.update(slot for kind, slot in self.content if kind is component)
+            # What a request holds out of sight is at most a slot for each of its pages.
+            self.taken[component] = sum(2 + len(r.prompt.key) for r in self.running.values())
+
+
+def table_of(books: RequestBooks, prompt: Prompt, slots: Slots) -> dict[Place, PageNumber]:
+    """A block table, slot by slot, as far as it has the form of one."""
+    size = len(prompt.key)
+    for text in _malformed(books, size, slots):
+        books.check("ALLOC-5", text)
+    books.check("ALLOC-5", None)
+    return {
+        (component, slot): number
+        for component, some in slots
+        for slot, number in zip(reversed(some), reversed(prompt.numbers), strict=False)
+    }
+
+
+def check_owners(
+    books: RequestBooks, request_id: RequestId, table: dict[Place, PageNumber]
+) -> None:
+    """No slot is two running requests' own; a page that both have they may share."""
+    text = None
+    for other_id, other in books.running.items():
+        for place in table.keys() & other.table.keys() if other_id != request_id else ():
+            if place[0] is MAMBA or table[place] != other.table[place]:
+                text = (
+                    f"request {request_id} was given {place[0]} slot {place[1]}, which is in the "
+                    f"block table of request {other_id} for something else"
+                )
+    books.check("ALLOC-1", text)
+
+
+def check_reuse(books: RequestBooks, prompt: Prompt, reused: int) -> None:
+    """What is reused was computed, in the same namespace; what is due is reused."""
+    if not 0 <= reused <= len(prompt.key):
+        books.check("MATCH-2", f"{reused} pages of {len(prompt.key)} are said to be reused")
+        return
+    books.check("MATCH-2", None)
+    for page, number in enumerate(prompt.numbers[:reused]):
+        if number not in books.computed:
+            _check_uncomputed(books, prompt, page)
+            return
+    books.check("MATCH-4", None)
+    due = max((_due_pages(books, prompt, known) for known in books.due), default=0)
+    books.check(
+        "MATCH-6",
+        f"{reused} pages are reused of a prompt that begins with {due} pages of a finished one, "
+        "and no room was needed since"
+        if reused < due
+        else None,
+    )
+
+
+def check_contents(books: RequestBooks, prompt: Prompt, slots: Slots, pages: int) -> None:
+    """Behind the slots of the first pages is what was computed for them.
+
+    Only a cache with a host tier moves bytes; of that, what is where is seen by reading alone.
+    """
+    if books.config.host_tier:
+        return
+    for component, page, slot in computed_slots(books, prompt, slots, pages):
+        found = books.content.get((component, slot))
+        text = None
+        if found != prompt.numbers[page]:
+            what = "nothing" if found is None else "another page"
+            text = f"page {page} is said to be in {component} slot {slot}, which holds {what}"
+        books.check("MATCH-3", text)
+
+
+def computed_slots(
+    books: RequestBooks, prompt: Prompt, slots: Slots, pages: int
+) -> Iterator[tuple[Component, int, Slot]]:
+    """The slots in which the first pages of a table must be, as far as they are of use."""
+    for component, begin in ((FULL, 0), (SWA, books.window_from(pages))):
+        first = len(prompt.key) - len(slots[component])
+        for page, slot in enumerate(slots[component], first):
+            if begin <= page < pages:
+                yield component, page, slot
+
+
+def check_refused(books: RequestBooks, request_id: RequestId, prompt: Prompt) -> None:
+    """A request was not given room: there was too little beside what running ones hold."""
+    if not books.full_only or books.config.host_tier:
+        return
+    before = books.running.get(request_id)
+    missing = len(prompt.key) - (len(before.prompt.key) if before is not None else 0)
+    room = books.config.device_slots.full - len(books.held())
+    books.check(
+        "REFUSE-1",
+        f"room for {missing} pages was refused, and running requests leave {room} slots"
+        if missing <= room
+        else None,
+    )
+
+
+def check_freed(books: RequestBooks, asked: Counts, freed: Counts) -> None:
+    """An eviction frees no more slots than a pool has."""
+    text = None
+    for component in Component:
+        if not 0 <= freed[component] <= books.config.capacity(component, GPU):
+            text = f"an eviction of {asked} is said to have freed {freed[component]} {component}"
+    books.check("ALLOC-3", text)
+
+
+def _malformed(books: RequestBooks, size: int, slots: Slots) -> Iterator[str]:
+    window = size - books.window_from(size)
+    bounds = {
+        FULL: (size, size),
+        SWA: (window, size),
+        MAMBA: (min(1, size), min(1, size)),
+    }
+    for component, some in slots:
+        least, most = bounds[component] if component in books.config.components else (0, 0)
+        if not least <= len(some) <= most:
+            yield f"a block table of {size} pages has {len(some)} {component} slots"
+        if len(set(some)) < len(some):
+            yield f"a block table has a {component} slot twice: {list(some)}"
+        foreign = [s for s in some if not 0 <= s < books.config.capacity(component, GPU)]
+        if foreign:
+            yield f"a block table has {component} slots {foreign}, which no pool has"
+
+
+def _check_uncomputed(books: RequestBooks, prompt: Prompt, page: int) -> None:
+    """Say what is wrong with the reuse of a page that nobody computed."""
+    if prompt.numbers[page] in books.forgotten:
+        books.check("ALLOC-7", f"page {page} is reused, which was computed before the reset only")
+    elif books.anywhere(prompt.key)[page] in books.computed_anywhere:
+        books.check(
+            "MATCH-4",
+            f"page {page} is reused in {prompt.key.namespace}, where nobody computed it; "
+            "in another namespace the same tokens were",
+        )
+    else:
+        books.check("MATCH-2", f"page {page} is reused, and nobody has ever computed it")
+
+
+def _due_pages(books: RequestBooks, prompt: Prompt, known: Prompt) -> int:
+    """Pages of a prompt that must be reused, because a finished one has them."""
+    shared = 0
+    for ours, theirs in zip(prompt.numbers, known.numbers, strict=False):
+        if ours != theirs:
+            break
+        shared += 1
+    if not books.full_only and shared < len(known.key):
+        # Window data and states are at the end of what was finished, and maybe nowhere else.
+        return 0
+    due = min(shared, len(prompt.key) - 1)
+    return due if books.full_only or due == shared else 0

@@ -1,0 +1,168 @@
+"""What a cache that is used by requests tells routers, beside what its block tables say.
+
+The laws of streams are asked as they stand. What else is judged compares the sum of the events with
+what is reused: a prefix that was announced is found, and one that is found was announced.
+
+What readers get wrong: no state is seen here. That a page which nobody asks for again was announced
+rightly is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import Factory, define
+
+from kvcanon.conformance.acceptance.request_books import Prompt, RequestBooks
+from kvcanon.spec.config import CANON, Profile
+from kvcanon.spec.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    Residency,
+    Resident,
+)
+from kvcanon.spec.law import LAWS, Stream
+from kvcanon.spec.laws.names import short
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, GPU
+
+STREAM_LAWS = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9")
+"""Laws of streams that look at no state, only at the configuration."""
+
+
+@define(eq=False)
+class Hearing:
+    """What the events have said so far."""
+
+    books: RequestBooks
+    profile: Profile = CANON
+    told: set[Resident] = Factory(set)
+    parents: dict[bytes, bytes | None] = Factory(dict)
+    """The page before each page that was ever announced."""
+
+    def hear(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
+        """Take the events of an operation, and say what is wrong with them."""
+        config = self.books.config
+        if not config.events:
+            self.books.check("EVENT-5", "events are off, and some were sent" if events else None)
+            return
+        blank = _nothing_but(self.books, self.profile)
+        stream = Stream(Residency(self.told), tuple(events), blank)
+        for law_id in STREAM_LAWS:
+            sentences = list(LAWS[law_id].check(stream))
+            self.books.check(law_id, sentences[0] if sentences else None)
+        self._check_sender(asked, events, refused=refused)
+        for event in events:
+            self._hear_one(asked, event)
+        on_device = sum(medium is GPU for medium, _ in self.told)
+        self.books.check(
+            "EVENT-4",
+            f"the events say that {on_device} pages are on {GPU}, which has fewer slots"
+            if on_device > config.device_slots.full
+            else None,
+        )
+
+    def prefix_pages(self, prompt: Prompt, *, with_host: bool) -> int:
+        """How many leading pages of a prompt are there, as far as events tell."""
+        for page, name in enumerate(prompt.names):
+            if (GPU, name) not in self.told and not (with_host and (CPU, name) in self.told):
+                return page
+        return len(prompt.names)
+
+    def check_reuse(self, prompt: Prompt, reused: int) -> None:
+        """What is reused is what was announced; asked before the events of the call are heard."""
+        if not self.books.config.events:
+            return
+        at_most = self.prefix_pages(prompt, with_host=True)
+        self.books.check(
+            "EVENT-4",
+            f"{reused} pages are reused, of which the events have told {at_most}"
+            if reused > at_most
+            else None,
+        )
+        at_least = min(self.prefix_pages(prompt, with_host=False), len(prompt.key) - 1)
+        if self.books.full_only:
+            self.books.check(
+                "EVENT-4",
+                f"the events say that {at_least} pages of the prompt are on {GPU}, and {reused} "
+                "are reused"
+                if reused < at_least
+                else None,
+            )
+
+    def check_nothing_left(self) -> None:
+        """An eviction found no victim, and no request runs: then nothing is there."""
+        left = [name for medium, name in self.told if medium is GPU]
+        self.books.check(
+            "EVICT-1",
+            f"nothing was freed, and the events say that {len(left)} pages are on {GPU}"
+            if left
+            else None,
+        )
+
+    def _check_sender(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
+        """What an operation may send at all."""
+        stores = any(isinstance(event, BlockStored) for event in events)
+        self.books.check(
+            "EVENT-5", f"{asked} was refused, and announced a page" if refused and stores else None
+        )
+        on_device = any(isinstance(event, BlockStored) and event.medium is GPU for event in events)
+        self.books.check(
+            "EVENT-10",
+            f"{asked} announced a page on {GPU}" if on_device and asked == "evict" else None,
+        )
+        cleared = sum(isinstance(event, AllBlocksCleared) for event in events)
+        due = int(asked == "reset" and not refused)
+        self.books.check(
+            "EVENT-8",
+            f"{asked} said {cleared} times that all is cleared" if cleared != due else None,
+        )
+
+    def _hear_one(self, asked: str, event: Event) -> None:
+        if isinstance(event, AllBlocksCleared):
+            self.told.clear()
+        elif isinstance(event, BlockStored):
+            self.books.check(
+                "EVENT-3",
+                f"{asked} announced page {short(event.block_hash)}, which no request has computed"
+                if event.block_hash not in self.books.computed_names
+                else None,
+            )
+            self.parents[event.block_hash] = event.parent_hash
+            self.told.add((event.medium, event.block_hash))
+        else:
+            self.told.discard((event.medium, event.block_hash))
+            self._check_removed(event)
+
+    def _check_removed(self, event: BlockRemoved) -> None:
+        """Pages leave after those that build on them, and not while a request reuses them."""
+        name, medium = event.block_hash, event.medium
+        if medium is GPU or self.books.config.backed_parents:
+            orphans = [
+                child
+                for told_on, child in self.told
+                if told_on is medium and self.parents.get(child) == name
+            ]
+            self.books.check(
+                "EVENT-12",
+                f"page {short(name)} was removed from {medium} before page {short(orphans[0])}, "
+                "which builds on it"
+                if orphans
+                else None,
+            )
+        if medium is GPU:
+            users = [id_ for id_, each in self.books.running.items() if name in each.reused]
+            self.books.check(
+                "LOCK-4",
+                f"page {short(name)} was removed from {GPU}, and request {users[0]} reuses it"
+                if users
+                else None,
+            )
+
+
+def _nothing_but(books: RequestBooks, profile: Profile) -> Snapshot:
+    """A state in which only the configuration can be seen."""
+    root = NodeState(0, None, (), DEFAULT_NAMESPACE, (), {})
+    return Snapshot(books.config, 0, {0: root}, {}, {}, {}, {}, profile=profile)
