@@ -81,13 +81,13 @@ def early_release_spends_the_receipt(patch: Overrides) -> None:
 
 @mutant("REFUSE-1")
 def reset_waits_for_slots(patch: Overrides) -> None:
-    """A reset is refused while a request has slots, though nobody holds a lock."""
+    """A reset is refused while slots are in use, though nobody holds a lock."""
     free_tree = slots.free_tree
 
     def waiting(state: State) -> None:
-        held = len(state.pools[FULL, GPU].held)
-        if held:
-            raise CacheBusy(held)
+        pool = state.pools[FULL, GPU]
+        if pool.free_slots < pool.capacity:
+            raise CacheBusy(pool.capacity - pool.free_slots)
         free_tree(state)
 
     patch.setattr(slots, "free_tree", waiting)
