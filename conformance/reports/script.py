@@ -34,7 +34,7 @@ _FROM = {
 def script_of(cache: str, failure: Failure, judges: Judges, lines: Sequence[Line]) -> str:
     """The script of a failure of the cache that is named so on the command line."""
     body = "\n".join(_body(failure, lines)) or "pass"
-    call = f"with judged({_arguments(cache, failure, judges)}) as (cache, copies):"
+    call = f"with judged(\n{_arguments(cache, failure, judges)}) as (cache, copies):"
     case = f"CASE = {_case(failure)}\n"
     code = "\n".join([case, call, indent(body, "    ", lambda line: bool(line.strip()))])
     return f"{_docstring(cache, failure.finding)}\n\n{_imports(code)}\n{code}\n"
@@ -99,7 +99,7 @@ def _arguments(cache: str, failure: Failure, judges: Judges) -> str:
         parts.append("black_box=True")
     if failure.against is not None:
         parts.append(f"against={json.dumps(failure.against)}")
-    return ", ".join(parts)
+    return "".join(f"    {part},\n" for part in parts)
 
 
 def _case(failure: Failure) -> str:
@@ -136,7 +136,7 @@ def _body(failure: Failure, lines: Sequence[Line]) -> Iterator[str]:
 def _commented(line: Line) -> tuple[str, ...]:
     comment = f"# {told(line)}"
     if line.refused:
-        return f"with suppress(CacheError):  {comment}", f"    {line.code}"
+        return comment, "with suppress(CacheError):", f"    {line.code}"
     if comment == "# ":
         return (line.code,)
     if len(line.code) + len(comment) + 2 <= WIDTH - 4:

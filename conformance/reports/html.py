@@ -1,0 +1,223 @@
+"""The report as one HTML page, which needs nothing but itself: no script, no font, no other file.
+
+What readers get wrong: colours say nothing that words do not. The page is read in the dark, on a
+phone, on paper and aloud.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvcanon import __version__
+from kvcanon.conformance.explain import sentence
+from kvcanon.conformance.judging.finding import Grounds
+from kvcanon.conformance.judging.result import Standing
+from kvcanon.conformance.reports.markup import Markup, joined, tag
+from kvcanon.conformance.reports.report import CacheReport, CheckReport, Judged, Retold, Verdict
+from kvcanon.conformance.reports.script import headline
+from kvcanon.conformance.reports.text import action_name, laws_counted, seen
+from kvcanon.conformance.reports.wording import Line
+from kvcanon.spec.law import LAWS
+
+STYLE = Path(__file__).with_name("page.css")
+
+VERDICTS = {
+    Verdict.HOLDS: "No law is broken",
+    Verdict.BROKEN: "A law is broken",
+    Verdict.NOT_JUDGED: "Nothing was judged",
+}
+
+
+def check_html(report: CheckReport) -> str:
+    """The report of a check."""
+    title = f"kvcanon check: {', '.join(cache.name for cache in report.caches)}"
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        tag("title", title),
+        tag("style", Markup(STYLE.read_text(encoding="utf-8"))),
+    )
+    body = tag(
+        "body",
+        tag("header", *_opening(report)),
+        tag("main", _summary(report), _stages(report), *_caches(report)),
+        tag("footer", f"Written by kvcanon {__version__}. The same seed gives the same cases."),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _opening(report: CheckReport) -> tuple[Markup, ...]:
+    result = report.result
+    against = f", against {result.against}" if result.against else ""
+    return (
+        tag("p", f"kvcanon check, {result.effort} effort, seed {result.seed}{against}", class_="kicker"),
+        tag("h1", _standing(report.verdict.value, _verdict(report))),
+    )
+
+
+def _verdict(report: CheckReport) -> str:
+    found = [each.failure.finding for cache in report.caches for each in cache.failures]
+    if report.verdict is Verdict.BROKEN and not any(each.grounds is Grounds.LAW for each in found):
+        return "A fault was found" if found else VERDICTS[Verdict.BROKEN]
+    return VERDICTS[report.verdict]
+
+
+def _summary(report: CheckReport) -> Markup:
+    headings = ("Cache", "Held", "Broken", "Known", "Not judged", "Failures", "Operations")
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("a", cache.name, href=f"#cache-{number}"), scope="row"),
+            *(_number(cache.count(standing)) for standing in Standing),
+            _number(len(cache.failures)),
+            _number(cache.result.tally.steps),
+        )
+        for number, cache in enumerate(report.caches, 1)
+    ]
+    return _table("Laws of each cache, by what came of them", headings, rows)
+
+
+def _stages(report: CheckReport) -> Markup:
+    headings = ("Stage", "Cases", "Operations", "Seconds", "Cut short")
+    rows = [
+        tag(
+            "tr",
+            tag("th", stage.name, scope="row"),
+            _number(stage.cases),
+            _number(stage.steps),
+            tag("td", f"{stage.seconds:,.1f}", class_="number"),
+            tag("td", stage.cut_short or "no"),
+        )
+        for stage in report.result.stages
+    ]
+    return _table("Stages of the check", headings, rows, numbers=(1, 2, 3))
+
+
+def _caches(report: CheckReport) -> list[Markup]:
+    return [
+        tag(
+            "section",
+            tag("h2", cache.name, id=f"cache-{number}"),
+            _facts(cache),
+            *(_failure(retold) for retold in cache.failures),
+            _laws(cache),
+        )
+        for number, cache in enumerate(report.caches, 1)
+    ]
+
+
+def _facts(cache: CacheReport) -> Markup:
+    departures = [
+        tag("div", tag("code", f"{each.field} = {each.value}"), f": {each.meaning}.")
+        for each in cache.departures
+    ]
+    rows = [
+        ("Laws", joined(laws_counted(cache))),
+        ("Profile", joined(*departures) if departures else joined("the canon's")),
+    ]
+    if cache.result.lacks:
+        rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
+    rows += [
+        ("Not judged", joined(f"{reason}: {', '.join(law.law_id for law in laws)}"))
+        for reason, laws in cache.not_judged.items()
+    ]
+    return tag("dl", *(joined(tag("dt", name), tag("dd", told)) for name, told in rows))
+
+
+def _failure(retold: Retold) -> Markup:
+    finding = retold.failure.finding
+    law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
+    return tag(
+        "article",
+        tag("h3", headline(finding)),
+        tag("p", sentence(law), class_="soft") if law else joined(),
+        tag("p", finding.text, class_="said"),
+        *(tag("p", each, class_="soft") for each in seen(retold)),
+        _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation")),
+        _folded(f"The {len(retold.lines)} calls that lead to it", _calls(retold), open_=True)
+        if retold.lines
+        else joined(),
+        _folded("A script that shows it again", _pre(retold.script, "script")),
+        class_="failure",
+    )
+
+
+def _calls(retold: Retold) -> Markup:
+    rows: list[Markup] = []
+    last = None
+    for line in retold.lines:
+        if line.action != last:
+            last = line.action
+            name = action_name(retold, last)
+            rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
+        rows += [_row("", definition, "") for definition in line.before]
+        rows.append(_call(line, is_last=line.number == retold.failure.finding.operation))
+    return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
+
+
+def _call(line: Line, *, is_last: bool) -> Markup:
+    answer = "" if line.number is None and line.answer == "done" else line.answer
+    return _row(str(line.number or ""), line.code, answer, class_="last" if is_last else "")
+
+
+def _row(number: str, code: str, answer: str, class_: str = "") -> Markup:
+    return tag(
+        "tr",
+        tag("td", number, class_="number soft"),
+        tag("td", code, class_="code"),
+        tag("td", answer),
+        class_=class_,
+    )
+
+
+def _laws(cache: CacheReport) -> Markup:
+    headings = ("Law", "Name", "Standing", "Times judged", "Remark")
+    rows = [_law(judged) for judged in cache.laws]
+    table = _table(f"Laws of {cache.name}", headings, rows, numbers=(3,))
+    return _folded(f"All {len(cache.laws)} laws", table)
+
+
+def _law(judged: Judged) -> Markup:
+    return tag(
+        "tr",
+        tag("th", judged.law.law_id, scope="row"),
+        tag("td", judged.law.name),
+        tag("td", _standing(judged.standing.value, judged.standing.value)),
+        _number(judged.times),
+        tag("td", judged.remark, class_="remark"),
+    )
+
+
+def _standing(standing: str, words: str) -> Markup:
+    return tag("span", words, class_=f"standing {standing.replace(' ', '-')}")
+
+
+def _number(number: int) -> Markup:
+    return tag("td", f"{number:,}", class_="number")
+
+
+def _table(
+    label: str, headings: tuple[str, ...], rows: list[Markup], numbers: tuple[int, ...] = ()
+) -> Markup:
+    numbers = numbers or tuple(range(1, len(headings)))
+    head = [
+        tag("th", heading, scope="col", class_="number" if at in numbers else "")
+        for at, heading in enumerate(headings)
+    ]
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows))
+    return _scrolling(label, table)
+
+
+def _scrolling(label: str, table: Markup) -> Markup:
+    """A box of its own for what may be wider than a phone, which the keyboard can reach."""
+    return tag("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def _pre(text: str, label: str) -> Markup:
+    return tag("pre", text, role="region", aria_label=label, tabindex="0")
+
+
+def _folded(summary: str, content: Markup, *, open_: bool = False) -> Markup:
+    attributes = {"open": "open"} if open_ else {}
+    return tag("details", tag("summary", summary), content, **attributes)

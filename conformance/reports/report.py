@@ -1,0 +1,216 @@
+"""The report of a check as a value: all that each way of writing it down has to say.
+
+What readers get wrong: a law that was not judged has a reason. The cache does not show what the law
+looks at, or the law was not asked for, or nothing in the cases came to it; these are three, and only
+the last one goes away with more effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+
+from attrs import fields, frozen
+
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.known import Known
+from kvcanon.conformance.reports.retelling import judges_of, retell
+from kvcanon.conformance.reports.script import script_of
+from kvcanon.conformance.reports.wording import Line, lines_of, literal
+from kvcanon.spec.config import CANON, Profile
+from kvcanon.spec.law import LAWS, Law
+
+
+class Verdict(StrEnum):
+    """What came of a check; each has an exit code of its own."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    NOT_JUDGED = "not judged"
+    """No law was judged, and nothing was found."""
+
+
+DEPARTURES = {
+    "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
+    "before the bytes are there",
+    "window_lock_exact": "a window lock pins whole nodes, and so more than its window",
+    "split_keeps_recency": "a cut makes the part that was not matched the most recent",
+    "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
+}
+"""What it means that a field of a profile is not as in the canon."""
+
+
+@frozen
+class Departure:
+    """A choice in which a cache is not as the canon."""
+
+    field: str
+    value: str
+    canon: str
+    meaning: str
+
+
+@frozen
+class Retold:
+    """A failure, and the calls that lead to it."""
+
+    failure: Failure
+    lines: tuple[Line, ...]
+    again: bool
+    """Whether it showed again when the case was played for the report."""
+    script: str
+
+    @property
+    def last_number(self) -> int:
+        """The operation at which it shows."""
+        return self.failure.finding.operation
+
+
+@frozen
+class Judged:
+    """What is known of a law and a cache."""
+
+    law: Law
+    standing: Standing
+    times: int
+    """How often it was judged."""
+    remark: str
+    """Why it was not judged, or what is known of it; empty otherwise."""
+
+
+@frozen
+class CacheReport:
+    """All that is to be said of one cache."""
+
+    name: str
+    """As on the command line."""
+    result: CacheResult
+    laws: tuple[Judged, ...]
+    """Every law of the book."""
+    failures: tuple[Retold, ...]
+
+    def count(self, standing: Standing) -> int:
+        """How many laws stand so."""
+        return sum(each.standing is standing for each in self.laws)
+
+    @property
+    def judged(self) -> int:
+        """How many laws were judged, whatever came of it."""
+        return len(self.laws) - self.count(Standing.NOT_JUDGED)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it for this cache."""
+        if self.failures or self.count(Standing.BROKEN):
+            return Verdict.BROKEN
+        return Verdict.HOLDS if self.judged else Verdict.NOT_JUDGED
+
+    @property
+    def departures(self) -> tuple[Departure, ...]:
+        """Where the cache departs from the canon."""
+        return tuple(_departures(self.result.profile))
+
+    @property
+    def not_judged(self) -> dict[str, list[Law]]:
+        """The laws that were not judged, by the reason."""
+        reasons: dict[str, list[Law]] = {}
+        for each in self.laws:
+            if each.standing is Standing.NOT_JUDGED:
+                reasons.setdefault(each.remark, []).append(each.law)
+        return reasons
+
+
+@frozen
+class CheckReport:
+    """All that is to be said of a check."""
+
+    result: CheckResult
+    caches: tuple[CacheReport, ...]
+    known: tuple[Known, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it: one cache of which nothing was judged makes the whole check void."""
+        verdicts = {cache.verdict for cache in self.caches}
+        for verdict in (Verdict.BROKEN, Verdict.NOT_JUDGED):
+            if verdict in verdicts:
+                return verdict
+        return Verdict.HOLDS if verdicts else Verdict.NOT_JUDGED
+
+    @property
+    def seconds(self) -> float:
+        """The time that all stages took."""
+        return sum(stage.seconds for stage in self.result.stages)
+
+
+def report_of(
+    result: CheckResult,
+    adapters: Sequence[tuple[str, Adapter]],
+    *,
+    only: Collection[str] = (),
+    known: Sequence[Known] = (),
+) -> CheckReport:
+    """The report of a check on these caches, each with its name on the command line.
+
+    Every failure is played once more, so that its calls can be told.
+    """
+    caches = tuple(
+        _of_cache(cache, name, adapter, only, known)
+        for cache, (name, adapter) in zip(result.caches, adapters, strict=True)
+    )
+    return CheckReport(result, caches, tuple(known))
+
+
+def _of_cache(
+    cache: CacheResult,
+    name: str,
+    adapter: Adapter,
+    only: Collection[str],
+    known: Sequence[Known],
+) -> CacheReport:
+    laws = tuple(
+        Judged(law, standing, cache.tally.laws[law.law_id], _remark(law, standing, cache, only, known))
+        for law in LAWS.values()
+        for standing in (cache.standings.get(law.law_id, Standing.NOT_JUDGED),)
+    )
+    asked = [each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)]
+    failures = tuple(_retold(name, failure, adapter, asked) for failure in cache.failures)
+    return CacheReport(name, cache, laws, failures)
+
+
+def _retold(name: str, failure: Failure, adapter: Adapter, asked: Collection[str]) -> Retold:
+    judges = judges_of(failure, asked)
+    told = retell(failure, adapter, judges)
+    lines = lines_of(told.calls)
+    return Retold(failure, lines, told.again, script_of(name, failure, judges, lines))
+
+
+def _remark(
+    law: Law,
+    standing: Standing,
+    cache: CacheResult,
+    only: Collection[str],
+    known: Sequence[Known],
+) -> str:
+    if standing is Standing.KNOWN:
+        return next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
+    if standing is not Standing.NOT_JUDGED:
+        return ""
+    hidden = sorted(need.value for need in law.needs if need.value in cache.lacks)
+    if hidden:
+        return f"the cache does not show {_and(hidden)}"
+    if only and law.law_id not in only:
+        return "it was not asked for"
+    return "no case came to it"
+
+
+def _departures(profile: Profile) -> Iterator[Departure]:
+    for each in fields(Profile):
+        value, canon = getattr(profile, each.name), getattr(CANON, each.name)
+        if value != canon:
+            yield Departure(each.name, literal(value), literal(canon), DEPARTURES[each.name])
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

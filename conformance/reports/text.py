@@ -1,0 +1,184 @@
+"""The report as text, for a terminal or a pipe.
+
+What readers get wrong: the last line is the verdict, and the exit code says the same. All that
+stands above it is for those who want to know why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kvcanon.conformance.judging.finding import Finding, Grounds
+from kvcanon.conformance.judging.result import CheckResult, Standing
+from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold, Verdict
+from kvcanon.conformance.reports.script import headline, told
+
+def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[RenderableType]:
+    """The parts of the report; `scripts` are files by the number of their failure, if written.
+
+    A part that is a plain string is a script, and must not be wrapped.
+    """
+    yield _title(report)
+    yield Padding(_stages(report.result), (0, 0, 1, 2))
+    number = 0
+    unwritten: list[tuple[int, Retold]] = []
+    for cache in report.caches:
+        yield Text(cache.name, "bold cyan")
+        yield Padding(_facts(cache), (0, 0, 1, 2))
+        for retold in cache.failures:
+            number += 1
+            yield from _failure(number, retold, scripts.get(number))
+            if number not in scripts:
+                unwritten.append((number, retold))
+    for each, retold in unwritten:
+        yield Text(f"Script of failure {each}; --scripts DIR writes it to a file", "bold")
+        yield f"\n{retold.script}"
+    yield _verdict(report)
+
+
+def _title(report: CheckReport) -> Text:
+    result = report.result
+    against = f", against {result.against}" if result.against else ""
+    names = " ".join(cache.name for cache in report.caches)
+    told = f"  {result.effort} effort, seed {result.seed}{against}"
+    return Text.assemble((f"check {names}", "bold cyan"), told)
+
+
+def _stages(result: CheckResult) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    for heading in ("cases", "steps", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for stage in result.stages:
+        cut = f"cut short: {stage.cut_short}" if stage.cut_short else ""
+        counts = (f"{stage.cases:,}", f"{stage.steps:,}", f"{stage.seconds:.1f}")
+        table.add_row(stage.name, *counts, Text(cut, "yellow"))
+    return table
+
+
+def _facts(cache: CacheReport) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    table.add_row("profile", Text("\n".join(_profile(cache))))
+    if cache.result.lacks:
+        table.add_row("lacks", Text(", ".join(cache.result.lacks)))
+    table.add_row("laws", Text(laws_counted(cache)))
+    known = [each for each in cache.laws if each.standing is Standing.KNOWN]
+    for each in known:
+        table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
+    for reason, laws in cache.not_judged.items():
+        ids = ", ".join(law.law_id for law in laws)
+        table.add_row("not judged", Text(f"{reason}: {ids}"))
+    return table
+
+
+def laws_counted(cache: CacheReport) -> str:
+    """How many laws were judged, and what came of them, in a line."""
+    counts = [
+        f"{cache.count(standing)} {standing.value}"
+        for standing in (Standing.HELD, Standing.BROKEN, Standing.KNOWN)
+        if standing is not Standing.KNOWN or cache.count(standing)
+    ]
+    not_judged = cache.count(Standing.NOT_JUDGED)
+    return f"{cache.judged} judged: {', '.join(counts)}; {not_judged} not judged"
+
+
+def _profile(cache: CacheReport) -> Iterator[str]:
+    if not cache.departures:
+        yield "the canon's"
+    for each in cache.departures:
+        yield f"departs from the canon: {each.field} is {each.value}, not {each.canon}: {each.meaning}"
+
+
+def _failure(number: int, retold: Retold, script: str | None) -> Iterator[RenderableType]:
+    finding = retold.failure.finding
+    yield Text(f"Failure {number}: {headline(finding)}", "bold red")
+    yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
+    yield Padding(Text("\n".join(seen(retold))), (0, 0, 1, 2))
+    if retold.lines:
+        yield Padding(_calls(retold), (0, 0, 1, 2))
+    if script is not None:
+        yield Padding(Text.assemble("Script: ", (script, "bold")), (0, 0, 1, 2))
+
+
+def seen(retold: Retold) -> Iterator[str]:
+    """Where and how often a failure was seen, a sentence a line."""
+    failure, finding = retold.failure, retold.failure.finding
+    yield f"First seen by the {failure.origin}; {times(failure.times)} in all."
+    if finding.operation:
+        yield f"In the shortest case it shows at operation {finding.operation}, {_where(retold)}."
+    others = [law_id for law_id in finding.broken if law_id != finding.name]
+    if others:
+        yield f"Broken at the same operation: {', '.join(others)}."
+    if failure.black_box:
+        yield "Answers and events are enough to see it."
+    if failure.against is not None and finding.grounds is Grounds.AGREEMENT:
+        yield f"It was to agree with {failure.against}."
+    if not retold.again:
+        yield "Played once more for this report, the case did not show it: is there chance in it?"
+
+
+def times(count: int) -> str:
+    """How often, in words."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _where(retold: Retold) -> str:
+    count = len(retold.failure.case.actions)
+    at = retold.failure.finding.action
+    if at >= count:
+        return "in the drain at the end"
+    return f"in action {at + 1} of {count}, {action_name(retold, at)}"
+
+
+def action_name(retold: Retold, at: int) -> str:
+    """What an action of the failure's case is called."""
+    actions = retold.failure.case.actions
+    return actions[at].name if at < len(actions) else "the drain"
+
+
+def _calls(retold: Retold) -> Table:
+    """The calls, one a line, under the names of their actions."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", style="dim")
+    table.add_column()
+    table.add_column()
+    last = None
+    for line in retold.lines:
+        if line.action != last:
+            last = line.action
+            table.add_row("", Text(action_name(retold, last), "italic"), "")
+        for definition in line.before:
+            table.add_row("", Text(definition), "")
+        code = line.code.removeprefix("cache.").replace("= cache.", "= ")
+        style = "bold red" if line.number == retold.last_number else ""
+        answer = "" if line.number is None and line.answer == "done" else line.answer
+        table.add_row(str(line.number or ""), Text(code, style), Text(answer, style))
+    return table
+
+
+def _verdict(report: CheckReport) -> Text:
+    match report.verdict:
+        case Verdict.HOLDS:
+            judged = min(cache.judged for cache in report.caches)
+            return Text.assemble(("No law is broken. ", "bold green"), f"{judged} were judged.")
+        case Verdict.NOT_JUDGED:
+            return Text("Nothing was judged.", "bold red")
+        case Verdict.BROKEN:
+            found = [each for cache in report.caches for each in cache.failures]
+            return Text(f"BROKEN: {', '.join(_names(found))}", "bold red")
+
+
+def _names(found: list[Retold]) -> list[str]:
+    return list(dict.fromkeys(_name(each.failure.finding) for each in found))
+
+
+def _name(finding: Finding) -> str:
+    return finding.name if finding.grounds is Grounds.LAW else headline(finding)
