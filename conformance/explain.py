@@ -26,9 +26,21 @@ def explain(
 
     Laws in `broken_before` did not hold before it either, so that it is not to blame.
     """
+    asked, answered = in_words(step.operation), in_words(step.outcome)
+    return explain_violations(violations, number, asked, answered, broken_before)
+
+
+def explain_violations(
+    violations: Sequence[Violation],
+    number: int,
+    asked: str,
+    answered: str,
+    broken_before: Collection[str] = (),
+) -> str:
+    """As `explain`, of an operation and an answer that are in words already."""
     lines = [
-        f"{_counted(violations)} after operation {number}, {in_words(step.operation)},",
-        f"which was answered {in_words(step.outcome)}:",
+        f"{_counted(violations)} after operation {number}, {asked},",
+        f"which was answered {answered}:",
     ]
     for law in {violation.law.law_id: violation.law for violation in violations}.values():
         texts = [violation.text for violation in violations if violation.law is law]

@@ -1,24 +1,101 @@
-"""The acceptor: a cache that is judged by what it answers."""
+"""The acceptor: a cache that is judged by what it answers, while it works.
+
+Around each operation it takes the answer and the events, looks at the free lists where the cache
+shows them, and asks what they say next to all that was said before.
+
+What readers get wrong: nothing here looks at a state. A fault that no answer, no event and no byte
+ever shows is out of sight; the drain at the end of a case brings most of them into it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
 
-from kvcanon.conformance.adapters.adapter import Subject
+from kvcanon.conformance.acceptance.books import Books
+from kvcanon.conformance.acceptance.evicting import after_evict, after_evict_host, host_leaves
+from kvcanon.conformance.acceptance.hearing import add_up, hear
+from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
+from kvcanon.conformance.acceptance.loading import after_load_back, after_settling, check_due
+from kvcanon.conformance.acceptance.refusing import after_refusal
+from kvcanon.conformance.acceptance.slots import COMPONENTS, SlotBooks
+from kvcanon.conformance.acceptance.using import (
+    after_allocate,
+    after_free,
+    after_lock,
+    after_match,
+    after_unlock,
+)
+from kvcanon.conformance.adapters.adapter import Capability, Subject
+from kvcanon.conformance.explain import explain_violations, in_words
+from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.config import Profile
-from kvcanon.spec.law import Law
-from kvcanon.spec.operations import Operation
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
+from kvcanon.spec.law import Law, Need
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    Evicted,
+    EvictHost,
+    Flush,
+    Free,
+    HostInserted,
+    Insert,
+    Inserted,
+    InsertHost,
+    LoadBack,
+    LoadedBack,
+    Lock,
+    Match,
+    Matched,
+    Operation,
+    Poll,
+    Receipt,
+    Refused,
+    Reset,
+    Settled,
+    TakeEvents,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.types import Component, Slot, Slots
+from kvcanon.spec.views import COLUMN
+
+MOVES_FULL_DATA = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
 
 
 class Acceptor(WrappedCache):
-    """A cache that is judged by what it answers."""
+    """A cache that is judged by what it answers. What its methods do, `Cache` says."""
 
     def __init__(self, subject: Subject, profile: Profile, laws: Collection[Law]) -> None:
         super().__init__(subject.cache)
+        config = subject.cache.config
         self.steps = 0
-        self.laws_judged: Counter[str] = Counter()
+        """Operations that were called."""
+        hears = Need.EVENTS in subject.shows and config.events
+        shown = Capability.FREE_SLOTS in subject.can
+        self._books = Books(
+            config=config,
+            profile=profile,
+            slots=SlotBooks(subject.cache, config, shown=shown),
+            asked=frozenset(law.law_id for law in laws),
+            hears=hears,
+        )
+        self._read = subject.cache.read if Need.BYTES in subject.shows else None
+        self._waiting: list[Event] = list(subject.cache.take_events()) if hears else []
+        """Events that were heard, and that nobody has taken yet."""
+
+    @property
+    def laws_judged(self) -> Counter[str]:
+        """How often each law was judged."""
+        return self._books.judged
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        super().write(component, slot, data)
+        self._books.written[COLUMN[component]][slot] = data
 
     def _around(
         self,
@@ -28,4 +105,99 @@ class Acceptor(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         self.steps += 1
-        return call(*args, **kwargs)
+        books = self._books
+        books.now += 1
+        leaves = host_leaves(books) if isinstance(operation, EvictHost) and books.hears else []
+        try:
+            answer = call(*args, **kwargs)
+        except CacheError as error:
+            self._hear(operation, refused=True)
+            after_refusal(books, operation, error)
+            self._raise(operation, f"refused: {error}")
+            raise
+        if isinstance(operation, Insert | InsertHost):
+            books.pages.path_made(operation.key, books.now)
+        if not isinstance(operation, TakeEvents):
+            self._hear(operation, refused=False)
+        if isinstance(operation, EvictHost) and isinstance(answer, Evicted):
+            after_evict_host(books, operation, answer, leaves)
+        else:
+            self._check(operation, answer)
+        if isinstance(operation, MOVES_FULL_DATA) and not books.violations:
+            if books.hears:
+                add_up(books)
+            check_due(books)
+            books.pages.forget_gone()
+        self._raise(operation, answer)
+        if isinstance(operation, TakeEvents):
+            return self._handed_out(answer)
+        return answer
+
+    def _check(self, operation: Operation, answer: object) -> None:
+        """Ask what the answer says."""
+        books = self._books
+        match operation, answer:
+            case Match(), Matched():
+                after_match(books, operation, answer, self._read)
+            case Lock(), Receipt():
+                after_lock(books, operation, answer)
+            case Unlock() | UnlockWindow(), _:
+                after_unlock(books, operation)
+            case Allocate(), Slots():
+                after_allocate(books, operation, answer)
+            case Free(), _:
+                after_free(books, operation)
+            case Insert(), Inserted():
+                after_insert(books, operation, answer)
+            case Evict(), Evicted():
+                after_evict(books, operation, answer)
+            case LoadBack(), LoadedBack():
+                after_load_back(books, operation, answer)
+            case InsertHost(), HostInserted():
+                after_insert_host(books, operation, answer)
+            case ((Poll() | Flush()), Settled()):
+                after_settling(books, operation, answer)
+            case Reset(), _:
+                self._after_reset()
+
+    def _after_reset(self) -> None:
+        """Nothing is in the tree; what requests have they keep."""
+        books = self._books
+        open_receipts = len(books.receipts) + len(books.transfers)
+        books.check("LOCK-4", not open_receipts, f"reset with {open_receipts} receipts open")
+        books.pages.clear()
+        books.due.clear()
+        books.transfers.clear()
+        books.receipts.clear()
+        books.slots.reset()
+        for column in books.columns:
+            expected = books.slots.free_count(column)
+            seen = books.slots.look(column, expected)
+            books.check(
+                "ALLOC-7",
+                len(seen.slots) == expected or not seen.complete,
+                f"after a reset {len(seen.slots)} {COMPONENTS[column]} slots are free; all but those "
+                f"of requests are {expected}",
+            )
+
+    def _hear(self, operation: Operation, *, refused: bool) -> None:
+        if self._books.hears:
+            events = self._cache.take_events()
+            self._waiting += events
+            hear(self._books, operation, events, refused=refused)
+
+    def _handed_out(self, answer: Answer) -> Answer:
+        """All events that wait, of which the acceptor has taken most already."""
+        if not self._books.hears or not isinstance(answer, tuple):
+            return answer
+        hear(self._books, TakeEvents(), answer, refused=False)
+        waiting, self._waiting = (*self._waiting, *answer), []
+        return waiting  # type: ignore[return-value]  # Answer is a tuple of events here.
+
+    def _raise(self, operation: Operation, answer: object) -> None:
+        violations, self._books.violations = self._books.violations, []
+        if not violations:
+            return
+        answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
+        words = explain_violations(violations, self.steps, in_words(operation), answered)
+        raise LawsBroken(words, violations)

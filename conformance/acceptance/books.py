@@ -1,0 +1,259 @@
+"""The books of one cache: all that its answers have said so far, and what they say next to each other.
+
+Checks of one operation are functions that read the books, say what cannot be, and write down what is
+known now.
+
+What readers get wrong: the books hold no expectation of what the cache should have chosen. They hold
+what it did choose, and bounds where that was not seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from attrs import Factory, define, field
+
+from kvcanon.conformance.acceptance.pages import (
+    FULL_COLUMN,
+    SOMEWHERE,
+    SWA_COLUMN,
+    Column,
+    Known,
+    PageBook,
+    PageBooks,
+    columns_of,
+)
+from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING, SlotBooks
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.law import LAWS, Violation
+from kvcanon.spec.operations import Receipt
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, GPU, Medium, ReceiptId, Slot, TransferId, WritePolicy
+
+
+@define(eq=False)
+class OpenReceipt:
+    """A lock that a request holds."""
+
+    receipt: Receipt
+    path: list[PageBook]
+    window_from: int
+    """First page whose window data it holds; the length of the path where it holds none."""
+    state_held: bool
+
+
+@define(eq=False)
+class OpenTransfer:
+    """A copy in flight, and what it may hold."""
+
+    direction: Direction
+    path: list[PageBook]
+    """Its pages are among these; all of them may be locked by it."""
+    loads: list[tuple[PageBook, Column]] = Factory(list)
+    """Device data that it will fill, if it is done."""
+    slots_taken: Counter[Column] = Factory(Counter)
+    """Device slots that it was given."""
+
+
+@define(eq=False)
+class Books:
+    """All that is known of a cache."""
+
+    config: CacheConfig
+    profile: Profile
+    slots: SlotBooks
+    asked: Collection[str]
+    """The ids of the laws that are judged."""
+    hears: bool
+    """Whether events are heard."""
+    pages: PageBooks = Factory(PageBooks)
+    receipts: dict[ReceiptId, OpenReceipt] = Factory(dict)
+    transfers: dict[TransferId, OpenTransfer] = Factory(dict)
+    due: dict[PageBook, None] = Factory(dict)
+    """Pages that were hit often enough, and that no insert said the host had no room for."""
+    told: dict[Medium, set[bytes]] = Factory(lambda: {GPU: set(), CPU: set()})
+    """The names of the pages that are on each medium, as the events say."""
+    written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
+    """What requests wrote into their slots, by column."""
+    now: int = 0
+    """Counts operations."""
+    violations: list[Violation] = Factory(list)
+    judged: Counter[str] = Factory(Counter)
+    columns: tuple[Column, ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.columns = columns_of(self.config.components)
+
+    def check(self, law_id: str, holds: bool, text: str = "") -> None:
+        """Count that a law was judged, and say so where it does not hold."""
+        if law_id in self.asked:
+            self.judged[law_id] += 1
+            if not holds:
+                self.violations.append(Violation(LAWS[law_id], text))
+
+    @property
+    def writes_back(self) -> bool:
+        """Whether evictions copy to the host before they take."""
+        return self.config.write_policy is WritePolicy.WRITE_BACK
+
+    def window_from(self, end: int) -> int:
+        """The first page of the window that ends at a page."""
+        if SWA_COLUMN not in self.columns:
+            return end
+        return window_start(end, self.config.window_tokens or 1, self.config.page_size)
+
+    # What is locked.
+
+    def surely_locked(self, column: Column) -> set[PageBook]:
+        """Pages whose data of a component some request holds for sure."""
+        locked: set[PageBook] = set()
+        for held in self.receipts.values():
+            if column == FULL_COLUMN:
+                locked.update(held.path)
+            elif column == SWA_COLUMN:
+                locked.update(held.path[held.window_from :])
+            elif held.state_held:
+                locked.update(held.path[-1:])
+        return locked
+
+    def maybe_locked(self) -> set[PageBook]:
+        """Pages on the path of some lock or copy, and those that may be one node with such a page."""
+        locked = {page for held in self.receipts.values() for page in held.path}
+        locked.update(page for transfer in self.transfers.values() for page in transfer.path)
+        return locked | {below for page in locked for below in same_run_below(page)}
+
+    # What is used.
+
+    def use_prefix(self, path: list[PageBook], end: int) -> None:
+        """The end of a match or an insert: full data of the prefix is used, and its window."""
+        for page in path[:end]:
+            page.use(FULL_COLUMN, self.now)
+        if SWA_COLUMN in self.columns:
+            self._use_window(path, end)
+        if 2 in self.columns and end:
+            path[end - 1].use(2, self.now)
+            if self.profile.mamba_refresh != "node":
+                for page in path[: end - 1]:
+                    page.use(2, self.now, surely=False)
+        self.may_cut(path)
+
+    def _use_window(self, path: list[PageBook], end: int) -> None:
+        """All of the window is used; a page more may be, and what is one node with what may be."""
+        window_from = self.window_from(end)
+        for page in path[window_from:end]:
+            page.use(SWA_COLUMN, self.now)
+        above = window_from - 1
+        while above >= 0 and (above == window_from - 1 or path[above].run == path[above + 1].run):
+            path[above].use(SWA_COLUMN, self.now, surely=False)
+            above -= 1
+
+    def may_cut(self, path: list[PageBook]) -> None:
+        """Nodes on a path may be cut now; where that refreshes a part, it may be any part."""
+        if self.profile.split_keeps_recency:
+            return
+        touched = [*path, *(below for page in path for below in same_run_below(page))]
+        for page in touched:
+            for column in self.columns:
+                page.use(column, self.now, surely=False)
+
+    # What is lost.
+
+    def lost(self, column: Column, slot: Slot, page: PageBook) -> None:
+        """A slot that a page had is free now."""
+        self.slots.free(column, slot)
+        if page.device[column] not in (slot, SOMEWHERE):
+            return
+        page.lose(column)
+
+    def reconcile(self, column: Column, came_free: int, taken: int = 0) -> list[PageBook]:
+        """See which slots are free, after some came free and some were taken for a load.
+
+        Returns the pages that lost theirs.
+        """
+        component, slots = COMPONENTS[column], self.slots
+        expected = slots.free_count(column) + came_free - taken
+        seen = slots.look(column, max(0, expected))
+        self.check(
+            "ALLOC-3",
+            not seen.twice and (len(seen.slots) == expected or not seen.complete),
+            f"{came_free} {component} slots were said to come free and {taken} to be taken, which "
+            f"leaves {expected} free; {len(seen.slots)} are{' (some twice)' if seen.twice else ''}",
+        )
+        found: list[PageBook] = []
+        ambiguous = False
+        owned = [(slot, slots.owners[column].get(slot)) for slot in sorted(seen.slots)]
+        for slot, owner in owned:
+            ambiguous |= owner is LOADING
+            if isinstance(owner, PageBook):
+                # Who was in doubt may have lost it long ago, to someone who was not told.
+                ambiguous |= owner.doubtful[column]
+                found += [] if owner.doubtful[column] else [owner]
+                self.lost(column, slot, owner)
+            elif owner is not None:
+                self.check(
+                    "ALLOC-1", owner is LOADING, f"a request's {component} slot {slot} is free"
+                )
+                slots.free(column, slot)
+        freed = sum(owner is not None for _, owner in owned)
+        unseen = slots.unseen[column] + came_free - freed
+        slots.unseen[column] = 0 if seen.complete else max(0, unseen)
+        if slots.unseen[column] or (taken and freed < came_free):
+            # The slots of the others were taken again at once, or are out of sight.
+            found += self.doubt_unlocked(column)
+        elif ambiguous:
+            # The slot may have been that of a page of which nobody was told the slot.
+            found += self.doubt_unlocked(column, only=SOMEWHERE)
+        slots.mark_loading(column, seen.slots, taken)
+        return found
+
+    def doubt_unlocked(self, column: Column, only: Slot | None = None) -> list[PageBook]:
+        """Any page that is not locked may have lost its data unseen, or those in a certain slot.
+
+        Of full data the events tell who did. Returns the pages that did.
+        """
+        locked = self.surely_locked(column)
+        concerned = [
+            page
+            for page in self.pages
+            if page.maybe_on_device(column) and only in (None, page.device[column])
+        ]
+        if column != FULL_COLUMN or not self.hears:
+            for page in concerned:
+                page.doubtful[column] = page.doubtful[column] or page not in locked
+            return []
+        gone = {page for page in concerned if page.name not in self.told[GPU]}
+        for slot, owner in self.slots.pages_in(column):
+            if owner in gone:
+                self.slots.give(column, (slot,), LOADING)
+        for page in gone:
+            page.lose(column)
+        return list(gone)
+
+    def doubt_host(self, columns: Collection[Column]) -> None:
+        """Host data of these components may have been evicted unseen."""
+        for page in self.pages:
+            for column in columns:
+                if page.host[column] is Known.YES and not (column == FULL_COLUMN and self.hears):
+                    page.host[column] = Known.MAYBE
+
+    def may_have_copied(self) -> None:
+        """Under write_back whatever was on the device may have been copied to the host unseen."""
+        for page in self.pages if self.writes_back else ():
+            for column in self.columns:
+                heard = column == FULL_COLUMN and self.hears
+                above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Known.NO
+                if above and not heard and page.host[column] is Known.NO:
+                    page.host[column] = Known.MAYBE
+
+
+def same_run_below(page: PageBook) -> list[PageBook]:
+    """The pages below that may be of one node with a page."""
+    found: list[PageBook] = []
+    below = [page]
+    for each in below:
+        same = [child for child in each.children.values() if child.run == page.run]
+        found += same
+        below += same
+    return found

@@ -1,0 +1,203 @@
+"""Evicting: who left, whether they might, and whether somebody else should have left before.
+
+What readers get wrong: an eviction answers with counts. Who left is seen in the free list, and in
+what a later match finds; where it cannot be seen, nobody is accused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kvcanon.conformance.acceptance.books import Books
+from kvcanon.conformance.acceptance.pages import (
+    ALL_COLUMNS,
+    FULL_COLUMN,
+    MAMBA_COLUMN,
+    SWA_COLUMN,
+    Column,
+    Known,
+    PageBook,
+)
+from kvcanon.conformance.acceptance.slots import COMPONENTS
+from kvcanon.spec.operations import Evict, Evicted, EvictHost
+from kvcanon.spec.oracle.eviction import policy_key
+from kvcanon.spec.types import Counts
+
+AUXILIARY = (SWA_COLUMN, MAMBA_COLUMN)
+
+
+def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
+    """As many slots came free as was said; who left was not locked, and was next."""
+    locked = [books.surely_locked(column) for column in ALL_COLUMNS]
+    in_use = books.maybe_locked()
+    leaves = [page for page in books.pages if _is_device_leaf(books, page, in_use)]
+    victims: list[list[PageBook]] = [[], [], []]
+    for column in books.columns:
+        victims[column] = books.reconcile(column, outcome.freed[COMPONENTS[column]])
+    for column in books.columns:
+        for page in victims[column]:
+            books.check(
+                "LOCK-4",
+                page not in locked[column],
+                f"{COMPONENTS[column]} data of {page.describe()} was evicted while it was locked",
+            )
+    check_closed(books, victims)
+    asked = [operation.counts[component] for component in COMPONENTS]
+    books.check(
+        "EVICT-2",
+        any(asked) or not any(victims),
+        "nothing was asked for, and something was evicted",
+    )
+    _check_freed(books, operation.counts, outcome.freed, leaves, in_use)
+    for column in books.columns:
+        if asked[column] and asked.count(0) == 2:
+            if column == FULL_COLUMN:
+                _check_turns(books, victims[column], leaves)
+            else:
+                _check_order(books, column, victims[column], in_use)
+    after_making_room(books)
+
+
+def after_making_room(books: Books) -> None:
+    """Under write_back, what leaves is copied to the host, where something else may have left."""
+    if books.writes_back:
+        books.doubt_host(ALL_COLUMNS)
+        books.may_have_copied()
+
+
+def check_closed(books: Books, victims: list[list[PageBook]]) -> None:
+    """With full data goes all that stands on it, and the data of a prefix has no gap."""
+    for page in victims[FULL_COLUMN]:
+        for column in AUXILIARY:
+            books.check(
+                "EVICT-3",
+                not page.surely_on_device(column),
+                f"full data of {page.describe()} was evicted, and its {COMPONENTS[column]} data stays",
+            )
+        below = [each for each in page.children.values() if each.surely_on_device(FULL_COLUMN)]
+        books.check(
+            "RES-3",
+            not below,
+            f"full data of {page.describe()} was evicted, and a page below stays",
+        )
+
+
+def _is_device_leaf(books: Books, page: PageBook, in_use: Collection[PageBook]) -> bool:
+    """Whether a page could surely be evicted for its full slot, by its place and its locks."""
+    if page in in_use or not page.surely_on_device(FULL_COLUMN):
+        return False
+    if books.writes_back and page.children:
+        return False
+    return not any(child.device[FULL_COLUMN] is not None for child in page.children.values())
+
+
+def _check_freed(
+    books: Books,
+    asked: Counts,
+    freed: Counts,
+    leaves: Iterable[PageBook],
+    in_use: Collection[PageBook],
+) -> None:
+    """Where less came free than was asked, nobody is left who could have gone."""
+    for column in books.columns:
+        component = COMPONENTS[column]
+        if freed[component] >= asked[component]:
+            books.check("EVICT-1", True)
+            continue
+        left = [
+            page
+            for page in (leaves if column == FULL_COLUMN else books.pages)
+            if page.surely_on_device(column) and page not in in_use
+        ]
+        text = f"{asked[component]} {component} slots were asked for and {freed[component]} freed"
+        books.check("EVICT-1", not left, f"{text}; {left[0].describe()} stays" if left else "")
+
+
+def _check_turns(books: Books, victims: list[PageBook], leaves: list[PageBook]) -> None:
+    """No leaf that stayed comes before a victim, by the policy."""
+    stayed = [page for page in leaves if page.surely_on_device(FULL_COLUMN) and not page.hazy]
+    for victim in victims:
+        if victim.hazy:
+            continue
+        earliest = rank(books, victim, latest=False)
+        for page in stayed:
+            books.check(
+                "REC-3",
+                earliest <= rank(books, page, latest=True),
+                f"{victim.describe()} was evicted before {page.describe()}, whose turn it was under "
+                f"{books.config.eviction_policy}",
+            )
+
+
+def rank(books: Books, page: PageBook, *, latest: bool) -> tuple[int, int]:
+    """The first or the last place that a page can have in the order of the policy."""
+    policy = books.config.eviction_policy
+    used = page.used_to[FULL_COLUMN], page.used_from[FULL_COLUMN]
+    hits = page.hits_at_most, page.hits
+    places = [
+        policy_key(policy, hit, access, page.run, page.priority) for hit in hits for access in used
+    ]
+    return max(places) if latest else min(places)
+
+
+def _check_order(
+    books: Books, column: Column, victims: list[PageBook], in_use: Collection[PageBook]
+) -> None:
+    """Nothing that was used less recently, and could have gone, stayed."""
+    stayed = [page for page in books.pages if page not in in_use and page.surely_on_device(column)]
+    law_id = "REC-3"
+    for victim in victims:
+        for page in stayed:
+            books.check(
+                law_id,
+                victim.used_from[column] <= page.used_to[column],
+                f"{COMPONENTS[column]} data of {victim.describe()} was evicted, used at "
+                f"{victim.used_from[column]}, before that of {page.describe()}, used at "
+                f"{page.used_to[column]}: the latter was kept alive by something that does not "
+                "reach it",
+            )
+
+
+def after_evict_host(
+    books: Books,
+    operation: EvictHost,
+    outcome: Evicted,
+    leaves: list[PageBook],
+) -> None:
+    """Host data leaves, leaves first by the policy; who it was is heard of full data only."""
+    books.doubt_host(ALL_COLUMNS)
+    asked = operation.counts
+    if not books.hears or books.writes_back or asked.swa or asked.mamba:
+        return
+    stayed = [page for page in leaves if page.host[FULL_COLUMN] is Known.YES]
+    victims = [page for page in leaves if page.host[FULL_COLUMN] is Known.NO]
+    if outcome.freed.full < asked.full:
+        books.check(
+            "EVICT-1",
+            not stayed,
+            f"{asked.full} host slots were asked for and {outcome.freed.full} freed; "
+            f"{stayed[0].describe() if stayed else 'nobody'} stays",
+        )
+    for victim in victims:
+        for page in stayed:
+            books.check(
+                "REC-3",
+                victim.hazy
+                or page.hazy
+                or rank(books, victim, latest=False) <= rank(books, page, latest=True),
+                f"{victim.describe()} left the host before {page.describe()}, whose turn it was "
+                f"under {books.config.eviction_policy}",
+            )
+
+
+def host_leaves(books: Books) -> list[PageBook]:
+    """Pages that are on the host only, without doubt, that nothing hangs below, and nobody holds."""
+    in_use = books.maybe_locked()
+    return [
+        page
+        for page in books.pages
+        if page.host[FULL_COLUMN] is Known.YES
+        and page.device[FULL_COLUMN] is None
+        and not page.children
+        and page not in in_use
+    ]

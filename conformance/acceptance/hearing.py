@@ -1,0 +1,132 @@
+"""Hearing: what events may say, one after another, and what they must add up to.
+
+What readers get wrong: full data only. Window data and states come and go without a word, and so
+does a copy until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcanon.conformance.acceptance.books import Books
+from kvcanon.conformance.acceptance.pages import FULL_COLUMN, Known, PageBook
+from kvcanon.spec.config import StoreMoment
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.spec.hashing import namespace_seed, page_hash
+from kvcanon.spec.operations import (
+    Evict,
+    EvictHost,
+    Flush,
+    Insert,
+    InsertHost,
+    LoadBack,
+    Operation,
+    Poll,
+    Reset,
+)
+from kvcanon.spec.types import CPU, GPU
+
+SENDERS = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
+"""Operations that may move full data, and so may send events."""
+STORES_ON_HOST = (Poll, Flush, InsertHost)
+"""Operations at which host data is there for the first time; evictions too, under write_back."""
+
+
+def hear(
+    books: Books, operation: Operation, events: Sequence[Event], refused: bool
+) -> None:
+    """Check the events of an operation one by one, and write down what they say of the host."""
+    if events and (refused or not isinstance(operation, SENDERS)):
+        what = "was refused and" if refused else "moved no full data and"
+        books.check("EVENT-5", False, f"{type(operation).__name__} {what} sent {events[0]}")
+    cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
+    once = isinstance(operation, Reset) and not refused
+    if once or cleared:
+        books.check(
+            "EVENT-8",
+            once and len(cleared) == len(events) == 1,
+            f"{type(operation).__name__} sent {len(cleared)} AllBlocksCleared of {len(events)} events",
+        )
+    for event in events:
+        if isinstance(event, BlockStored):
+            _hear_store(books, operation, event)
+        elif isinstance(event, BlockRemoved):
+            _hear_removal(books, event)
+        else:
+            books.told = {GPU: set(), CPU: set()}
+
+
+def add_up(books: Books) -> None:
+    """Check that the events add up to the full data that is on the device, no more and no less."""
+    told = books.told[GPU]
+    at_enqueue = books.profile.load_back_announced is StoreMoment.ENQUEUED
+    there: set[bytes] = set()
+    for page in books.pages:
+        if page.device[FULL_COLUMN] is not None and (not page.loading[FULL_COLUMN] or at_enqueue):
+            there.add(page.name)
+    books.check("EVENT-4", told == there, _sum_in_words(books, told, there))
+
+
+def _sum_in_words(books: Books, told: set[bytes], there: set[bytes]) -> str:
+    for names, problem in (
+        (there - told, "is on the device unsaid"),
+        (told - there, "is not on it"),
+    ):
+        for name in sorted(names):
+            page = books.pages.by_name.get(name)
+            return f"{page.describe() if page else name.hex()[:12]} {problem}"
+    return ""
+
+
+def _hear_store(books: Books, operation: Operation, event: BlockStored) -> None:
+    config = books.config
+    page = books.pages.by_name.get(event.block_hash)
+    seed = namespace_seed(event.namespace)
+    name = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
+    text = f"the page {event.page} of {event.namespace} was stored on {event.medium}"
+    books.check("EVENT-6", name == event.block_hash, f"{text} under a name that is not its own")
+    books.check(
+        "EVENT-9",
+        len(event.page) == config.page_size,
+        f"{text} with {len(event.page)} units; a page has {config.page_size}",
+    )
+    if page is None:
+        books.check("EVENT-7", False, f"{text}, and nobody handed it over")
+    else:
+        parent = None if page.parent is None else page.parent.name
+        right = (page.units, page.namespace, parent)
+        said = (event.page, event.namespace, event.parent_hash)
+        books.check("EVENT-7", said == right, f"{text}: said {said}, is {right}")
+    told = books.told.setdefault(event.medium, set())
+    books.check("EVENT-2", event.block_hash not in told, f"{text}, where it was already")
+    if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
+        books.check("EVENT-1", event.parent_hash in told, f"{text} while its parent was not there")
+    told.add(event.block_hash)
+    if event.medium is CPU:
+        may = isinstance(operation, STORES_ON_HOST) or (
+            books.writes_back and isinstance(operation, Evict | LoadBack)
+        )
+        books.check("EVENT-3", may, f"{text} by {type(operation).__name__}, before any copy ended")
+        if page is not None:
+            page.host[FULL_COLUMN] = Known.YES
+
+
+def _hear_removal(books: Books, event: BlockRemoved) -> None:
+    page = books.pages.by_name.get(event.block_hash)
+    text = f"{_page_in_words(page, event)} was removed from {event.medium}"
+    told = books.told.setdefault(event.medium, set())
+    books.check("EVENT-2", event.block_hash in told, f"{text}, where it was not")
+    told.discard(event.block_hash)
+    if page is None:
+        return
+    if event.medium is GPU or books.config.backed_parents:
+        left = [child for child in page.children.values() if child.name in told]
+        books.check("EVENT-12", not left, f"{text} before the page after it")
+    if event.medium is CPU:
+        books.due.pop(page, None)
+        for column in books.columns:
+            page.lose_on_host(column)
+
+
+def _page_in_words(page: PageBook | None, event: BlockRemoved) -> str:
+    return page.describe() if page is not None else f"page {event.block_hash.hex()[:12]}"

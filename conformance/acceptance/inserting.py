@@ -1,0 +1,196 @@
+"""Inserting: slots that requests hand over, and what is known of their pages from then on.
+
+What readers get wrong: which of the slots the tree took is the cache's choice, as far as it goes. A
+slot is either free afterwards or it is that of its page; and no page has two.
+"""
+
+from __future__ import annotations
+
+from kvcanon.conformance.acceptance.books import Books, OpenTransfer
+from kvcanon.conformance.acceptance.pages import (
+    ALL_COLUMNS,
+    FULL_COLUMN,
+    MAMBA_COLUMN,
+    SOMEWHERE,
+    SWA_COLUMN,
+    Column,
+    Known,
+    PageBook,
+)
+from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING
+from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import Slot
+
+
+def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
+    """Each slot is its page's or free, all of the key is on the device, and copies are on the way."""
+    path = books.pages.path_made(operation.key, books.now)
+    _check_present(books, path, outcome)
+    for column in books.columns:
+        component = COMPONENTS[column]
+        handed = operation.slots[component]
+        adopted, freed = outcome.adopted[component], outcome.freed[component]
+        books.check(
+            "ALLOC-3",
+            adopted + freed == len(handed),
+            f"of {len(handed)} {component} slots an insert adopted {adopted} and freed {freed}",
+        )
+        if not books.violations:
+            _place(books, column, path[len(path) - len(handed) :], handed, freed)
+    if books.violations:
+        return
+    _check_found(books, path, operation)
+    books.use_prefix(path, len(path))
+    _count_hits(books, path, operation)
+    _follow_backups(books, path, outcome)
+
+
+def _check_present(books: Books, path: list[PageBook], outcome: Inserted) -> None:
+    counts = []
+    for has in (PageBook.surely_on_device, PageBook.maybe_on_device):
+        there = [has(page, FULL_COLUMN) for page in path]
+        counts.append(there.index(False) if False in there else len(path))
+    books.check(
+        "MATCH-6",
+        counts[0] <= outcome.present_pages <= counts[1],
+        f"an insert found {outcome.present_pages} pages of its {len(path)} on the device; "
+        f"{counts[0]} were there",
+    )
+
+
+def _place(
+    books: Books, column: Column, pages: list[PageBook], handed: tuple[Slot, ...], freed: int
+) -> None:
+    """Find out which slots came free; the others are those of their pages."""
+    component, slots = COMPONENTS[column], books.slots
+    expected = slots.free_count(column) + freed
+    seen = slots.look(column, expected)
+    books.check(
+        "ALLOC-3",
+        not seen.twice and (len(seen.slots) == expected or not seen.complete),
+        f"an insert freed {freed} {component} slots, which makes {expected} free; "
+        f"{len(seen.slots)} are",
+    )
+    for page, slot in zip(pages, handed, strict=True):
+        has_one = page.device[column] is not None
+        if slot in seen.slots or (not seen.complete and page.surely_on_device(column)):
+            slots.free(column, slot)
+        elif has_one and page.doubtful[column] and not seen.complete:
+            # It has this slot or the one that it had, and the other is free.
+            slots.give(column, (slot,), page)
+            slots.unseen[column] += 1
+            page.device[column], page.doubtful[column] = SOMEWHERE, False
+        else:
+            _adopt(books, column, page, slot)
+    for slot, page in slots.pages_in(column):
+        if slot in seen.slots:
+            books.lost(column, slot, page)
+
+
+def _adopt(books: Books, column: Column, page: PageBook, slot: Slot) -> None:
+    earlier = page.device[column]
+    books.check(
+        "ALLOC-1",
+        earlier is None or page.doubtful[column],
+        f"an insert took {COMPONENTS[column]} slot {slot} for {page.describe()}, which has slot "
+        f"{earlier}",
+    )
+    if earlier is not None and earlier != SOMEWHERE:
+        # It had lost that slot unseen, which was taken for a load since.
+        books.slots.give(column, (earlier,), LOADING)
+    new = page.host[column] is Known.NO
+    page.device[column], page.doubtful[column] = slot, False
+    books.slots.give(column, (slot,), page)
+    page.use(column, books.now, surely=new)
+    data = books.written[column].pop(slot, None)
+    if data is None:
+        page.content[column].clear()
+    elif new or page.content[column]:
+        page.content[column].add(data)
+
+
+def _check_found(books: Books, path: list[PageBook], operation: Insert) -> None:
+    """All full data of the key is on the device, and what was brought of the other components."""
+    handed = {column: len(operation.slots[COMPONENTS[column]]) for column in books.columns}
+    handed[FULL_COLUMN] = len(path)
+    for column, count in handed.items():
+        for page in path[len(path) - count :]:
+            books.check(
+                "MATCH-6",
+                page.device[column] is not None,
+                f"after an insert {page.describe()} has no {COMPONENTS[column]} data on the device",
+            )
+
+
+def _count_hits(books: Books, path: list[PageBook], operation: Insert) -> None:
+    counted = operation.counted_pages
+    run = path[counted].run if counted < len(path) else None
+    for page in path:
+        page.priority = max(page.priority, operation.priority)
+        if page.depth >= counted:
+            page.hits += 1
+            page.hits_at_most += 1
+        elif page.run == run:
+            page.hits_at_most += 1
+
+
+def _follow_backups(books: Books, path: list[PageBook], outcome: Inserted) -> None:
+    """Note which copies are in flight, and which pages must have one when all have settled."""
+    for transfer_id in outcome.backups:
+        books.check(
+            "ASYNC-1",
+            transfer_id not in books.transfers,
+            f"transfer {transfer_id} was enqueued twice",
+        )
+        books.transfers[transfer_id] = OpenTransfer(Direction.BACKUP, path)
+    for page in path if outcome.backups else ():
+        for column in (SWA_COLUMN, MAMBA_COLUMN):
+            if page.device[column] is not None and page.host[column] is Known.NO:
+                page.host[column] = Known.MAYBE
+            if not books.hears and page.host[FULL_COLUMN] is Known.NO:
+                page.host[FULL_COLUMN] = Known.MAYBE
+    threshold = books.config.backup_hits
+    if threshold is None or not books.hears:
+        return
+    for page in path:
+        if outcome.backup_declined_pages:
+            books.due.pop(page, None)
+        elif page.hits >= threshold and page.host[FULL_COLUMN] is not Known.YES:
+            books.due[page] = None
+
+
+def after_insert_host(books: Books, operation: InsertHost, outcome: HostInserted) -> None:
+    """Every page that was given is accounted for; what was said to be placed may be there."""
+    path = books.pages.path_made(operation.key, books.now)
+    given = len(path) - operation.start_pages
+    told = (
+        outcome.placed_pages,
+        outcome.refilled_pages,
+        outcome.present_pages,
+        outcome.dropped_pages,
+    )
+    books.check(
+        "RES-8",
+        sum(told) == given and min(told) >= 0,
+        f"of {given} pages {told[0]} were placed, {told[1]} refilled, {told[2]} present and "
+        f"{told[3]} dropped",
+    )
+    # What made room on the host was not seen leaving, but for full data.
+    books.doubt_host(ALL_COLUMNS)
+    payloads = (operation.payload.full, operation.payload.swa, operation.payload.mamba)
+    for column in books.columns:
+        some = payloads[column]
+        for page, data in zip(path[len(path) - len(some) :], some, strict=True):
+            known = page.content[column] or not page.maybe_anywhere(column)
+            if page.run == books.now:
+                page.use(FULL_COLUMN, books.now)
+            heard = column == FULL_COLUMN and books.hears
+            above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Known.NO
+            if above and not heard and page.host[column] is Known.NO:
+                page.host[column] = Known.MAYBE
+            if known:
+                page.content[column].add(data)
+            if column != FULL_COLUMN:
+                page.use(column, books.now, surely=False)
+    books.may_cut(path)

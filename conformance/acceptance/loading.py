@@ -1,0 +1,156 @@
+"""Loading and settling: copies, from the enqueue to the acknowledgement.
+
+What readers get wrong: a load takes slots before anyone is told which. They are known to be taken,
+and become those of pages when a match names them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kvcanon.conformance.acceptance.books import Books, OpenTransfer
+from kvcanon.conformance.acceptance.evicting import after_making_room, check_closed
+from kvcanon.conformance.acceptance.pages import (
+    ALL_COLUMNS,
+    FULL_COLUMN,
+    MAMBA_COLUMN,
+    SOMEWHERE,
+    SWA_COLUMN,
+    Column,
+    Known,
+    PageBook,
+)
+from kvcanon.conformance.acceptance.slots import COMPONENTS
+from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll, Settled
+from kvcanon.spec.transfer import Direction, TransferStatus
+
+
+def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> None:
+    """Full data was evicted only for want of full slots; what is loaded has slots now."""
+    path = books.pages.path(operation.key)
+    loading, evicted = outcome.loading, outcome.evicted
+    if outcome.decision is LoadDecision.ENQUEUED:
+        short = [
+            loading[component] > books.slots.free_count(column)
+            for column, component in enumerate(COMPONENTS)
+        ]
+        free = [books.slots.free_count(column) for column in ALL_COLUMNS]
+        books.check(
+            "LOAD-1",
+            any(short) or not evicted,
+            f"a load of {loading} evicted {evicted}, with {free[0]} full, {free[1]} window and "
+            f"{free[2]} state slots free",
+        )
+        if short[FULL_COLUMN] and not any(short[1:]):
+            largest = loading.full - free[0]
+            books.check(
+                "LOAD-1",
+                evicted.full >= largest,
+                f"a load of {loading.full} full slots with {free[0]} free evicted {evicted.full}",
+            )
+    victims: list[list[PageBook]] = [[], [], []]
+    for column in books.columns:
+        component = COMPONENTS[column]
+        victims[column] = books.reconcile(column, evicted[component], loading[component])
+    locked = {page for held in books.receipts.values() for page in held.path}
+    for page in victims[FULL_COLUMN]:
+        books.check(
+            "LOCK-4", page not in locked, f"{page.describe()} was evicted by a load while locked"
+        )
+        books.check("LOAD-2", page not in path, f"{page.describe()} was evicted by its own load")
+    check_closed(books, victims)
+    after_making_room(books)
+    if books.violations or outcome.decision is not LoadDecision.ENQUEUED:
+        return
+    loads = [
+        (page, column)
+        for column in books.columns
+        for page in _loaded_pages(books, path, column, loading[COMPONENTS[column]])
+    ]
+    for page, column in loads:
+        page.device[column], page.loading[column] = SOMEWHERE, True
+        page.used_to[column] = books.now
+    if outcome.transfer_id is not None:
+        taken = Counter(
+            {c: loading[COMPONENTS[c]] for c in books.columns if loading[COMPONENTS[c]]}
+        )
+        books.transfers[outcome.transfer_id] = OpenTransfer(Direction.LOAD_BACK, path, loads, taken)
+    books.may_cut(path)
+
+
+def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int) -> list[PageBook]:
+    """The pages whose data is loaded: what the end of the path needs and the device lacks."""
+    if not count:
+        return []
+    begin = {FULL_COLUMN: 0, SWA_COLUMN: books.window_from(len(path)), MAMBA_COLUMN: len(path) - 1}
+    concerned = path[begin[column] :]
+    lacking = [
+        page
+        for page in concerned
+        if page.device[column] is None and page.host[column] is not Known.NO
+    ]
+    in_doubt = [page for page in concerned if page.doubtful[column]]
+    for page in in_doubt:
+        # It is where it was, or it was gone and comes back somewhere else.
+        page.device[column] = SOMEWHERE
+    if in_doubt or len(lacking) != count:
+        # Which of them are loaded is in doubt; so is what becomes of them.
+        for page in lacking:
+            page.doubtful[column] = True
+    return lacking
+
+
+def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> None:
+    """Copies end in order, each once; what failed is where it was before."""
+    came_free: Counter[Column] = Counter()
+    for transfer_id, status in outcome.transfers:
+        transfer = books.transfers.pop(transfer_id, None)
+        books.check(
+            "ASYNC-1",
+            transfer is not None or books.writes_back,
+            f"transfer {transfer_id} settled, which was not in flight",
+        )
+        if transfer is None:
+            continue
+        earlier = [
+            other_id
+            for other_id, other in books.transfers.items()
+            if other.direction is transfer.direction and other_id < transfer_id
+        ]
+        books.check("ASYNC-1", not earlier, f"transfer {transfer_id} settled before {earlier[:1]}")
+        came_free += _settle(books, transfer, done=status is TransferStatus.DONE)
+    for column in books.columns if came_free.total() else ():
+        books.reconcile(column, came_free[column])
+    if isinstance(operation, Flush):
+        books.check(
+            "ASYNC-6",
+            not books.transfers,
+            f"after a flush {len(books.transfers)} transfers are in flight",
+        )
+
+
+def _settle(books: Books, transfer: OpenTransfer, *, done: bool) -> Counter[Column]:
+    """What a copy brought is there, or its slots come free again; how many, by component."""
+    if transfer.direction is Direction.BACKUP:
+        for page in transfer.path if not done else ():
+            books.due.pop(page, None)
+        return Counter()
+    for page, column in transfer.loads:
+        page.loading[column] = False
+        if not done:
+            page.lose(column)
+    return Counter() if done else transfer.slots_taken
+
+
+def check_due(books: Books) -> None:
+    """Once nothing is in flight, all that was hit often enough is on the host, or was declined."""
+    if books.transfers or not books.due:
+        return
+    for page in books.due:
+        books.check(
+            "RES-5",
+            page.host[FULL_COLUMN] is Known.YES,
+            f"{page.describe()} was hit {page.hits} times and has no host copy, no copy is in "
+            "flight, and no insert said that the host had no room for it",
+        )
+    books.due.clear()

@@ -1,0 +1,133 @@
+"""Slots as they can be known from outside: who was told to have which.
+
+What readers get wrong: the book is of what the cache *said*. It gave a slot out, took it over, freed
+it. Where its free list says otherwise, one of the two is wrong, and both belong to the cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TypeAlias
+
+from attrs import frozen
+
+from kvcanon.conformance.acceptance.pages import ALL_COLUMNS, Column, PageBook
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Slot
+
+COMPONENTS = (FULL, SWA, MAMBA)
+
+
+@frozen
+class Held:
+    """A request has the slot."""
+
+
+@frozen
+class Loading:
+    """A load-back has the slot, for one of its pages."""
+
+
+HELD, LOADING = Held(), Loading()
+
+Owner: TypeAlias = PageBook | Held | Loading
+
+
+@frozen
+class FreeList:
+    """The free slots of a pool, as far as they can be seen."""
+
+    slots: frozenset[Slot]
+    complete: bool
+    """Whether there are no others."""
+    twice: tuple[Slot, ...] = ()
+    """Slots that are in it more than once."""
+
+
+class SlotBooks:
+    """Who has which device slot; who is not named is free."""
+
+    def __init__(self, cache: Cache, config: CacheConfig, *, shown: bool) -> None:
+        self._cache = cache
+        self._shown = shown
+        self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
+        self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
+        self.unseen = [0, 0, 0]
+        """Slots that are free by the cache's word, though nobody could see which; they have owners
+        by the book."""
+
+    def free_count(self, column: Column) -> int:
+        """How many slots are free, by the book."""
+        return self.capacity[column] - len(self.owners[column]) + self.unseen[column]
+
+    def look(self, column: Column, expected: int) -> FreeList:
+        """See which slots are free: as the cache shows them, or by taking all and giving them back.
+
+        Window slots are only given out beside full slots, so that not all can be taken.
+        """
+        if self._shown:
+            seen = Counter(self._cache.free_slots(COMPONENTS[column], GPU))
+            twice = tuple(slot for slot, times in seen.items() if times > 1)
+            return FreeList(frozenset(seen), complete=True, twice=twice)
+        count = min(expected, self.free_count(0)) if column == 1 else expected
+        counts = [Counts(count), Counts(count, count), Counts(mamba=count)][column]
+        try:
+            taken = self._cache.allocate(counts)
+        except CacheError:
+            return FreeList(frozenset(), complete=False)
+        self._cache.free(taken)
+        slots = taken[COMPONENTS[column]]
+        return FreeList(frozenset(slots), complete=len(slots) == expected)
+
+    def pages_in(self, column: Column) -> list[tuple[Slot, PageBook]]:
+        """The slots that pages have, with the pages."""
+        return [
+            (slot, owner)
+            for slot, owner in self.owners[column].items()
+            if isinstance(owner, PageBook)
+        ]
+
+    def give(self, column: Column, slots: Collection[Slot], owner: Owner) -> None:
+        """Slots have an owner now."""
+        for slot in slots:
+            self.owners[column][slot] = owner
+
+    def free(self, column: Column, slot: Slot) -> None:
+        """A slot has no owner any more."""
+        self.owners[column].pop(slot, None)
+
+    def mark_loading(self, column: Column, free: Collection[Slot], count: int) -> None:
+        """Slots that nobody had and that are not free any more were taken for a load."""
+        for slot in range(self.capacity[column]):
+            if count and slot not in self.owners[column] and slot not in free:
+                self.owners[column][slot] = LOADING
+                count -= 1
+
+    def settle_on(self, column: Column, slot: Slot, page: PageBook) -> None:
+        """A slot is a page's; what else the book has under its name is free, or was taken again."""
+        for other in [each for each, owner in self.owners[column].items() if owner is page]:
+            if self.unseen[column]:
+                self.free(column, other)
+                self.unseen[column] -= 1
+            else:
+                self.owners[column][other] = LOADING
+        self.owners[column][slot] = page
+
+    def owner_in_words(self, column: Column, slot: Slot) -> str:
+        """Who has a slot."""
+        owner = self.owners[column].get(slot)
+        if owner is None:
+            return "free"
+        if isinstance(owner, PageBook):
+            return f"that of {owner.describe()}"
+        return "a request's" if owner is HELD else "being loaded"
+
+    def reset(self) -> None:
+        """The tree is empty: its slots are free."""
+        for column in ALL_COLUMNS:
+            kept = {slot: owner for slot, owner in self.owners[column].items() if owner is HELD}
+            self.owners[column] = kept
+        self.unseen = [0, 0, 0]

@@ -1,0 +1,240 @@
+"""Using: matches, locks, and slots that requests take and give back.
+
+What readers get wrong: a match is the judge's best witness. It says what is there without moving
+anything, and what it says has to fit all that was said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.acceptance.books import Books, OpenReceipt
+from kvcanon.conformance.acceptance.pages import (
+    ALL_COLUMNS,
+    FULL_COLUMN,
+    MAMBA_COLUMN,
+    SOMEWHERE,
+    SWA_COLUMN,
+    Column,
+    PageBook,
+    usable,
+)
+from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD, LOADING
+from kvcanon.spec.operations import (
+    Allocate,
+    Free,
+    Lock,
+    Match,
+    Matched,
+    Receipt,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.types import GPU, Component, Key, Medium, Slot, Slots
+
+Read = Callable[[Component, Medium, Slot], bytes]
+Has = Callable[[PageBook, Column], bool]
+
+
+def after_match(books: Books, operation: Match, found: Matched, read: Read | None) -> None:
+    """The prefix is as long as it may be, the slots are those of its pages, and so are the bytes."""
+    path = books.pages.path(operation.key)
+    device = found.device_pages
+    at_least = usable_by(books, path, PageBook.surely_on_device)
+    at_most = usable_by(books, path, PageBook.maybe_on_device)
+    books.check(
+        "MATCH-2",
+        at_least <= device <= at_most,
+        f"a match of {len(operation.key)} pages found {device} of use on the device; "
+        f"{_between(at_least, at_most)} are",
+    )
+    at_least = usable_by(books, path, PageBook.surely_anywhere)
+    at_most = usable_by(books, path, PageBook.maybe_anywhere)
+    books.check(
+        "MATCH-1",
+        at_least <= found.prefix_pages <= at_most and device <= found.prefix_pages,
+        f"a match of {len(operation.key)} pages found {found.prefix_pages} of use, {device} of them "
+        f"on the device; {_between(at_least, at_most)} are",
+    )
+    if books.violations:
+        return
+    _check_slots(books, path[:device], found.slots)
+    if not books.violations and read is not None:
+        _check_bytes(books, path[:device], found.slots, read)
+    books.use_prefix(path, found.prefix_pages)
+
+
+def usable_by(books: Books, path: list[PageBook], has: Has) -> int:
+    """The usable prefix of a path in pages, where `has` says which page has what."""
+    table = [
+        [has(page, column) for page in path] if column in books.columns else []
+        for column in ALL_COLUMNS
+    ]
+    sizes = (books.config.page_size, books.config.window_tokens or 1)
+    return usable(path, table, sizes, books.columns)
+
+
+def _between(at_least: int, at_most: int) -> str:
+    return f"{at_least}" if at_least == at_most else f"{at_least} to {at_most}"
+
+
+def _check_slots(books: Books, path: list[PageBook], slots: Slots) -> None:
+    """Full slots of all pages, window slots as far back as there is no gap, the state at the end."""
+    counts = (len(slots.full), len(slots.swa), len(slots.mamba))
+    gapless = [_gapless(path, has) for has in (PageBook.surely_on_device, PageBook.maybe_on_device)]
+    swa = gapless if SWA_COLUMN in books.columns else [0, 0]
+    state = int(bool(path)) if MAMBA_COLUMN in books.columns else 0
+    right = counts[0] == len(path) and swa[0] <= counts[1] <= swa[1] and counts[2] == state
+    books.check(
+        "MATCH-3",
+        right,
+        f"a match of {len(path)} pages on the device gave {counts[0]} full, {counts[1]} window and "
+        f"{counts[2]} state slots; {len(path)}, {_between(*swa)} and {state} are there",
+    )
+    for column in ALL_COLUMNS if right else ():
+        some = slots[COMPONENTS[column]]
+        for page, slot in zip(path[len(path) - len(some) :], some, strict=True):
+            _check_slot(books, column, page, slot)
+
+
+def _gapless(path: list[PageBook], has: Has) -> int:
+    length = 0
+    for page in reversed(path):
+        if not has(page, SWA_COLUMN):
+            break
+        length += 1
+    return length
+
+
+def _check_slot(books: Books, column: Column, page: PageBook, slot: Slot) -> None:
+    """A slot that was matched is the page's; where nobody was told which that is, it is now."""
+    owner = books.slots.owners[column].get(slot)
+    page.doubtful[column] = False
+    if page.device[column] == SOMEWHERE:
+        right = owner is LOADING or owner is page or _lost_unseen(books, column, slot)
+        if right:
+            books.slots.settle_on(column, slot, page)
+            page.device[column] = slot
+    else:
+        right = page.device[column] == slot
+    books.check(
+        "MATCH-3",
+        right,
+        f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe()}, which is "
+        f"{books.slots.owner_in_words(column, slot)}",
+    )
+
+
+def _lost_unseen(books: Books, column: Column, slot: Slot) -> bool:
+    """Whether a slot was that of a page that may have lost it; if so, it has lost it now."""
+    owner = books.slots.owners[column].get(slot)
+    if not isinstance(owner, PageBook) or not owner.doubtful[column]:
+        return False
+    books.lost(column, slot, owner)
+    return True
+
+
+def _check_bytes(books: Books, path: list[PageBook], slots: Slots, read: Read) -> None:
+    for column in ALL_COLUMNS:
+        some = slots[COMPONENTS[column]]
+        for page, slot in zip(path[len(path) - len(some) :], some, strict=True):
+            if page.content[column]:
+                data = read(COMPONENTS[column], GPU, slot)
+                books.check(
+                    "DATA-1",
+                    data in page.content[column],
+                    f"behind {COMPONENTS[column]} slot {slot} of {page.describe()} is {data.hex()}, "
+                    f"not {next(iter(page.content[column])).hex()}",
+                )
+
+
+def after_lock(books: Books, operation: Lock, receipt: Receipt) -> None:
+    """A lock was given for what is there, and the receipt is a new one."""
+    path = books.pages.path(operation.key)
+    present = _present(path, PageBook.maybe_anywhere)
+    books.check(
+        "LOCK-9",
+        present == len(operation.key),
+        f"a lock of {len(operation.key)} pages was given, of which {present} can be there",
+    )
+    books.check(
+        "LOCK-10",
+        receipt.receipt_id not in books.receipts,
+        f"receipt {receipt.receipt_id} was given for two locks",
+    )
+    books.receipts[receipt.receipt_id] = OpenReceipt(
+        receipt, path, books.window_from(len(path)), MAMBA_COLUMN in books.columns
+    )
+    books.may_cut(path)
+
+
+def pages_present(books: Books, key: Key) -> int:
+    """How many pages of a key are there without doubt, on whatever medium."""
+    return _present(books.pages.path(key), PageBook.surely_anywhere)
+
+
+def pages_on_device(books: Books, key: Key) -> int:
+    """How many pages of a key are on the device without doubt."""
+    return _present(books.pages.path(key), PageBook.surely_on_device)
+
+
+def _present(path: list[PageBook], has: Has) -> int:
+    for count, page in enumerate(path):
+        if not has(page, FULL_COLUMN):
+            return count
+    return len(path)
+
+
+def after_unlock(books: Books, operation: Unlock | UnlockWindow) -> None:
+    """Only an open receipt is released, and only once."""
+    held = books.receipts.get(operation.receipt.receipt_id)
+    books.check(
+        "LOCK-10",
+        held is not None,
+        f"receipt {operation.receipt.receipt_id}, which is not open, was released",
+    )
+    if held is None:
+        return
+    if isinstance(operation, Unlock):
+        del books.receipts[operation.receipt.receipt_id]
+    else:
+        held.window_from, held.state_held = len(held.path), False
+
+
+def after_allocate(books: Books, operation: Allocate, slots: Slots) -> None:
+    """As many slots as were asked, each of them free until now."""
+    books.check(
+        "ALLOC-5",
+        slots.counts() == operation.counts,
+        f"{operation.counts} were asked for and {slots.counts()} given",
+    )
+    for column, component in enumerate(COMPONENTS):
+        for slot in slots[component]:
+            owner = books.slots.owners[column].get(slot)
+            right = owner is None and 0 <= slot < books.slots.capacity[column]
+            if books.slots.unseen[column] and not right:
+                right = owner is LOADING or _lost_unseen(books, column, slot)
+                books.slots.unseen[column] -= right
+            books.check(
+                "ALLOC-1",
+                right,
+                f"{component} slot {slot} was given out, which is "
+                f"{books.slots.owner_in_words(column, slot)}",
+            )
+            books.written[column].pop(slot, None)
+        books.slots.give(column, slots[component], HELD)
+
+
+def after_free(books: Books, operation: Free) -> None:
+    """Slots come back from those who have them."""
+    for column, component in enumerate(COMPONENTS):
+        for slot in operation.slots[component]:
+            held = books.slots.owners[column].get(slot) is HELD
+            books.check(
+                "ALLOC-1",
+                held,
+                f"{component} slot {slot} was taken back, which is "
+                f"{books.slots.owner_in_words(column, slot)}",
+            )
+            if held:
+                books.slots.free(column, slot)
