@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
+from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import (
     AsJson,
@@ -34,7 +35,8 @@ from kvcanon.conformance.cli.workload import Sizes, Workload
 from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.replay import Replay, replay
 
-bench = typer.Typer(help="Measure a cache.", no_args_is_help=True)
+bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
+bench.command("judge")(bench_judge)
 
 
 @frozen
@@ -72,7 +74,7 @@ class Measured:
 
 @bench.callback()
 def _group() -> None:
-    """Measure a cache."""
+    """Measure a cache, or the judge."""
 
 
 @bench.command("replay")
