@@ -104,11 +104,13 @@ class Hearing:
 
     def _check_sender(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
         """What an operation may send at all."""
-        stores = any(isinstance(event, BlockStored) for event in events)
-        self.books.check(
-            "EVENT-5", f"{asked} was refused, and announced a page" if refused and stores else None
-        )
         on_device = any(isinstance(event, BlockStored) and event.medium is GPU for event in events)
+        self.books.check(
+            "EVENT-5",
+            f"{asked} was refused, and announced a page on {GPU}"
+            if refused and on_device
+            else None,
+        )
         self.books.check(
             "EVENT-10",
             f"{asked} announced a page on {GPU}" if on_device and asked == "evict" else None,

@@ -145,7 +145,9 @@ class RequestAcceptor:
         """Forget all but what running requests hold."""
 
         def refused(refusal: CacheError) -> None:
-            busy = isinstance(refusal, CacheBusy) and bool(self._books.running)
+            # Copies in flight hold the cache, too, and are not seen.
+            held = bool(self._books.running) or self.config.host_tier
+            busy = isinstance(refusal, CacheBusy) and held
             text = None if busy else f"a reset was refused ({refusal}), and no request runs"
             self._books.check("REFUSE-1", text)
 

@@ -164,7 +164,8 @@ class RequestSubject:
 def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
     """Make an empty cache that is used by prefixes. Raises: Unoffered, Fault."""
     _require_kind(adapter, CacheKind.TREE)
-    made, copies = _make(adapter, config)
+    engine = ManualEngine() if _takes_engine(adapter.make) else None
+    made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
     can = frozenset(each for each in Capability if callable(getattr(made, each.value, None)))
     _require_profile(adapter, made, can)
@@ -174,16 +175,17 @@ def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
 def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubject:
     """Make an empty cache that is used by requests. Raises: Unoffered, Fault."""
     _require_kind(adapter, CacheKind.REQUEST)
-    made, _ = _make(adapter, config)
+    made, _ = _make(adapter, config, None)
     _require_methods(adapter, made, config, request.ESSENTIAL)
     can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
     _require_profile(adapter, made, can)
     return RequestSubject(cast("FullRequestCache", made), can, _needs_met(can) - adapter.hides)
 
 
-def _make(adapter: Adapter, config: CacheConfig) -> tuple[object, CopyControl | None]:
+def _make(
+    adapter: Adapter, config: CacheConfig, engine: ManualEngine | None
+) -> tuple[object, CopyControl | None]:
     """What the factory makes, and the hand on its copies. Raises: Unoffered, Fault."""
-    engine = ManualEngine() if _takes_engine(adapter.make) else None
     try:
         made = adapter.make(config) if engine is None else adapter.make(config, engine=engine)
     except Fault:

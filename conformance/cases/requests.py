@@ -75,6 +75,8 @@ class RequestClient:
     def drain(self, order: Iterable[Component]) -> None:
         """End every request, evict slot by slot, and show that the whole pool can be had again.
 
+        Copies of a cache with a host tier may still be in flight, so that it is not asked that.
+
         Raises: CacheError: it cannot; slots have leaked.
         """
         for request_id in list(self.running):
@@ -87,7 +89,8 @@ class RequestClient:
                     and (self.cache.evict(one).freed[component])
                 ):
                     pass
-        self.end(self.admit(self.whole_pool()), self.cache.abort)
+        if not self.cache.config.host_tier:
+            self.end(self.admit(self.whole_pool()), self.cache.abort)
         if Capability.TAKE_EVENTS in self.can:
             self.cache.take_events()
 
@@ -127,9 +130,10 @@ def grow(client: RequestClient, a: int, b: int, c: int) -> None:
         return
     key = client.running[request_id]
     more = client.prompt(a, b, c).pages[-1 - c % 2 :]
-    longer = Key((*key.pages, *more), key.namespace)
-    client.keys.append(longer)
-    client.extend(request_id, longer)
+    if more:
+        longer = Key((*key.pages, *more), key.namespace)
+        client.keys.append(longer)
+        client.extend(request_id, longer)
 
 
 def finish(client: RequestClient, a: int, _b: int, _c: int) -> None:

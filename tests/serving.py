@@ -1,0 +1,254 @@
+"""A cache that is used by requests, made of the plain cache: what an engine puts around a tree.
+
+Faults are planted in subclasses, each by one method.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evicted, Receipt
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Medium, Slot, Slots
+
+
+@frozen
+class Served:
+    """A running request: what it computes itself, behind what it holds of the tree."""
+
+    key: Key
+    receipt: Receipt
+    start_pages: int
+    own: Slots
+    shared: Slots
+    """Slots of the pages before `start_pages`, which are the tree's."""
+
+    def table(self) -> Slots:
+        """The block table: of the window data of the tree, what the receipt holds."""
+        return Slots(
+            (*self.shared.full, *self.own.full),
+            (*self.shared.swa, *self.own.swa),
+            self.own.mamba,
+        )
+
+
+class ServingCache:
+    """The plain cache behind a scheduler. What its methods do, `RequestCache` says."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.config = config
+        self.cache = ReferenceCache(config)
+        self.running: dict[RequestId, Served] = {}
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        matched = self.cache.match(key)
+        served = self.start(key, matched.device_pages, matched.slots)
+        self.running[request_id] = served
+        return Admitted(served.start_pages, served.table())
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for a longer key."""
+        served = self.get(request_id)
+        more = self.room(len(key) - len(served.key), state=not served.own.mamba)
+        own = Slots(
+            (*served.own.full, *more.full),
+            (*served.own.swa, *more.swa),
+            served.own.mamba or more.mamba,
+        )
+        self.running[request_id] = evolve(served, key=key, own=own)
+        return self.running[request_id].table()
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request."""
+        served = self.get(request_id)
+        if len(served.key):
+            self.cache.insert(served.key, served.start_pages, served.own)
+        self.end(request_id)
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        self.cache.free(self.get(request_id).own)
+        self.end(request_id)
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return self.cache.evict(counts)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        if self.running:
+            raise CacheBusy(len(self.running))
+        self.cache.reset()
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return self.cache.take_events()
+
+    def snapshot(self) -> Snapshot:
+        """The whole state."""
+        return self.cache.snapshot()
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        return self.cache.read(component, medium, slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot."""
+        self.cache.write(component, slot, data)
+
+    def get(self, request_id: RequestId) -> Served:
+        """A running request. Raises: BadArgument."""
+        if request_id not in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which does not run")
+        return self.running[request_id]
+
+    def start(self, key: Key, start_pages: int, shared: Slots) -> Served:
+        """Hold what is there, and make room for the rest. Raises: OutOfSlots."""
+        receipt = self.cache.lock(key.prefix(start_pages))
+        try:
+            own = self.room(len(key) - start_pages, state=bool(len(key)))
+        except OutOfSlots:
+            self.cache.unlock(receipt)
+            raise
+        held = evolve(shared, swa=shared.swa[-self.config.window_pages :])
+        return Served(key, receipt, start_pages, own, held if shared.swa else shared)
+
+    def room(self, pages: int, *, state: bool) -> Slots:
+        """Slots for so many pages, made by eviction if need be. Raises: OutOfSlots."""
+        counts = Counts(
+            pages,
+            pages if SWA in self.config.components else 0,
+            int(state and MAMBA in self.config.components),
+        )
+        try:
+            return self.cache.allocate(counts)
+        except OutOfSlots:
+            self.cache.evict(counts)
+            return self.cache.allocate(counts)
+
+    def end(self, request_id: RequestId) -> None:
+        """Forget a request, and let go of what it holds."""
+        self.cache.unlock(self.running.pop(request_id).receipt)
+
+
+class ForgetsNamespaces(ServingCache):
+    """Requests of all namespaces share pages: vLLM once left a salt out of its hashes."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        return super().admit(request_id, Key(key.pages))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for a longer key."""
+        return super().extend(request_id, Key(key.pages))
+
+
+class ReusesTooMuch(ServingCache):
+    """One page more than is there is said to be reused."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        admitted = super().admit(request_id, key)
+        return evolve(admitted, reused_pages=min(len(key), admitted.reused_pages + 1))
+
+
+class SharesSlots(ServingCache):
+    """Two running requests compute in one slot: a slot was freed and is used yet."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        others = [served for served in self.running.values() if served.own.full]
+        admitted = super().admit(request_id, key)
+        if not others or admitted.reused_pages == len(key):
+            return admitted
+        table = (*admitted.slots.full[:-1], others[0].own.full[-1])
+        return evolve(admitted, slots=evolve(admitted.slots, full=table))
+
+
+class KeepsWhatWasAborted(ServingCache):
+    """An aborted request's pages can still be found, in slots that others were given since."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.aborted: dict[Key, Slots] = {}
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        admitted = super().admit(request_id, key)
+        stale = self.aborted.get(key)
+        if stale is None or admitted.reused_pages:
+            return admitted
+        return Admitted(len(key), evolve(stale, mamba=admitted.slots.mamba))
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        served = self.get(request_id)
+        self.aborted[served.key] = served.table()
+        super().abort(request_id)
+
+
+class LosesLastPage(ServingCache):
+    """What a request computed last is not kept: an off-by-one in the number of whole pages."""
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request."""
+        served = self.get(request_id)
+        pages = len(served.key) - 1
+        if pages < served.start_pages:
+            self.abort(request_id)
+            return
+        last = Slots(served.own.full[-1:], served.own.swa[-1:])
+        self.cache.free(last)
+        own = evolve(served.own, full=served.own.full[:-1], swa=served.own.swa[:-1])
+        if pages:
+            self.cache.insert(served.key.prefix(pages), served.start_pages, own)
+        else:
+            self.cache.free(own)
+        self.end(request_id)
+
+
+class SwallowsEvents(ServingCache):
+    """Of several events taken at once the last one is lost."""
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        events = super().take_events()
+        return events[:-1] if len(events) > 1 else events
+
+
+class LeaksOnAbort(ServingCache):
+    """An aborted request keeps a slot for ever."""
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        own = self.get(request_id).own
+        self.cache.free(evolve(own, full=own.full[1:]))
+        self.end(request_id)
+
+
+class EndsTwice(ServingCache):
+    """The end of a request that does not run is accepted."""
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        if request_id in self.running:
+            super().abort(request_id)
+
+
+class TurnsTables(ServingCache):
+    """The block table of what is reused is out of order."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        admitted = super().admit(request_id, key)
+        full = admitted.slots.full
+        turned = (*full[1 : admitted.reused_pages], *full[:1], *full[admitted.reused_pages :])
+        if admitted.reused_pages < 2:
+            return admitted
+        return evolve(admitted, slots=evolve(admitted.slots, full=turned))

@@ -1,0 +1,241 @@
+"""Caches that are used by requests: lawful ones pass every case, and planted faults are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, make_request_subject
+from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.client import Stamps
+from kvcanon.conformance.cases.requests import RequestClient
+from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
+from kvcanon.conformance.judging.play import Judges, play
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.types import Counts, Key, Namespace, make_key
+from serving import (
+    EndsTwice,
+    ForgetsNamespaces,
+    KeepsWhatWasAborted,
+    LeaksOnAbort,
+    LosesLastPage,
+    ReusesTooMuch,
+    ServingCache,
+    SharesSlots,
+    SwallowsEvents,
+    TurnsTables,
+)
+
+BLACK_BOX = Judges(black_box=True)
+
+
+def adapter_of(make: type[ServingCache]) -> Adapter:
+    """A cache that is used by requests."""
+    return Adapter(make.__name__, make, kind=CacheKind.REQUEST)
+
+
+class Blind(ServingCache):
+    """A cache that shows nothing but its answers."""
+
+    evict = None  # type: ignore[assignment]
+    reset = None  # type: ignore[assignment]
+    take_events = None  # type: ignore[assignment]
+    snapshot = None  # type: ignore[assignment]
+    read = None  # type: ignore[assignment]
+    write = None  # type: ignore[assignment]
+
+
+def campaign(make: type[ServingCache], judges: Judges, cases: int) -> tuple[list[Finding], Tally]:
+    """What is found in cases of consecutive seeds, and what was judged."""
+    adapter, findings, total = adapter_of(make), list[Finding](), Tally()
+    for seed in range(cases):
+        found, tallies = play(draw_case(seed, adapter.offer), [adapter], judges)
+        findings += found
+        total.add(tallies[adapter.name])
+    return findings, total
+
+
+@pytest.mark.parametrize("judges", [Judges(), BLACK_BOX], ids=["whole", "black box"])
+@pytest.mark.parametrize("make", [ServingCache, Blind])
+def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: Judges) -> None:
+    """A cache that obeys is accused, in some configuration, with or without its state seen."""
+    findings, total = campaign(make, judges, cases=250)
+    assert not findings, findings[0].words
+    assert total.steps > 4000
+    assert total.laws["MATCH-2"] > 500
+
+
+def test_what_is_not_shown_is_not_judged() -> None:
+    """A cache that shows nothing is said to have kept laws that were never asked."""
+    _, total = campaign(Blind, Judges(), cases=20)
+    assert total.laws["MATCH-4"]
+    assert not total.laws["EVENT-4"]
+    assert not total.laws["DATA-1"]
+    assert not total.laws["TREE-1"]
+
+
+FAULTS = [
+    (ForgetsNamespaces, "MATCH-4"),
+    (ReusesTooMuch, "MATCH-2"),
+    (SharesSlots, "ALLOC-1"),
+    (KeepsWhatWasAborted, "MATCH-3"),
+    (KeepsWhatWasAborted, "DATA-1"),
+    (LosesLastPage, "MATCH-6"),
+    (SwallowsEvents, "EVENT-4"),
+    (LeaksOnAbort, "REFUSE-1"),
+    (EndsTwice, "LOCK-10"),
+    (TurnsTables, "MATCH-3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "law_id"), FAULTS, ids=[f"{make.__name__} {law_id}" for make, law_id in FAULTS]
+)
+def test_fault_is_found(make: type[ServingCache], law_id: str) -> None:
+    """A fault of this kind goes unseen from outside, or is laid to another law."""
+    findings, _ = campaign(make, BLACK_BOX, cases=150)
+    assert law_id in {spoken for finding in findings for spoken in finding.broken}
+
+
+class BlindToNamespaces(ForgetsNamespaces):
+    """The same fault, in a cache that shows its answers only."""
+
+    evict = None  # type: ignore[assignment]
+    reset = None  # type: ignore[assignment]
+    take_events = None  # type: ignore[assignment]
+    read = None  # type: ignore[assignment]
+    write = None  # type: ignore[assignment]
+
+
+def test_block_tables_alone_show_shared_namespaces() -> None:
+    """Without events and bytes, what one tenant computed may be served to another unseen."""
+    findings, _ = campaign(BlindToNamespaces, BLACK_BOX, cases=150)
+    assert {finding.name for finding in findings} <= {"MATCH-4", "MATCH-3"}
+    assert any(finding.name == "MATCH-4" for finding in findings)
+
+
+def test_finding_tells_the_call_and_the_law() -> None:
+    """Whoever reads a finding has to guess what was asked, or what is wrong about the answer."""
+    (finding, *_), _ = campaign(ReusesTooMuch, BLACK_BOX, cases=5)
+    assert finding.grounds is Grounds.LAW
+    assert "admit of request" in finding.words
+    assert "nobody has ever computed" in finding.words
+    assert "The law: " in finding.words
+
+
+class AnswersNothing(ServingCache):
+    """A cache whose answers are of no type that it may answer."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in, and say nothing about it."""
+        super().admit(request_id, key)
+        return None  # type: ignore[return-value]
+
+
+def test_nonsense_is_a_finding() -> None:
+    """A cache that answers something else than it may passes, or stops the run."""
+    findings, _ = campaign(AnswersNothing, BLACK_BOX, cases=5)
+    assert findings
+    assert all(finding.grounds is Grounds.CRASH for finding in findings)
+    assert "which is no Admitted" in findings[0].text
+
+
+class RefusesReset(ServingCache):
+    """A cache that never forgets."""
+
+    def reset(self) -> None:
+        """Refuse."""
+        raise CacheBusy(0)
+
+
+class RefusesTooSoon(ServingCache):
+    """A cache that lets nobody in when half of its slots are held."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in, unless it is a long one."""
+        if 2 * len(key) > self.config.device_slots.full:
+            raise OutOfSlots("full on GPU", len(key), 0)
+        return super().admit(request_id, key)
+
+
+class CannotFinish(ServingCache):
+    """A cache in which a request cannot end."""
+
+    def finish(self, request_id: RequestId) -> None:
+        """Refuse."""
+        raise CacheBusy(1)
+
+
+@pytest.mark.parametrize("make", [RefusesReset, RefusesTooSoon, CannotFinish])
+def test_refusal_without_reason_is_found(make: type[ServingCache]) -> None:
+    """A cache that refuses what it could do passes."""
+    findings, _ = campaign(make, BLACK_BOX, cases=100)
+    assert "REFUSE-1" in {finding.name for finding in findings}
+
+
+class WrongNames(ServingCache):
+    """A cache that shows a state which breaks a law."""
+
+    def snapshot(self):  # type: ignore[no-untyped-def] # noqa: ANN201
+        """The state, with a free slot too few."""
+        from attrs import evolve  # noqa: PLC0415
+
+        state = super().snapshot()
+        pools = {
+            name: evolve(pool, free=pool.free[1:] if pool.free else pool.free)
+            for name, pool in state.pools.items()
+        }
+        return evolve(state, pools=pools)
+
+
+def test_state_is_judged_where_it_is_shown() -> None:
+    """The laws of states are not asked of a cache that is used by requests."""
+    findings, _ = campaign(WrongNames, Judges(), cases=5)
+    assert "ALLOC-1" in {spoken for finding in findings for spoken in finding.broken}
+
+
+def test_all_actions_are_total() -> None:
+    """An action of the language cannot be done on a cache that is used by requests."""
+    config = CacheConfig(device_slots=Counts(full=8))
+    picks = [(0, 0, 0), (1, 2, 3), (4095, 4095, 4095)]
+    actions = tuple(Action(name, *three) for three in picks for name in ACTIONS)
+    found, tallies = play(Case(config, actions), [adapter_of(ServingCache)])
+    assert not found
+    assert tallies["ServingCache"].actions == len(actions)
+
+
+def client_of(make: type[ServingCache], config: CacheConfig) -> RequestClient:
+    """A client of a new cache."""
+    subject = make_request_subject(adapter_of(make), config)
+    return RequestClient(subject.cache, subject.can, Stamps(config.slot_bytes))
+
+
+def test_drain_asks_for_the_whole_pool() -> None:
+    """A slot that leaked is never missed, as no request is so large."""
+    config = CacheConfig(device_slots=Counts(full=8))
+    leaking, tight = client_of(LeaksOnAbort, config), client_of(ServingCache, config)
+    for client in (leaking, tight):
+        client.admit(make_key([1, 2, 3], 1))
+    tight.drain(())
+    with pytest.raises(CacheError):
+        leaking.drain(())
+
+
+def test_whole_request_is_found_again() -> None:
+    """What a request computed is not reused by the next, though nothing stood in the way."""
+    client = client_of(ServingCache, CacheConfig(device_slots=Counts(full=8)))
+    key = make_key([1, 2, 3], 1)
+    client.end(client.admit(key), client.cache.finish)
+    assert client.cache.admit(7, key).reused_pages == 3
+    other = Key(key.pages, Namespace(lora="a"))
+    assert client.cache.admit(8, other).reused_pages == 0
+
+
+def test_every_law_that_is_judged_is_in_the_book() -> None:
+    """A finding names a law that nobody can look up."""
+    _, total = campaign(ServingCache, BLACK_BOX, cases=30)
+    assert set(total.laws) <= set(LAWS)
