@@ -1,0 +1,87 @@
+"""Caches with faults, by name: what a campaign is to find, in this process or in another."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import Need
+from kvcanon.spec.operations import Matched
+from kvcanon.spec.types import Counts, Key, Slots, WritePolicy
+
+
+class Leaky(ReferenceCache):
+    """Loses the slots of a request that gives back more than one page."""
+
+    def free(self, slots: Slots) -> None:
+        """Give slots back, or say so only."""
+        if len(slots.full) < 2:
+            super().free(slots)
+
+
+class Crashing(ReferenceCache):
+    """Raises what is no refusal."""
+
+    def match(self, key: Key) -> Matched:
+        """Match, unless the key is long."""
+        if len(key) > 3:
+            raise ZeroDivisionError("too long")
+        return super().match(key)
+
+
+class Short(ReferenceCache):
+    """Matches one page less than there is, which is lawful nowhere."""
+
+    def match(self, key: Key) -> Matched:
+        """Match all but the last page."""
+        return super().match(key.prefix(max(0, len(key) - 1)))
+
+
+class Dying(ReferenceCache):
+    """Takes its process along."""
+
+    def match(self, key: Key) -> Matched:
+        """Match, unless the key is long."""
+        if len(key) > 3:
+            os._exit(9)
+        return super().match(key)
+
+
+_makings = count()
+
+
+def flaky(config: CacheConfig) -> ReferenceCache:
+    """Every cache but the tenth is sound, and the tenth is so no second time."""
+    return Crashing(config) if next(_makings) == 10 else ReferenceCache(config)
+
+
+def choosy(config: CacheConfig) -> ReferenceCache:
+    """Says that it offers no recurrent states."""
+    if config.mamba:
+        raise BadArgument("mamba", "is not offered")
+    return ReferenceCache(config)
+
+
+def unmade(config: CacheConfig) -> ReferenceCache:
+    """Cannot be made with pages of two tokens, and does not say that it need not be."""
+    if config.page_size == 2:
+        raise RuntimeError("no such kernel")
+    return ReferenceCache(config)
+
+
+SIMPLE = Offer(
+    page_sizes=(1,),
+    windows_tokens=(None,),
+    mamba=(False,),
+    bigram=(False,),
+    write_policies=(WritePolicy.NONE,),
+)
+NICKNAMED = Adapter("some other name", Leaky, SIMPLE)
+OPAQUE = Adapter("opaque", ReferenceCache, SIMPLE, hides=frozenset(Need))
+"""Shows answers, and nothing else."""
+
+SIMPLE_CONFIG = CacheConfig(device_slots=Counts(full=8))
