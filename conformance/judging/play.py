@@ -18,6 +18,7 @@ from kvcanon.conformance.acceptance.requests import RequestAcceptor
 from kvcanon.conformance.adapters.adapter import (
     Adapter,
     CacheKind,
+    RequestSubject,
     Subject,
     Unoffered,
     make_request_subject,
@@ -71,6 +72,15 @@ def make_judged(
     return subject, Acceptor(subject, adapter.profile, judges.every_law)
 
 
+def make_judged_requests(
+    adapter: Adapter, config: CacheConfig, judges: Judges = ALL_JUDGES
+) -> tuple[RequestSubject, RequestAcceptor]:
+    """The same of a cache that is used by requests. Raises: as `make_request_subject`."""
+    subject = make_request_subject(adapter, config)
+    judge = RequestAcceptor(subject, adapter.profile, judges.every_law, black_box=judges.black_box)
+    return subject, judge
+
+
 class Run:
     """One cache through one case, up to the first finding."""
 
@@ -91,11 +101,8 @@ class Run:
         self._actions = 0
         namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
         if adapter.kind is CacheKind.REQUEST:
-            asked = make_request_subject(adapter, config)
-            self._judge = judge = RequestAcceptor(
-                asked, adapter.profile, judges.every_law, black_box=judges.black_box
-            )
-            self._client = RequestClient(judge, asked.can, stamps, namespaces)
+            asked, self._judge = make_judged_requests(adapter, config, judges)
+            self._client = RequestClient(self._judge, asked.can, stamps, namespaces)
         else:
             subject, self._judge = make_judged(adapter, config, judges)
             self.recorder = Recorder(self._judge, recording=compared)

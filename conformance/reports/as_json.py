@@ -6,6 +6,7 @@ happens to write. A field that changes its meaning gets a new format, `kvcanon-c
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from attrs import asdict
@@ -13,8 +14,8 @@ from attrs import asdict
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.judging.result import Standing
+from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold
-from kvcanon.conformance.reports.wording import Line
 
 FORMAT = "kvcanon-check/1"
 
@@ -36,6 +37,11 @@ def check_json(report: CheckReport) -> dict[str, object]:
         "known": [asdict(known) for known in report.known],
         "caches": [_cache(cache) for cache in report.caches],
     }
+
+
+def json_text(value: dict[str, object]) -> str:
+    """JSON as it stands in a file."""
+    return f"{json.dumps(value, indent=2)}\n"
 
 
 def _cache(cache: CacheReport) -> dict[str, object]:

@@ -12,11 +12,11 @@ from kvcanon import __version__
 from kvcanon.conformance.explain import sentence
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import Standing
+from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.markup import Markup, joined, tag
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Judged, Retold, Verdict
 from kvcanon.conformance.reports.script import headline
 from kvcanon.conformance.reports.text import action_name, laws_counted, seen
-from kvcanon.conformance.reports.wording import Line
 from kvcanon.spec.law import LAWS
 
 STYLE = Path(__file__).with_name("page.css")
@@ -51,7 +51,11 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
     result = report.result
     against = f", against {result.against}" if result.against else ""
     return (
-        tag("p", f"kvcanon check, {result.effort} effort, seed {result.seed}{against}", class_="kicker"),
+        tag(
+            "p",
+            f"kvcanon check, {result.effort} effort, seed {result.seed}{against}",
+            class_="kicker",
+        ),
         tag("h1", _standing(report.verdict.value, _verdict(report))),
     )
 
@@ -133,7 +137,7 @@ def _failure(retold: Retold) -> Markup:
         tag("h3", headline(finding)),
         tag("p", sentence(law), class_="soft") if law else joined(),
         tag("p", finding.text, class_="said"),
-        *(tag("p", each, class_="soft") for each in seen(retold)),
+        tag("p", " ".join(seen(retold)), class_="soft"),
         _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation")),
         _folded(f"The {len(retold.lines)} calls that lead to it", _calls(retold), open_=True)
         if retold.lines

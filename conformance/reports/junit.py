@@ -55,8 +55,12 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
 
 
 def _breaking(cache: CacheReport, law_id: str) -> Iterator[Retold]:
-    """The failures in which a law is broken, those that it is the first of first."""
-    failures = [each for each in cache.failures if law_id in each.failure.finding.broken]
+    """The failures in which a law is broken; those come first that have their name from it."""
+    failures = [
+        each
+        for each in cache.failures
+        if law_id in {*each.failure.finding.broken, *each.failure.laws}
+    ]
     yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
 
 

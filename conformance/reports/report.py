@@ -1,8 +1,8 @@
 """The report of a check as a value: all that each way of writing it down has to say.
 
-What readers get wrong: a law that was not judged has a reason. The cache does not show what the law
-looks at, or the law was not asked for, or nothing in the cases came to it; these are three, and only
-the last one goes away with more effort.
+What readers get wrong: a law that was not judged has a reason. The cache does not show what the
+law looks at, or the law was not asked for, or nothing in the cases came to it; these are three, and
+only the last one goes away with more effort.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from enum import StrEnum
 from attrs import fields, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.known import Known
+from kvcanon.conformance.reports.coding import Line, lines_of, literal
 from kvcanon.conformance.reports.retelling import judges_of, retell
 from kvcanon.conformance.reports.script import script_of
-from kvcanon.conformance.reports.wording import Line, lines_of, literal
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law
 
@@ -145,62 +146,50 @@ class CheckReport:
 
 
 def report_of(
-    result: CheckResult,
-    adapters: Sequence[tuple[str, Adapter]],
-    *,
-    only: Collection[str] = (),
-    known: Sequence[Known] = (),
+    result: CheckResult, only: Collection[str] = (), known: Sequence[Known] = ()
 ) -> CheckReport:
-    """The report of a check on these caches, each with its name on the command line.
+    """The report of a check, of certain laws only and with known differences, if there are any.
 
     Every failure is played once more, so that its calls can be told.
     """
-    caches = tuple(
-        _of_cache(cache, name, adapter, only, known)
-        for cache, (name, adapter) in zip(result.caches, adapters, strict=True)
-    )
+    caches = tuple(_of_cache(cache, only, known) for cache in result.caches)
     return CheckReport(result, caches, tuple(known))
 
 
-def _of_cache(
-    cache: CacheResult,
-    name: str,
-    adapter: Adapter,
-    only: Collection[str],
-    known: Sequence[Known],
-) -> CacheReport:
+def _of_cache(cache: CacheResult, only: Collection[str], known: Sequence[Known]) -> CacheReport:
     laws = tuple(
-        Judged(law, standing, cache.tally.laws[law.law_id], _remark(law, standing, cache, only, known))
+        Judged(
+            law,
+            cache.standings[law.law_id],
+            cache.tally.laws[law.law_id],
+            _remark(law, cache, only, known),
+        )
         for law in LAWS.values()
-        for standing in (cache.standings.get(law.law_id, Standing.NOT_JUDGED),)
     )
     asked = [each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)]
-    failures = tuple(_retold(name, failure, adapter, asked) for failure in cache.failures)
-    return CacheReport(name, cache, laws, failures)
+    adapter = adapter_as(cache.name)
+    failures = tuple(_retold(failure, adapter, asked) for failure in cache.failures)
+    return CacheReport(cache.name, cache, laws, failures)
 
 
-def _retold(name: str, failure: Failure, adapter: Adapter, asked: Collection[str]) -> Retold:
+def _retold(failure: Failure, adapter: Adapter, asked: Collection[str]) -> Retold:
     judges = judges_of(failure, asked)
     told = retell(failure, adapter, judges)
     lines = lines_of(told.calls)
-    return Retold(failure, lines, told.again, script_of(name, failure, judges, lines))
+    return Retold(failure, lines, told.again, script_of(adapter.name, failure, judges, lines))
 
 
-def _remark(
-    law: Law,
-    standing: Standing,
-    cache: CacheResult,
-    only: Collection[str],
-    known: Sequence[Known],
-) -> str:
-    if standing is Standing.KNOWN:
-        return next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
+def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence[Known]) -> str:
+    standing = cache.standings[law.law_id]
+    excuse = next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
     if standing is not Standing.NOT_JUDGED:
-        return ""
+        return excuse
+    if excuse:
+        return "it is known to be broken, and no vector came to it"
     hidden = sorted(need.value for need in law.needs if need.value in cache.lacks)
     if hidden:
         return f"the cache does not show {_and(hidden)}"
-    if only and law.law_id not in only:
+    if LAWS.keys() & only and law.law_id not in only:
         return "it was not asked for"
     return "no case came to it"
 

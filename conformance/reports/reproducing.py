@@ -16,20 +16,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kvcanon.conformance.adapters.adapter import CopyControl
+from kvcanon.conformance import stamps
+from kvcanon.conformance.acceptance.requests import RequestAcceptor
+from kvcanon.conformance.adapters.adapter import CacheKind, CopyControl
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import case_from_json
-from kvcanon.conformance.judging.play import Judges, make_judged
+from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
 from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.stamps import stamp, write_stamps
 from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import HostPayload
-from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key
-
-__all__ = ["fetched", "judged", "write_stamps"]
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key, Slots
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def judged(
     laws: Sequence[str] = (),
     black_box: bool = False,
     against: str | None = None,
-) -> Iterator[tuple[Cache, CopyControl | None]]:
+) -> Iterator[tuple[Cache | RequestAcceptor, CopyControl | None]]:
     """Make the cache of this name, as a case has it, and judge what is called inside.
 
     Yields the cache, and the hand on its copies. The laws are all, unless some are given.
@@ -53,9 +53,9 @@ def judged(
         Judges(black_box, tuple(LAWS[law_id] for law_id in laws)),
         None if against is None else adapter_named(against),
     )
-    subject, judge = make_judged(trial.adapter, played.config, trial.judges)
+    cache, copies = _made(trial, played.config)
     try:
-        yield judge, subject.copies
+        yield cache, copies
     except CacheError as refusal:
         sys.stdout.write(f"The cache now refuses what it granted: {refusal}\n")
     finding, _ = trial.play(played)
@@ -64,12 +64,25 @@ def judged(
     sys.stdout.write("Holds: what this script was written for does not happen.\n")
 
 
+def _made(trial: Trial, config: CacheConfig) -> tuple[Cache | RequestAcceptor, CopyControl | None]:
+    if trial.adapter.kind is CacheKind.REQUEST:
+        return make_judged_requests(trial.adapter, config, trial.judges)[1], None
+    subject, judge = make_judged(trial.adapter, config, trial.judges)
+    return judge, subject.copies
+
+
+def write_stamps(cache: Cache, key: Key, slots: Slots, start_pages: int = 0) -> None:
+    """Write the data of the last pages of a key into slots, of those from some page on."""
+    count = len(key) - start_pages
+    stamps.write_stamps(cache, key, Slots(*(some[-count:] for _, some in slots)))
+
+
 def fetched(cache: Cache, key: Key, counts: Counts) -> HostPayload:
     """What storage would give for the last pages of a key: so many pages of each component."""
     names = page_hashes(namespace_seed(key.namespace), key.pages)
 
     def some(component: Component) -> tuple[bytes, ...]:
         pages = names[len(names) - counts[component] :]
-        return tuple(stamp(component, page, cache.config.slot_bytes) for page in pages)
+        return tuple(stamps.stamp(component, page, cache.config.slot_bytes) for page in pages)
 
     return HostPayload(some(FULL), some(SWA), some(MAMBA))

@@ -12,20 +12,34 @@ from typing import TypeAlias, TypeVar
 
 from attrs import field, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter, Capability, CopyControl
+from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, Capability, CopyControl
+from kvcanon.conformance.adapters.request import Admitted, FullRequestCache, RequestId
 from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.cases.requests import RequestClient, act_by_requests
 from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.play import Judges, make_judged
+from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import Event
 from kvcanon.spec.law import LAWS
-from kvcanon.spec.operations import Operation
-from kvcanon.spec.types import DEFAULT_NAMESPACE, Component, Key, Medium, Slot, Slots, TransferId
-
+from kvcanon.spec.operations import Evict, Evicted, Operation, Reset, TakeEvents
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import (
+    DEFAULT_NAMESPACE,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    Namespace,
+    Slot,
+    Slots,
+    TransferId,
+)
 
 Result = TypeVar("Result")
 
@@ -36,6 +50,18 @@ class Fill:
 
     key: Key
     slots: Slots
+    start_pages: int = 0
+    """Pages before this one are there already."""
+
+
+@frozen
+class Ask:
+    """Something is asked of a cache that is used by requests."""
+
+    how: str
+    """`admit`, `extend`, `finish` or `abort`."""
+    request_id: RequestId
+    key: Key | None = None
 
 
 @frozen
@@ -67,7 +93,7 @@ class Decide:
     transfer_id: TransferId
 
 
-Asked: TypeAlias = Operation | Fill | Write | Read | Decide
+Asked: TypeAlias = Operation | Ask | Fill | Write | Read | Decide
 
 
 @frozen
@@ -154,9 +180,82 @@ class HeardClient(Client):
 
     def write(self, key: Key, slots: Slots) -> None:
         """Write the stamps of the last pages of a key into slots."""
-        if Capability.WRITE in self.can:
+        if Capability.WRITE in self.can and slots.counts():
             write = super().write
             self.notebook.hear_whole(Fill(key, slots), lambda: write(key, slots))
+
+
+class HeardRequests:
+    """A cache that is used by requests, whose calls are written down."""
+
+    def __init__(self, cache: FullRequestCache, notebook: Notebook) -> None:
+        self._cache = cache
+        self._notebook = notebook
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self._cache.config
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        asked = Ask("admit", request_id, key)
+        return self._hear(asked, lambda: self._cache.admit(request_id, key))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for a longer key."""
+        asked = Ask("extend", request_id, key)
+        return self._hear(asked, lambda: self._cache.extend(request_id, key))
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request."""
+        self._hear(Ask("finish", request_id), lambda: self._cache.finish(request_id))
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        self._hear(Ask("abort", request_id), lambda: self._cache.abort(request_id))
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return self._hear(Evict(counts), lambda: self._cache.evict(counts))
+
+    def reset(self) -> None:
+        """Forget what no running request holds."""
+        self._hear(Reset(), self._cache.reset)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return self._hear(TakeEvents(), self._cache.take_events)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot of a running request."""
+        asked = Write(component, slot, data)
+        self._notebook.hear(asked, lambda: self._cache.write(component, slot, data))
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        asked = Read(component, medium, slot)
+        return self._notebook.hear(asked, lambda: self._cache.read(component, medium, slot))
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return self._cache.snapshot()
+
+    def _hear(self, asked: Asked, call: Callable[[], Result]) -> Result:
+        return self._notebook.hear(asked, call, operation=True)
+
+
+class HeardRequestClient(RequestClient):
+    """A client of requests that says of many writes what they are together."""
+
+    notebook: Notebook
+
+    def compute(self, key: Key, computed_pages: int, table: Slots) -> None:
+        """Write the stamps of the pages from some page on."""
+        if Capability.WRITE in self.can and computed_pages < len(key):
+            compute = super().compute
+            asked = Fill(key, table, computed_pages)
+            self.notebook.hear_whole(asked, lambda: compute(key, computed_pages, table))
 
 
 class HeardCopies:
@@ -207,12 +306,9 @@ def retell(failure: Failure, adapter: Adapter, judges: Judges) -> Retelling:
     """Play a failure's case again on a new cache, and write down what is called and answered."""
     notebook = Notebook()
     raised: Exception | None = None
+    play = _play_requests if adapter.kind is CacheKind.REQUEST else _play
     try:
-        client = _client(adapter, failure.case.config, judges, notebook)
-        for action in failure.case.actions:
-            act(client, *action)
-            notebook.action += 1
-        client.drain(failure.case.drain)
+        play(failure.case, adapter, judges, notebook)
     except Exception as error:  # noqa: BLE001  # Whatever it is, it is what is being told.
         raised = error
     return Retelling(_up_to_the_finding(notebook.calls, failure), _is_again(raised, failure))
@@ -239,16 +335,31 @@ def _is_again(raised: Exception | None, failure: Failure) -> bool:
             return raised is None
 
 
-def _client(
-    adapter: Adapter, config: CacheConfig, judges: Judges, notebook: Notebook
-) -> HeardClient:
-    subject, judge = make_judged(adapter, config, judges)
-    client = HeardClient(
-        HeardCache(judge, notebook),
-        subject.can,
-        None if subject.copies is None else HeardCopies(subject.copies, notebook),
-        Stamps(config.slot_bytes),
-        NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,),
-    )
+def _play(case: Case, adapter: Adapter, judges: Judges, notebook: Notebook) -> None:
+    subject, judge = make_judged(adapter, case.config, judges)
+    copies = None if subject.copies is None else HeardCopies(subject.copies, notebook)
+    cache, stamps = HeardCache(judge, notebook), Stamps(case.config.slot_bytes)
+    client = HeardClient(cache, subject.can, copies, stamps, _namespaces_of(adapter))
     client.notebook = notebook
-    return client
+    for action in case.actions:
+        act(client, *action)
+        notebook.action += 1
+    if case.drain:
+        client.drain(case.drain)
+
+
+def _play_requests(case: Case, adapter: Adapter, judges: Judges, notebook: Notebook) -> None:
+    subject, judge = make_judged_requests(adapter, case.config, judges)
+    cache, stamps = HeardRequests(judge, notebook), Stamps(case.config.slot_bytes)
+    client = HeardRequestClient(cache, subject.can, stamps, _namespaces_of(adapter))
+    client.notebook = notebook
+    for action in case.actions:
+        act_by_requests(client, *action)
+        notebook.action += 1
+    if case.drain:
+        client.drain(case.drain)
+
+
+def _namespaces_of(adapter: Adapter) -> tuple[Namespace, ...]:
+    """The namespaces of which a client's keys are."""
+    return NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)

@@ -18,7 +18,7 @@ from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges
 from kvcanon.conformance.judging.result import Failure
-from kvcanon.conformance.reports.wording import Line
+from kvcanon.conformance.reports.coding import Line
 from kvcanon.spec.law import LAWS
 
 WIDTH = 100
@@ -42,7 +42,9 @@ def script_of(cache: str, failure: Failure, judges: Judges, lines: Sequence[Line
 
 def file_name(cache: str, finding: Finding) -> str:
     """What the script of a finding is called; findings of one check differ in it."""
-    return "-".join(re.sub(r"\W+", "_", part).strip("_") for part in (cache, _what(finding))) + ".py"
+    return (
+        "-".join(re.sub(r"\W+", "_", part).strip("_") for part in (cache, _what(finding))) + ".py"
+    )
 
 
 def headline(finding: Finding) -> str:
@@ -57,8 +59,10 @@ def headline(finding: Finding) -> str:
 
 
 def _what(finding: Finding) -> str:
-    return finding.name.replace("-", "_") if finding.grounds is Grounds.LAW else (
-        f"{finding.grounds.value}_{finding.name}"
+    return (
+        finding.name.replace("-", "_")
+        if finding.grounds is Grounds.LAW
+        else (f"{finding.grounds.value}_{finding.name}")
     )
 
 
@@ -105,7 +109,9 @@ def _arguments(cache: str, failure: Failure, judges: Judges) -> str:
 def _case(failure: Failure) -> str:
     """The case as a literal, an action a line. JSON would do, but for its names of constants."""
     case = json.loads(json.dumps(case_to_json(failure.case)))
-    config = "".join(f'        "{name}": {_value(value)},\n' for name, value in case["config"].items())
+    config = "".join(
+        f'        "{name}": {_value(value)},\n' for name, value in case["config"].items()
+    )
     actions = "".join(f"        {json.dumps(action)},\n" for action in case["actions"])
     return (
         "{\n"

@@ -16,7 +16,8 @@ from rich.text import Text
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.result import CheckResult, Standing
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold, Verdict
-from kvcanon.conformance.reports.script import headline, told
+from kvcanon.conformance.reports.script import headline
+
 
 def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[RenderableType]:
     """The parts of the report; `scripts` are files by the number of their failure, if written.
@@ -45,8 +46,8 @@ def _title(report: CheckReport) -> Text:
     result = report.result
     against = f", against {result.against}" if result.against else ""
     names = " ".join(cache.name for cache in report.caches)
-    told = f"  {result.effort} effort, seed {result.seed}{against}"
-    return Text.assemble((f"check {names}", "bold cyan"), told)
+    how = f"  {result.effort} effort, seed {result.seed}{against}"
+    return Text.assemble((f"check {names}", "bold cyan"), how)
 
 
 def _stages(result: CheckResult) -> Table:
@@ -94,7 +95,10 @@ def _profile(cache: CacheReport) -> Iterator[str]:
     if not cache.departures:
         yield "the canon's"
     for each in cache.departures:
-        yield f"departs from the canon: {each.field} is {each.value}, not {each.canon}: {each.meaning}"
+        yield (
+            f"departs from the canon: {each.field} is {each.value}, not {each.canon}: "
+            f"{each.meaning}"
+        )
 
 
 def _failure(number: int, retold: Retold, script: str | None) -> Iterator[RenderableType]:
