@@ -21,7 +21,8 @@ class Mutant:
     law_id: str
     plant: Plant
     upstream: str
-    """The row of the table of historical bugs that it is modelled on, or "none"."""
+    """The historical bug that it is modelled on, as "A5 sgl#38482": its row in the survey of such
+    bugs, where it has one, and its link; or "none"."""
     founding: bool = False
     """Whether it is one of the bugs for which the canon was begun."""
 
