@@ -72,6 +72,12 @@ def check_command(
             help="Laws that are known to be broken, each with a reason and a link, in TOML.",
         ),
     ] = None,
+    black_box: Annotated[
+        bool,
+        typer.Option(
+            "--black-box", help="Judge by answers, events and bytes alone, and look at no state."
+        ),
+    ] = False,
     json: OutFile = None,
     junit: OutFile = None,
     html: OutFile = None,
@@ -121,6 +127,7 @@ def check_command(
             seed=seed,
             only=chosen,
             known=[each.law for each in differences],
+            black_box=black_box,
             jobs=jobs,
             minutes=minutes,
             store=store,

@@ -31,7 +31,7 @@ from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial, same_fault
 from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, Need
 
 WHITE_EVERY = 8
 """One case in so many is judged by the cache's states; the others from outside, far faster."""
@@ -190,16 +190,26 @@ class Named:
     seed: int = 0
     against: str | None = None
     law_ids: tuple[str, ...] = ()
+    black_box: bool = False
 
     def search(self) -> Search:
         """The search. Raises: Fault."""
         against = adapter_as(self.against) if self.against else None
-        return Search(adapter_as(self.cache), self.seed, against, self.law_ids)
+        adapter = adapter_as(self.cache, black_box=self.black_box)
+        return Search(adapter, self.seed, against, self.law_ids)
 
 
-def adapter_as(name: str) -> Adapter:
-    """The adapter of this name, called by it, so that a report leads back to it. Raises: Fault."""
-    return evolve(adapter_named(name), name=name)
+INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.HOLDS, Need.TRANSFERS})
+"""What only a look at the state shows."""
+
+
+def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
+    """The adapter of this name, called by it, so that a report leads back to it.
+
+    As a black box it shows answers, events and bytes, whatever else it has. Raises: Fault.
+    """
+    adapter = evolve(adapter_named(name), name=name)
+    return evolve(adapter, hides=adapter.hides | INSIDE) if black_box else adapter
 
 
 Asked = Search | Named

@@ -7,31 +7,19 @@ to do. It is no smaller check that was done.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import Capability, Subject, Unoffered
 from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import (
-    ENOUGH,
-    Blocks,
-    Named,
-    Report,
-    Workers,
-    adapter_as,
-    distinct,
-    reduce_all,
-    search_blocks,
-    workers,
-)
+from kvcanon.conformance.judging.campaign import adapter_as, distinct
 from kvcanon.conformance.judging.effort import effort_named
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.plan import Outcome, Plan, Progress, RunStage, silent
 from kvcanon.conformance.judging.play import make_judged
-from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Stage, Standing
-from kvcanon.conformance.judging.store import open_store, share_blocks
+from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.judging.stages import draw, walk
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.spec.law import LAWS, Need
 
@@ -47,6 +35,7 @@ def check(
     seed: int = 0,
     only: Collection[str] = (),
     known: Collection[str] = (),
+    black_box: bool = False,
     jobs: int | None = None,
     minutes: float | None = None,
     store: str | None = None,
@@ -69,10 +58,14 @@ def check(
         against=against,
         only=law_ids,
         known=frozenset(known),
+        black_box=black_box,
         store=store,
         progress=progress,
     )
-    made = {name: _made(name) for name in (*plan.names, *((against,) if against else ()))}
+    made = {
+        name: _made(name, black_box=black_box)
+        for name in (*plan.names, *((against,) if against else ()))
+    }
     outcomes = _run(plan, stages)
     results = tuple(_result(name, made[name], outcomes, plan.known) for name in made)
     for result in results:
@@ -92,9 +85,9 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return stages, tuple(law_id for law_id in LAWS if law_id in only)
 
 
-def _made(name: str) -> Subject:
+def _made(name: str, *, black_box: bool) -> Subject:
     """One cache of this name, to see what it has. Raises: Fault."""
-    adapter = adapter_as(name)
+    adapter = adapter_as(name, black_box=black_box)
     for seed in range(CONFIGS_TRIED):
         try:
             return make_judged(adapter, draw_case(seed, adapter.offer).config)[0]
@@ -115,7 +108,7 @@ def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
 
 
 def _result(
-    name: str, subject: Subject, outcomes: Sequence[Outcome], known: Collection[str]
+    name: str, subject: Subject, outcomes: Sequence[Outcome], known: frozenset[str]
 ) -> CacheResult:
     """What the stages found out about one cache."""
     tally = Tally()
@@ -131,7 +124,7 @@ def _result(
         tuple(dict.fromkeys(lacks)),
         tally,
         _standings(tally, failures, known),
-        failures,
+        tuple(each for each in failures if not each.laws or each.laws - known),
     )
 
 
@@ -142,59 +135,14 @@ def _standings(
     broken = {law_id for failure in failures for law_id in failure.laws}
     standings = {}
     for law_id in LAWS:
-        if law_id in known:
-            standings[law_id] = Standing.KNOWN
-        elif law_id in broken:
-            standings[law_id] = Standing.BROKEN
+        if law_id in broken:
+            standings[law_id] = Standing.KNOWN if law_id in known else Standing.BROKEN
         else:
             standings[law_id] = Standing.HELD if tally.laws[law_id] else Standing.NOT_JUDGED
     return standings
 
 
-# The walker.
-
-
-def walk(plan: Plan, deadline: float) -> Outcome:
-    """Play cases of the walker on one cache after the other, in several processes."""
-    tallies: dict[str, Tally] = {}
-    failures: list[Failure] = []
-    cut_short = []
-    start = monotonic()
-    with workers(plan.jobs) as by:
-        for at, name in enumerate(plan.names):
-            ends = monotonic() + (deadline - monotonic()) / (len(plan.names) - at)
-            against = plan.against if plan.against != name else None
-            asked = Named(name, plan.seed, against, plan.law_ids)
-            report, why = _search(plan, asked, by, ends)
-            tallies[name] = report.tally
-            failures += reduce_all(asked, report, by)
-            if why == ENOUGH or (why and plan.effort.walker_cases is not None):
-                cut_short.append(f"{name}: {why} after {report.tally.cases:,} cases")
-    cases = sum(tally.cases for tally in tallies.values())
-    steps = sum(tally.steps for tally in tallies.values())
-    stage = Stage("walker", cases, steps, monotonic() - start, "; ".join(cut_short))
-    return Outcome(stage, tallies, distinct(failures))
-
-
-def _search(plan: Plan, asked: Named, by: Workers, deadline: float) -> tuple[Report, str]:
-    """Play the cases of an effort: so many, or until the time is over."""
-    effort, done = plan.effort, count(1)
-
-    def tell(_block: int, _report: Report) -> None:
-        cases = next(done) * effort.block
-        plan.progress(f"walker, {asked.cache}", cases, effort.walker_cases)
-
-    if effort.walker_cases is not None:
-        numbers: Iterator[int] = iter(range(-(-effort.walker_cases // effort.block)))
-    elif plan.store is None:
-        numbers = count()
-    else:
-        store = open_store(plan.store, asked, effort.block)
-        return share_blocks(asked, store, effort.block, by, deadline=deadline, done=tell)
-    return search_blocks(asked, Blocks(numbers, effort.block, tell), by, deadline)
-
-
-STAGES: dict[str, RunStage] = {"walker": walk}
+STAGES: dict[str, RunStage] = {"walker": walk, "machine": draw}
 """What a check consists of, in this order."""
-SHARES = {"walker": 2.0}
-"""How the time is divided among stages that have not run yet."""
+SHARES = {"walker": 3, "machine": 1}
+"""How the time is divided among the stages that have not run yet."""

@@ -36,6 +36,8 @@ class Plan:
     """The ids of the laws that are asked; none given, all."""
     known: frozenset[str] = frozenset()
     """The ids of laws that are known to be broken."""
+    black_box: bool = False
+    """Whether to judge by answers, events and bytes, though a cache may show its state."""
     store: str | None = None
     """Where a deep check keeps what was done: a directory, or the URL of a Redis."""
     progress: Progress = silent

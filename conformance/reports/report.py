@@ -20,7 +20,7 @@ from kvcanon.conformance.reports.coding import Line, lines_of, literal
 from kvcanon.conformance.reports.retelling import judges_of, retell
 from kvcanon.conformance.reports.script import script_of
 from kvcanon.spec.config import CANON, Profile
-from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.law import LAWS, Law, Need
 
 
 class Verdict(StrEnum):
@@ -187,8 +187,11 @@ def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence
     if excuse:
         return "it is known to be broken, and no vector came to it"
     hidden = sorted(need.value for need in law.needs if need.value in cache.lacks)
+    if Need.SNAPSHOT.value in hidden:
+        # The others are in it, but for events and bytes, which then matter no more.
+        hidden = [Need.SNAPSHOT.value]
     if hidden:
-        return f"the cache does not show {_and(hidden)}"
+        return f"the cache shows no {' and no '.join(hidden)}"
     if LAWS.keys() & only and law.law_id not in only:
         return "it was not asked for"
     return "no case came to it"
@@ -200,6 +203,3 @@ def _departures(profile: Profile) -> Iterator[Departure]:
         if value != canon:
             yield Departure(each.name, literal(value), literal(canon), DEPARTURES[each.name])
 
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
