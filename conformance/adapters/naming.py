@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from kvcanon.conformance.adapters.adapter import Adapter, MakeCache
+from kvcanon.conformance.adapters.pipe import PREFIX, pipe_adapter
 from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.reference import ReferenceCache
 
@@ -23,10 +24,13 @@ def adapter_named(name: str) -> Adapter:
     """The adapter of this name. Raises: Fault."""
     if name in NAMED:
         return NAMED[name]
+    if name.startswith(PREFIX):
+        return pipe_adapter(name.removeprefix(PREFIX))
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
         known = ", ".join(NAMED)
-        raise Fault(f"no cache {name!r}; name {known}, or one as package.module:factory")
+        ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
+        raise Fault(f"no cache {name!r}; name {known}, {ways}")
     # As under `python -m`, modules of the folder that one works in are found.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)

@@ -1,0 +1,274 @@
+"""The wire: every value of the protocol as plain JSON, and back.
+
+A value is an object with the fields of its class in `kvcanon.spec`. Whatever the judge sends has
+all of them; whoever answers may leave out those that are as usual. Bytes are written in hex, and
+where several classes are possible (events, refusals) `kind` names the one. Mappings are objects
+where their keys are words, else lists of pairs.
+
+What readers get wrong: an answer is not trusted. It has exactly the fields of its class, each of
+its type, or it is none.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from attrs import NOTHING, fields, has
+
+from kvcanon.spec.errors import (
+    BadArgument,
+    CacheBusy,
+    CacheError,
+    OutOfSlots,
+    PrefixNotCached,
+    ReceiptSpent,
+    SlotNotHeld,
+    TransferPending,
+)
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
+
+PROTOCOL = "kvcanon-pipe/1"
+
+REFUSALS: dict[str, type[CacheError]] = {
+    each.__name__: each
+    for each in (
+        BadArgument,
+        CacheBusy,
+        OutOfSlots,
+        PrefixNotCached,
+        ReceiptSpent,
+        SlotNotHeld,
+        TransferPending,
+    )
+}
+"""What a call may be refused with."""
+
+TAGGED = (BlockStored, BlockRemoved, AllBlocksCleared, CacheError)
+
+Value = TypeVar("Value")
+Decode = Callable[[object], object]
+
+
+class NotOnTheWire(ValueError):
+    """JSON that is no value of the type that it should have."""
+
+
+def to_json(value: object) -> object:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: to_json(each) for key, each in value.items()}
+        return [[to_json(key), to_json(each)] for key, each in value.items()]
+    if isinstance(value, Collection):
+        # Most lists are of numbers, or of pages of numbers, and long: they need no second look.
+        return value if _is_plain(value) else [to_json(each) for each in value]
+    sent = {name: to_json(getattr(value, name)) for name in _sent_fields(type(value))}
+    return {"kind": type(value).__name__, **sent} if isinstance(value, TAGGED) else sent
+
+
+def from_json(kind: type[Value], value: object) -> Value:
+    """The value of a class that JSON stands for. Raises: NotOnTheWire."""
+    return cast("Value", decoder(kind)(value))
+
+
+def refusal_from_json(value: object) -> CacheError:
+    """The refusal that JSON stands for. Raises: NotOnTheWire."""
+    refusal = _tagged(REFUSALS, "refusal")(value)
+    assert isinstance(refusal, CacheError)  # noqa: S101  # The table has no others.
+    return refusal
+
+
+def decoder(kind: object) -> Decode:
+    """What reads values of a type, as it stands in an annotation; it raises NotOnTheWire."""
+    if kind not in _DECODERS:
+        _DECODERS[kind] = _new_decoder(kind)
+    return _DECODERS[kind]
+
+
+def _new_decoder(kind: object) -> Decode:
+    if (origin := get_origin(kind)) in _COMPOUNDS:
+        return _COMPOUNDS[origin](get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _word(kind)
+    if isinstance(kind, type) and has(kind):
+        return _object(kind)
+    raise TypeError(f"{kind} has no form on the wire")
+
+
+def _is_plain(values: Collection[object]) -> bool:
+    """Whether a list is of numbers, or of lists of numbers."""
+    return isinstance(values, tuple) and all(
+        type(each) is int or (type(each) is tuple and all(type(one) is int for one in each))
+        for each in values
+    )
+
+
+def _sent_fields(kind: type) -> tuple[str, ...]:
+    """Fields that are sent: those that make a value what it is."""
+    if kind not in _SENT:
+        _SENT[kind] = tuple(each.name for each in fields(kind) if each.eq)
+    return _SENT[kind]
+
+
+def _exactly(kind: type) -> Decode:
+    def decode(value: object) -> object:
+        if type(value) is not kind:
+            raise NotOnTheWire(f"{_shown(value)} is no {kind.__name__}")
+        return value
+
+    return decode
+
+
+def _nothing(value: object) -> None:
+    if value is not None:
+        raise NotOnTheWire(f"{_shown(value)} is not null")
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        return bytes.fromhex(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise NotOnTheWire(f"{_shown(value)} is no bytes in hex") from None
+
+
+def _word(kind: type[StrEnum]) -> Decode:
+    def decode(value: object) -> object:
+        try:
+            return kind(str(value))
+        except ValueError:
+            raise NotOnTheWire(f"{_shown(value)} is none of {', '.join(kind)}") from None
+
+    return decode
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise NotOnTheWire(f"{_shown(value)} is no list")
+    return value
+
+
+def _tuple(arguments: tuple[object, ...]) -> Decode:
+    if arguments[-1:] == (Ellipsis,):
+        return _several(arguments)
+    decode_each = [decoder(each) for each in arguments]
+
+    def decode(value: object) -> object:
+        if len(_list(value)) != len(decode_each):
+            raise NotOnTheWire(f"{_shown(value)} has not {len(decode_each)} parts")
+        return tuple(one(each) for one, each in zip(decode_each, _list(value), strict=True))
+
+    return decode
+
+
+def _several(arguments: tuple[object, ...]) -> Decode:
+    decode_one = decoder(arguments[0])
+    return lambda value: tuple([decode_one(each) for each in _list(value)])
+
+
+def _set(arguments: tuple[object, ...]) -> Decode:
+    decode_all = _several(arguments)
+    return lambda value: frozenset(cast("tuple[object, ...]", decode_all(value)))
+
+
+def _mapping(arguments: tuple[object, ...]) -> Decode:
+    decode_pair = _tuple(arguments)
+
+    def decode(value: object) -> object:
+        pairs = [list(each) for each in value.items()] if isinstance(value, dict) else _list(value)
+        return dict(cast("tuple[object, object]", decode_pair(each)) for each in pairs)
+
+    return decode
+
+
+def _union(members: tuple[object, ...]) -> Decode:
+    """One of several types, told apart by what JSON is; of several classes by `kind`."""
+    classes = {each.__name__: each for each in members if isinstance(each, type) and has(each)}
+    optional = types.NoneType in members
+    rest = [each for each in members if not (isinstance(each, type) and has(each))]
+    rest = [each for each in rest if each is not types.NoneType]
+    decode_object = None
+    if classes:
+        single = next(iter(classes.values()))
+        decode_object = _tagged(classes, "kind") if len(classes) > 1 else decoder(single)
+
+    def decode(value: object) -> object:
+        if isinstance(value, dict) and decode_object is not None:
+            return decode_object(value)
+        if value is None and optional:
+            return None
+        wanted = [each for each in rest if (get_origin(each) is tuple) is isinstance(value, list)]
+        if len(wanted) != 1:
+            raise NotOnTheWire(f"{_shown(value)} is nothing that may stand here")
+        return decoder(wanted[0])(value)
+
+    return decode
+
+
+def _tagged(classes: Mapping[str, type], what: str) -> Decode:
+    def decode(value: object) -> object:
+        given = dict(_fields_of(value))
+        kind = classes.get(str(given.pop("kind", None)))
+        if kind is None:
+            raise NotOnTheWire(f"{_shown(value)} has no {what} of {', '.join(classes)}")
+        return decoder(kind)(given)
+
+    return decode
+
+
+def _object(kind: type) -> Decode:
+    hints = get_type_hints(kind)
+    known = {each.name: each for each in fields(kind) if each.eq}
+    decoders = {name: decoder(hints[name]) for name in known}
+    required = [name for name, each in known.items() if each.default is NOTHING]
+
+    def decode(value: object) -> object:
+        given = _fields_of(value)
+        missing = [name for name in required if name not in given]
+        foreign = [name for name in given if name not in known]
+        if missing or foreign:
+            lack = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(foreign)}"
+            raise NotOnTheWire(f"{_shown(value)} is no {kind.__name__}: it {lack}")
+        return kind(**{name: decoders[name](each) for name, each in given.items()})
+
+    return decode
+
+
+def _fields_of(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise NotOnTheWire(f"{_shown(value)} is no object")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+_DECODERS: dict[object, Decode] = {
+    int: _exactly(int),
+    str: _exactly(str),
+    bool: _exactly(bool),
+    bytes: _bytes,
+    types.NoneType: _nothing,
+    None: _nothing,
+}
+"""What reads values of each type that was asked for so far."""
+
+_COMPOUNDS: Mapping[object, Callable[[tuple[object, ...]], Decode]] = {
+    Union: _union,
+    types.UnionType: _union,
+    tuple: _tuple,
+    Sequence: _several,
+    Collection: _several,
+    frozenset: _set,
+    Mapping: _mapping,
+}
+
+_SENT: dict[type, tuple[str, ...]] = {}
