@@ -71,6 +71,11 @@ class PageRow(NamedTuple):
         """The page's slot in a pool."""
         return (self.device if medium is GPU else self.host)[COLUMN[component]]
 
+    def resident(self, component: Component, medium: Medium) -> bool:
+        """Whether the page's bytes are in that slot."""
+        pending = (self.loading if medium is GPU else self.backing)[COLUMN[component]]
+        return self.slot(component, medium) is not None and pending is None
+
 
 class Stop(NamedTuple):
     """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
@@ -289,6 +294,16 @@ def pages_by_node(rows: Mapping[PageNumber, PageRow]) -> dict[NodeId, list[PageN
     return found
 
 
+def pages_of_cut_nodes(step: Step) -> set[PageNumber]:
+    """The pages of nodes that were cut: they were in one node before, and are in several after."""
+    before, after = step.changed
+    parts: dict[NodeId, set[NodeId]] = {}
+    for number, row in before.items():
+        if number in after:
+            parts.setdefault(row.node_id, set()).add(after[number].node_id)
+    return {number for number, row in before.items() if len(parts.get(row.node_id, ())) > 1}
+
+
 Piece: TypeAlias = int
 """What an order of recency is made of: a page by its number or, where nothing about a node changed
 and the key does not pass through it, the whole node by the complement of its id."""
@@ -327,7 +342,7 @@ def page_orders(
 ) -> Iterator[tuple[Component, Medium, PageOrder]]:
     """Every order of recency of these components, around a step that concerns a key."""
     nodes_before, nodes_after = (
-        {**_pages_along(state, key, step.numbers), **pages_by_node(rows)}
+        {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
         for state, rows in zip((step.before, step.after), step.changed, strict=True)
     )
     owners = {page: node_id for node_id, pages in nodes_after.items() for page in pages}
@@ -353,7 +368,7 @@ def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, P
     return moved
 
 
-def _pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId, list[PageNumber]]:
+def pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId, list[PageNumber]]:
     """The pages of the nodes on a key's path, those of the last node that it does not share too."""
     found: dict[NodeId, list[PageNumber]] = {}
     at = numbers.seed(key.namespace)

@@ -281,7 +281,17 @@ def test_done_is_announced_sees_data_that_is_not_there() -> None:
     (said,) = ask("ASYNC-4", step(before, Poll(), backups(), settled((8, DONE))))
     assert "the full data of node 1 (tokens 0..2) is not on CPU_PINNED" in said
     (said,) = ask("ASYNC-4", step(before, Poll(), state(), settled((8, DONE))))
-    assert "the full data of node 1 is not on" in said
+    assert "the full data of node 1 (tokens 0..2) is not on" in said
+
+
+def test_done_is_announced_whatever_nodes_are_joined() -> None:
+    """A cache that joins nodes when their copies have settled is accused of losing the data."""
+    before = backups(8, 9)
+    joined = state(node(2, 0, [1, 2, 3], full=on((0, 1, 2), (0, 1, 2))))
+    told = stores(joined, 2, CPU)
+    ended = settled((8, DONE), (9, DONE))
+    assert ask("ASYNC-4", step(before, Poll(), joined, ended, told)) == []
+    assert ask("ASYNC-4", step(before, Poll(), joined, ended, told[:2])) != []
 
 
 @pytest.mark.parametrize(

@@ -492,3 +492,14 @@ def test_unused_component_is_ignored() -> None:
     for law_id in ("LOCK-6", "LOCK-9"):
         assert ask(law_id, step(free, Lock(receipt.key), locked, receipt)) == []
     assert ask("LOCK-8", step(locked, Unlock(receipt), free)) == []
+
+
+def test_receipt_may_be_on_a_node_of_another_name() -> None:
+    """A cache whose cuts leave the old node above is accused of moving a receipt."""
+    opened = HoldState(100, 2, 3, state_held=True)
+    before, after = whole(END, opened), parted(UP, END, HOLD)
+    renamed = evolve(before, nodes={ROOT: before.root, 2: evolve(before.nodes[1], node_id=2)})
+    assert ask("LOCK-10", step(renamed, Poll(), after, Settled(()))) == []
+    elsewhere = evolve(HOLD, node_id=2)
+    (said,) = ask("LOCK-10", step(before, Poll(), parted(UP, END, elsewhere), Settled(())))
+    assert said.startswith("Poll changed receipt 100")

@@ -279,6 +279,35 @@ def test_rec_2_cut_part_keeps_its_age() -> None:
     assert "did not use node 1 (tokens 2..3), but its last access was 3 and is 20" in found[-1]
 
 
+@pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "TREE-5"])
+def test_node_that_is_used_in_part_is_used(law_id: str) -> None:
+    """A cache that leaves no cut behind a match is accused of refreshing more than it used."""
+    whole = node(1, ROOT, [1, 2, 3, 4], full=on([1, 2, 3, 4]), swa=on([1, 2, 3, 4]))
+    other = node(9, ROOT, [7], full=on([9]), swa=on([9]))
+    before = state_of(CONFIG, whole, other)
+    after = state_of(CONFIG, evolve(whole, last_access=20), other)
+    assert use(law_id, before, after, match(2)) == []
+
+
+@pytest.mark.parametrize("law_id", ["REC-1", "REC-2"])
+def test_cut_moves_recency_where_the_profile_says_so(law_id: str) -> None:
+    """A cache that puts what it cut off to the most recent end is accused of what it declares."""
+    before = state_of(
+        CONFIG,
+        node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]), swa=on([1, 2, 3])),
+        node(9, ROOT, [7], full=on([9]), swa=on([9])),
+    )
+    after = state_of(
+        CONFIG,
+        node(5, ROOT, [1, 2], full=on([1, 2]), swa=on([1, 2]), last_access=20),
+        evolve(node(1, 5, [3], full=on([3]), swa=on([3]), last_access=21), created=1),
+        before.nodes[9],
+    )
+    assert use(law_id, before, after, match(2)) != []
+    declared = evolve(after, profile=Profile(split_keeps_recency=False))
+    assert use(law_id, before, declared, match(2)) == []
+
+
 RECURRENT = config(None, mamba=True)
 
 

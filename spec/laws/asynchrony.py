@@ -21,8 +21,8 @@ from kvcanon.spec.laws.names import PageNames, short
 from kvcanon.spec.operations import Flush, Settled
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Slot, TransferId
-from kvcanon.spec.views import Step
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, NodeId, Slot, TransferId
+from kvcanon.spec.views import Step, pages_by_node
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
@@ -138,21 +138,24 @@ def done_is_announced(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
     """
-    names = PageNames(step.after)
+    names, carried = PageNames(step.after), pages_by_node(step.changed[0])
     for transfer, status in _settled(step):
         if status is not TransferStatus.DONE:
             continue
         medium, pages = transfer.target_medium, list[bytes]()
         for node_id, component in transfer.parts:
-            node = step.after.nodes.get(node_id)
-            if node is None or not node[component].resident(medium):
-                words = f"node {node_id}" if node is None else step.after.describe(node)
+            numbers = carried.get(node_id, ())
+            rows = [step.changed[1].get(number) for number in numbers]
+            there = [row for row in rows if row is not None and row.resident(component, medium)]
+            if len(there) < (1 if component is MAMBA else max(1, len(rows))):
+                node = step.before.nodes.get(node_id)
+                words = f"node {node_id}" if node is None else step.before.describe(node)
                 yield (
                     f"transfer {transfer.transfer_id} is done, and the {component} data of {words} "
                     f"is not on {medium}"
                 )
             elif component is FULL:
-                pages.extend(names.of(node))
+                pages.extend(names.row_place(row).name for row in there)
         said_before = medium is GPU and announces_at_enqueue(step.after)
         if not step.after.config.events or said_before:
             continue

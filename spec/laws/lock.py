@@ -39,7 +39,7 @@ from kvcanon.spec.types import (
     ReceiptId,
     TransferId,
 )
-from kvcanon.spec.views import COLUMN, PageRow, Step
+from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step, pages_by_node
 
 Refs = dict[NodeId, list[int]]
 """Lock refs of full, swa and mamba, by node."""
@@ -323,13 +323,16 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
 def receipts_last_until_released(step: Step) -> Iterator[str]:
     """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
 
-    A cut may move nothing of it: it stays on the node at the end of what it holds.
+    A cut may move nothing of it: it stays on the node at the end of what it holds, whatever that
+    node is called.
 
     Why: a receipt that closes by itself leaves a request reading what may be evicted.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972
     """
-    before, after = _of_requests(step.before), _of_requests(step.after)
+    pages_before, pages_after = (pages_by_node(rows) for rows in step.changed)
+    before = _of_requests(step.before, pages_before)
+    after = _of_requests(step.after, pages_after)
     asked, name = step.operation, type(step.operation).__name__
     refused = isinstance(step.outcome, Refused)
     released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
@@ -343,7 +346,8 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
     for receipt_id in before.keys() & after.keys():
         changed = before[receipt_id] != after[receipt_id]
         if changed and (refused or receipt_id != released):
-            yield f"{name} changed receipt {receipt_id}: {after[receipt_id]}"
+            hold = next(each for each in step.after.holds if each.receipt_id == receipt_id)
+            yield f"{name} changed receipt {receipt_id}: {hold}"
 
 
 def _crossed(state: Snapshot, hold: HoldState) -> NodeState | None:
@@ -421,6 +425,16 @@ def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iter
         yield f"receipts {sorted(others ^ after.keys())} are open in one state only"
 
 
-def _of_requests(state: Snapshot) -> dict[ReceiptId, HoldState]:
-    """The receipts that requests hold."""
-    return {hold.receipt_id: hold for hold in state.holds if hold.transfer_id is None}
+def _of_requests(
+    state: Snapshot, pages: dict[NodeId, list[PageNumber]]
+) -> dict[ReceiptId, tuple[int, int | None, bool]]:
+    """What the receipts of requests hold: up to which page, window from where, a state or none."""
+    return {
+        hold.receipt_id: (
+            pages[hold.node_id][-1] if hold.node_id in pages else ~hold.node_id,
+            hold.window_from_pages,
+            hold.state_held,
+        )
+        for hold in state.holds
+        if hold.transfer_id is None
+    }

@@ -33,10 +33,13 @@ from kvcanon.spec.types import (
     WritePolicy,
 )
 from kvcanon.spec.views import (
+    PageNumber,
     Step,
     Stop,
     overtaking,
     page_orders,
+    pages_along,
+    pages_of_cut_nodes,
     path_of,
     rows_along,
 )
@@ -51,7 +54,8 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     The end is that of the usable prefix, or of the inserted key. All window data within the window
     becomes more recent than all that stays, the nearer to the end the more. Nothing else moves,
     except that a node is moved as a whole, and that one page more than the window counts as near:
-    walking down a path touches nothing.
+    walking down a path touches nothing. Where the profile says that cuts move recency, the nodes
+    that were cut are not asked.
 
     Why: a long prompt that is used again and again would keep all of its window data for ever. No
     one can reach most of it, and it pushes out the windows of others.
@@ -74,7 +78,9 @@ def window_only_refresh(step: Step) -> Iterator[str]:
 def full_path_refresh(step: Step) -> Iterator[str]:
     """A match or an insert makes all full data of its prefix recent, and no other.
 
-    Its nodes become more recent than all others, each of which keeps the tick of its last use.
+    Its nodes become more recent than all others, each of which keeps the tick of its last use. A
+    node that is used in part, and not cut, is used. Where the profile says that cuts move recency,
+    the parts of a node that was cut are not asked.
 
     Why: the end of a prefix sees all that comes before it. If a part of it stayed old it would be
     evicted first, and take the use of everything below it along.
@@ -87,7 +93,9 @@ def full_path_refresh(step: Step) -> Iterator[str]:
         return
     state, operation = step.after, type(step.operation).__name__
     path = {stop.node.node_id: stop.node for stop in path_of(state, used)}
-    others = (node for node in state.below_root() if node.node_id not in path)
+    moved = _moved_by_cuts(step)
+    parts = {row.node_id for number, row in step.changed[1].items() if number in moved}
+    others = (node for node in state.below_root() if node.node_id not in path.keys() | parts)
     newest = max(others, key=lambda node: node.last_access, default=None)
     for node in path.values():
         if newest is not None and node.last_access <= newest.last_access:
@@ -96,7 +104,7 @@ def full_path_refresh(step: Step) -> Iterator[str]:
                 f"which is not after {state.describe(newest)} at {newest.last_access}"
             )
     before, after = step.changed
-    pages = set(step.numbers.of_key(used))
+    pages = moved.union(*pages_along(state, used, step.numbers).values())
     said: set[NodeId] = set()
     for number, row in after.items():
         old = before.get(number)
@@ -234,7 +242,10 @@ def _refreshed(
 ) -> Iterator[str]:
     """Whether an order is the one before, with these pages of the used key put to its end."""
     numbers = step.numbers.of_key(used)
-    free = {numbers[at] for at in may_move}
+    free = {numbers[at] for at in may_move} | _moved_by_cuts(step)
+    if may_move and component is not MAMBA:
+        # The last node may be used in part; a state is never at the end of a part.
+        free.update(list(pages_along(step.after, used, step.numbers).values())[-1])
     # Of each node its last page is enough: the pages of a node lie next to each other in an order.
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]
@@ -255,6 +266,11 @@ def _refreshed(
                     f"{_name(step, node_id)} on {medium}, but it is not more recent than that of "
                     f"{_name(step, other_id)}"
                 )
+
+
+def _moved_by_cuts(step: Step) -> set[PageNumber]:
+    """The pages whose recency means nothing, because the profile says that cuts move it."""
+    return set() if step.after.profile.split_keeps_recency else pages_of_cut_nodes(step)
 
 
 def _moved_in_words(step: Step, used: Key, name: str, moved: dict[NodeId, NodeId]) -> Iterator[str]:

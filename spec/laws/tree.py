@@ -22,6 +22,7 @@ from kvcanon.spec.operations import (
     LoadBack,
     Lock,
     Match,
+    Matched,
     Refused,
     TakeEvents,
 )
@@ -30,6 +31,7 @@ from kvcanon.spec.types import (
     CPU,
     FULL,
     GPU,
+    MAMBA,
     Component,
     Medium,
     Namespace,
@@ -37,7 +39,7 @@ from kvcanon.spec.types import (
     Page,
     WritePolicy,
 )
-from kvcanon.spec.views import COLUMN, PageRow, Step, page_orders
+from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step, page_orders, pages_along
 
 
 @law("TREE-1", Kind.STATE)
@@ -143,8 +145,9 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     the other such pages in every order of recency. Only what is evicted to make room may go, and
     only where it is neither locked nor in flight: from the host for the backups of an insert and
     for a host insert, from the device for a load-back, which under write_back copies what it evicts
-    to the host and makes room there too. Where the profile says that cuts move recency, ticks and
-    orders are not asked.
+    to the host and makes room there too. A node that a match uses in part, and does not cut,
+    becomes recent as a whole. Where the profile says that cuts move recency, ticks and orders are
+    not asked.
 
     Why: a prompt would lose its data, its lock or its age because another prompt, which shares a
     few pages with it, came by.
@@ -162,11 +165,14 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     on_path = set(step.numbers.of_key(operation.key))
     keeps_recency = step.after.profile.split_keeps_recency
     kept = (*_KEPT, "last_access") if keeps_recency else _KEPT
-    yield from _changes_off_path(step, on_path, kept)
+    used = on_path | _used_with_path(step)
+    yield from _changes_off_path(step, on_path, used, kept)
     if not keeps_recency:
         return
     for component, medium, order in page_orders(step, operation.key, tuple(Component)):
-        for node_id, other_id in order.moved(without=on_path).items():
+        # A state is never at the end of a part.
+        unasked = on_path if component is MAMBA else used
+        for node_id, other_id in order.moved(without=unasked).items():
             yield (
                 f"{asked}: {step.after.describe(step.after.nodes[node_id])} is not on the key's "
                 f"path, but has overtaken {step.after.describe(step.after.nodes[other_id])} in the "
@@ -237,8 +243,22 @@ class _Room:
         return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None
 
 
-def _changes_off_path(step: Step, on_path: set[int], kept: tuple[str, ...]) -> Iterator[str]:
-    """What happened to pages off the path and is not an eviction for room; each once a node."""
+def _used_with_path(step: Step) -> set[PageNumber]:
+    """The pages in nodes that a match used, if only in part."""
+    asked, found = step.operation, step.outcome
+    if not isinstance(asked, Match) or not isinstance(found, Matched):
+        return set()
+    used = asked.key.prefix(max(0, found.prefix_pages))
+    return set[PageNumber]().union(*pages_along(step.after, used, step.numbers).values())
+
+
+def _changes_off_path(
+    step: Step, on_path: set[PageNumber], used: set[PageNumber], kept: tuple[str, ...]
+) -> Iterator[str]:
+    """What happened to pages off the path and is not an eviction for room; each once a node.
+
+    The ticks of what was `used` are not asked.
+    """
     before, after = step.changed
     room, size = _Room.of(step), step.before.config.page_size
     said: set[tuple[NodeId, str]] = set()
@@ -246,7 +266,7 @@ def _changes_off_path(step: Step, on_path: set[int], kept: tuple[str, ...]) -> I
         if number in on_path:
             continue
         for field, change in _changes(before.get(number), after.get(number), kept, room):
-            if (row.node_id, field) not in said:
+            if (row.node_id, field) not in said and (field != "last_access" or number not in used):
                 said.add((row.node_id, field))
                 tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
                 yield (
