@@ -1,0 +1,72 @@
+"""The pytest plugin: which cache `pytest --pyargs kvcanon.conformance` judges, and how.
+
+What readers get wrong: pytest loads this wherever kvcanon is installed, in runs that have nothing
+to do with it. So it declares options, and imports nothing of the judge.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+SUITE = "kvcanon.conformance"
+
+NO_CACHE = f"{SUITE} judges a cache: give --kvcanon-cache package.module:factory, or reference"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("kvcanon", "kvcanon: hold a prefix KV cache to the law")
+    group.addoption(
+        "--kvcanon-cache",
+        metavar="CACHE",
+        help="the cache to judge: reference, or package.module:factory",
+    )
+    group.addoption(
+        "--kvcanon-seed", metavar="N", type=int, default=0, help="seed of all that is drawn"
+    )
+    group.addoption(
+        "--kvcanon-effort",
+        choices=("quick", "standard"),
+        default="quick",
+        help="how much is played",
+    )
+    group.addoption(
+        "--kvcanon-against",
+        metavar="CACHE",
+        help="a cache that it must exactly agree with, as reference",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """See that there is a cache to judge. Raises: UsageError."""
+    if config.getoption("kvcanon_cache") is None:
+        if any(map(_is_suite, config.args)):
+            raise pytest.UsageError(NO_CACHE)
+        return
+    # Whoever does not ask for the suite does not wait for it.
+    from kvcanon.conformance.adapters.naming import adapter_named  # noqa: PLC0415
+    from kvcanon.conformance.faults import Fault  # noqa: PLC0415
+
+    for option in ("kvcanon_cache", "kvcanon_against"):
+        name = config.getoption(option)
+        try:
+            if name is not None:
+                adapter_named(name)
+        except Fault as fault:
+            raise pytest.UsageError(str(fault)) from fault
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is judged, and the seed."""
+    name = config.getoption("kvcanon_cache")
+    if name is None:
+        return []
+    against = config.getoption("kvcanon_against")
+    effort, seed = config.getoption("kvcanon_effort"), config.getoption("kvcanon_seed")
+    beside = f", against {against}" if against else ""
+    return [f"kvcanon: {name}{beside}, effort {effort}, seed {seed}"]
+
+
+def _is_suite(argument: str) -> bool:
+    name = argument.partition("::")[0]
+    return name == SUITE or name.startswith(f"{SUITE}.")

@@ -1,0 +1,178 @@
+"""The suite: what is asked of a cache in somebody's own tests, law by law and case by case.
+
+`check_cache` asks all of it in one line. `pytest --pyargs kvcanon.conformance` asks the same as
+tests with names, which run side by side.
+
+What readers get wrong: a law is asked in cases that are played for all laws at once. That it held
+says that it was judged there and not found broken, not that a case was made for it alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+
+from attrs import field, frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.adapters.adapter import Adapter, MakeCache, Unoffered
+from kvcanon.conformance.cases.case import Case, case_to_json
+from kvcanon.conformance.judging.campaign import Search, distinct, play_block, reduced
+from kvcanon.conformance.judging.effort import EFFORTS, Effort
+from kvcanon.conformance.judging.finding import Finding, Tally
+from kvcanon.conformance.judging.machine import run_machine
+from kvcanon.conformance.judging.play import make_judged
+from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.judging.trial import Trial
+from kvcanon.spec.law import Law, Need
+
+LAW_CASES = {"quick": 24, "standard": 96}
+"""Cases in which laws are asked with a look at the cache's states."""
+WALKS = {"quick": 8, "standard": 40}
+"""In how many parts the walker's cases are played."""
+MACHINE_CASES = 100
+"""Cases of the machine that are drawn from one seed."""
+
+
+@frozen(eq=False)
+class Suite:
+    """A cache, and how much is asked of it."""
+
+    adapter: Adapter
+    effort: Effort = EFFORTS["quick"]
+    seed: int = 0
+    against: Adapter | None = None
+    """The cache that it must agree with."""
+    search: Search = field(init=False)
+
+    @search.default
+    def _search(self) -> Search:
+        return Search(self.adapter, self.seed, self.against)
+
+
+class LawNotJudged(Exception):
+    """A law was not judged, which the cache may have good reasons for."""
+
+
+# By law.
+
+
+def law_cases(suite: Suite, law: Law) -> Sequence[Case]:  # noqa: ARG001  # Vectors are of a law.
+    """The cases in which a law is asked."""
+    return _walked(suite)
+
+
+def law_failures(suite: Suite, law: Law) -> list[Failure]:
+    """Where a law was broken. Raises: LawNotJudged; AssertionError: nothing at all was judged."""
+    cases = law_cases(suite, law)
+    played = [_played(suite, case) for case in cases]
+    broken = [
+        Failure(finding, case, f"laws, seed {suite.seed}", 1)
+        for case, (finding, _) in zip(cases, played, strict=True)
+        if finding is not None and law.law_id in finding.broken
+    ]
+    if broken:
+        return [min(broken, key=lambda each: len(each.case.actions))]
+    judged = Tally()
+    for _, tally in played:
+        judged.add(tally)
+    if not judged.laws:
+        found = [finding.words for finding, _ in played if finding is not None]
+        raise AssertionError("\n".join(["nothing was judged", *found[:1]]))
+    if not judged.laws[law.law_id]:
+        raise LawNotJudged(f"not judged: {_why_not(suite, law)}")
+    return []
+
+
+def _why_not(suite: Suite, law: Law) -> str:
+    hidden = sorted(need.value for need in law.needs - _shown(suite))
+    if hidden:
+        return f"the cache does not show {' and '.join(hidden)}"
+    return "no case came to it"
+
+
+@cache
+def _shown(suite: Suite) -> frozenset[Need]:
+    """What the cache shows of what laws need."""
+    for case in _walked(suite):
+        try:
+            return make_judged(suite.adapter, case.config)[0].shows
+        except Unoffered:
+            continue
+    return frozenset()
+
+
+@cache
+def _walked(suite: Suite) -> tuple[Case, ...]:
+    return tuple(suite.search.case(number) for number in range(LAW_CASES[suite.effort.name]))
+
+
+@cache
+def _played(suite: Suite, case: Case) -> tuple[Finding | None, Tally]:
+    return Trial(suite.adapter).play(case)
+
+
+# By engine.
+
+
+def walk_failures(suite: Suite, part: int) -> tuple[Failure, ...]:
+    """What the walker finds in a part of its cases, reduced."""
+    cases = -(-(suite.effort.walker_cases or 0) // WALKS[suite.effort.name])
+    numbers = range(part * cases, (part + 1) * cases)
+    report = play_block(suite.search, numbers, math.inf)
+    _require_judged(report.tally, report.found.values())
+    each = (reduced(suite.search, found) for found in report.found.values())
+    return distinct(failure for failure in each if failure is not None)
+
+
+def machine_parts(effort: Effort) -> int:
+    """In how many parts the machine's cases are drawn."""
+    return -(-(effort.machine_cases or 0) // MACHINE_CASES)
+
+
+def machine_failures(suite: Suite, part: int) -> tuple[Failure, ...]:
+    """What the machine finds in a part of its cases, reduced."""
+    trial = Trial(suite.adapter, against=suite.against)
+    from_seed = (suite.seed << 16) + part
+    failure, tally = run_machine(trial, examples=MACHINE_CASES, from_seed=from_seed)
+    found = () if failure is None else (failure,)
+    _require_judged(tally, found)
+    return found
+
+
+def _require_judged(tally: Tally, found: Collection[object]) -> None:
+    if not tally.laws and not found:
+        raise AssertionError(f"nothing was judged in {tally.cases} cases")
+
+
+# All of it.
+
+
+def all_failures(suite: Suite) -> Iterator[Failure]:
+    """What the walker and the machine find."""
+    for part in range(WALKS[suite.effort.name]):
+        yield from walk_failures(suite, part)
+    for part in range(machine_parts(suite.effort)):
+        yield from machine_failures(suite, part)
+
+
+def check_cache(
+    make: MakeCache | Adapter,
+    *,
+    effort: str = "quick",
+    seed: int = 0,
+    against: Adapter | None = None,
+) -> None:
+    """Judge the caches that a factory makes, or an adapter. Raises: AssertionError, in words."""
+    adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
+    failures = distinct(all_failures(Suite(adapter, EFFORTS[effort], seed, against)))
+    if failures:
+        raise AssertionError("\n\n".join(told(failure) for failure in failures))
+
+
+def told(failure: Failure) -> str:
+    """A failure in words, and as a case to play again."""
+    case = json.dumps(case_to_json(failure.case))
+    return f"{failure.finding.words}\n\nfound by: {failure.origin}\nthe case: {case}"

@@ -1,0 +1,83 @@
+"""The tests of somebody's cache: `pytest --pyargs kvcanon.conformance --kvcanon-cache ...`.
+
+One test a law, and the campaigns in parts. What is wrong is said in words, without a traceback: its
+lines would all be of the judge.
+
+What readers get wrong: these are not the tests of kvcanon. A test that fails here is a finding
+about the cache, and one that is skipped says what the cache does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kvcanon.conformance.judging.campaign import adapter_as
+from kvcanon.conformance.judging.effort import EFFORTS
+from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.plugin import NO_CACHE
+from kvcanon.conformance.suite import (
+    WALKS,
+    LawNotJudged,
+    Suite,
+    law_failures,
+    machine_failures,
+    machine_parts,
+    told,
+    walk_failures,
+)
+from kvcanon.spec.law import LAWS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each law, and one of each part of a campaign. Raises: CollectError."""
+    if metafunc.config.getoption("kvcanon_cache") is None:
+        raise pytest.Collector.CollectError(NO_CACHE)
+    effort = EFFORTS[metafunc.config.getoption("kvcanon_effort")]
+    if "law_id" in metafunc.fixturenames:
+        metafunc.parametrize("law_id", LAWS)
+    elif metafunc.function is test_walk:
+        metafunc.parametrize("part", range(WALKS[effort.name]))
+    elif metafunc.function is test_machine:
+        metafunc.parametrize("part", range(machine_parts(effort)))
+
+
+@pytest.fixture(scope="session")
+def suite(pytestconfig: pytest.Config) -> Suite:
+    """The cache, and how much is asked of it."""
+    name, against = (
+        pytestconfig.getoption("kvcanon_cache"),
+        pytestconfig.getoption("kvcanon_against"),
+    )
+    effort = EFFORTS[pytestconfig.getoption("kvcanon_effort")]
+    other = adapter_as(against) if against else None
+    return Suite(adapter_as(name), effort, pytestconfig.getoption("kvcanon_seed"), other)
+
+
+def test_law(suite: Suite, law_id: str) -> None:
+    """The cache breaks this law, or nothing was judged."""
+    try:
+        fail_with(lambda: law_failures(suite, LAWS[law_id]))
+    except LawNotJudged as why:
+        pytest.skip(str(why))
+
+
+def test_walk(suite: Suite, part: int) -> None:
+    """The cache breaks a law in a case of the walker."""
+    fail_with(lambda: walk_failures(suite, part))
+
+
+def test_machine(suite: Suite, part: int) -> None:
+    """The cache breaks a law in a case that Hypothesis draws."""
+    fail_with(lambda: machine_failures(suite, part))
+
+
+def fail_with(ask: Callable[[], Iterable[Failure]]) -> None:
+    """Fail with what is found, in words, if anything is."""
+    try:
+        words = [told(failure) for failure in ask()]
+    except AssertionError as nothing_judged:
+        words = [str(nothing_judged)]
+    if words:
+        pytest.fail("\n\n".join(words), pytrace=False)
