@@ -288,13 +288,11 @@ def search_blocks(asked: Asked, blocks: Blocks, by: Workers, deadline: float) ->
     try:
         while True:
             while not cut_short and len(waiting) < 2 * by.jobs - 1:
-                if monotonic() > deadline:
-                    cut_short = OUT_OF_TIME
-                elif (block := next(blocks.numbers, None)) is None:
+                block = next(blocks.numbers, None)
+                if block is None:
                     break
-                else:
-                    cases = blocks.cases(block)
-                    waiting.append((block, by.executor.submit(_play, asked, cases, deadline)))
+                cases = blocks.cases(block)
+                waiting.append((block, by.executor.submit(_play, asked, cases, deadline)))
             if not waiting:
                 return total, cut_short
             block, future = waiting[0]
@@ -303,6 +301,7 @@ def search_blocks(asked: Asked, blocks: Blocks, by: Workers, deadline: float) ->
             blocks.done(block, report)
             total.add(report)
             if report.cut:
+                # Those that still wait are over at once.
                 cut_short = OUT_OF_TIME
             if total.enough:
                 return total, ENOUGH

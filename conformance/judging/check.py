@@ -11,13 +11,20 @@ from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.adapters.adapter import Capability, Subject, Unoffered
+from kvcanon.conformance.adapters.adapter import (
+    CacheKind,
+    Capability,
+    RequestSubject,
+    Subject,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import adapter_as, distinct
 from kvcanon.conformance.judging.effort import effort_named
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.plan import Outcome, Plan, Progress, RunStage, silent
-from kvcanon.conformance.judging.play import make_judged
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.judging.stages import draw, walk
 from kvcanon.conformance.judging.walker import draw_case
@@ -62,10 +69,11 @@ def check(
         store=store,
         progress=progress,
     )
-    made = {
-        name: _made(name, black_box=black_box)
-        for name in (*plan.names, *((against,) if against else ()))
-    }
+    everyone = (*plan.names, *((against,) if against else ()))
+    made = {name: _made(name, black_box=black_box) for name in everyone}
+    for name, subject in made.items():
+        if against is not None and isinstance(subject, RequestSubject):
+            raise Fault(f"{name} is used by requests; agreement is between caches of prefixes")
     outcomes = _run(plan, stages)
     results = tuple(_result(name, made[name], outcomes, plan.known) for name in made)
     for result in results:
@@ -85,12 +93,13 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return stages, tuple(law_id for law_id in LAWS if law_id in only)
 
 
-def _made(name: str, *, black_box: bool) -> Subject:
+def _made(name: str, *, black_box: bool) -> Subject | RequestSubject:
     """One cache of this name, to see what it has. Raises: Fault."""
     adapter = adapter_as(name, black_box=black_box)
+    make = make_request_subject if adapter.kind is CacheKind.REQUEST else make_subject
     for seed in range(CONFIGS_TRIED):
         try:
-            return make_judged(adapter, draw_case(seed, adapter.offer).config)[0]
+            return make(adapter, draw_case(seed, adapter.offer).config)
         except Unoffered:
             continue
     raise Fault(f"{name} offers none of {CONFIGS_TRIED} configurations")
@@ -108,7 +117,7 @@ def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
 
 
 def _result(
-    name: str, subject: Subject, outcomes: Sequence[Outcome], known: frozenset[str]
+    name: str, subject: Subject | RequestSubject, outcomes: Sequence[Outcome], known: frozenset[str]
 ) -> CacheResult:
     """What the stages found out about one cache."""
     tally = Tally()

@@ -53,8 +53,6 @@ class Tally:
     """What was judged in cases, added up."""
 
     cases: int = 0
-    left_out: int = 0
-    """Cases that were not played, as the cache does not offer their configuration."""
     actions: int = 0
     steps: int = 0
     """Operations of caches."""
@@ -66,7 +64,6 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Add what was judged elsewhere."""
         self.cases += other.cases
-        self.left_out += other.left_out
         self.actions += other.actions
         self.steps += other.steps
         self.laws.update(other.laws)

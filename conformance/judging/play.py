@@ -124,7 +124,7 @@ class Run:
     def tally(self) -> Tally:
         """What was judged so far."""
         judged = Counter(self._judge.laws_judged)
-        return Tally(1, 0, self._actions, self._judge.steps, +judged)
+        return Tally(1, self._actions, self._judge.steps, +judged)
 
     def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding, and stop."""

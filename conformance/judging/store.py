@@ -171,14 +171,15 @@ def open_store(location: str, asked: Named, cases_each: int) -> Store:
     return DirectoryStore(Path(location) / campaign)
 
 
-def open_examples(location: str) -> ExampleDatabase:
-    """What Hypothesis keeps at the same location. Raises: Fault."""
+def open_examples(location: str, asked: Named) -> ExampleDatabase:
+    """What Hypothesis keeps of a campaign at the same location. Raises: Fault."""
+    campaign = campaign_name(asked, 0)
     if _is_redis(location):
         client = _redis(location)
         from hypothesis.extra.redis import RedisExampleDatabase  # noqa: PLC0415  # It needs redis.
 
-        return RedisExampleDatabase(client, key_prefix=b"kvcanon:hypothesis:")
-    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis")
+        return RedisExampleDatabase(client, key_prefix=f"kvcanon:{campaign}:".encode())
+    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
 
 
 def campaign_name(asked: Named, cases_each: int) -> str:

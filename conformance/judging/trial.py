@@ -1,14 +1,14 @@
 """A trial: one cache, the judges that it is before, and cases that are played on it.
 
 What readers get wrong: a cache that cannot be made has not passed, unless it said that it does not
-offer the configuration. Whatever else its factory does is a finding of the case.
+offer the configuration. Whatever else its factory raises is a finding of the case.
 """
 
 from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter, Unoffered
+from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
@@ -28,8 +28,6 @@ class Trial:
         """Play a case: what was found, of the cache or else of the other, and what was judged."""
         try:
             found, tallies = play(case, [self.adapter], self.judges, self.against)
-        except Unoffered:
-            return None, Tally(left_out=1)
         except Fault as fault:
             return self._not_made(fault), Tally(cases=1)
         ours = [finding for finding in found if finding.cache == self.adapter.name]
