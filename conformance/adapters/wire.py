@@ -190,23 +190,22 @@ def _mapping(arguments: tuple[object, ...]) -> Decode:
 def _union(members: tuple[object, ...]) -> Decode:
     """One of several types, told apart by what JSON is; of several classes by `kind`."""
     classes = {each.__name__: each for each in members if isinstance(each, type) and has(each)}
-    optional = types.NoneType in members
-    rest = [each for each in members if not (isinstance(each, type) and has(each))]
-    rest = [each for each in rest if each is not types.NoneType]
-    decode_object = None
-    if classes:
-        single = next(iter(classes.values()))
-        decode_object = _tagged(classes, "kind") if len(classes) > 1 else decoder(single)
+    forms: dict[type, Decode] = {}
+    for member in members:
+        if member is types.NoneType:
+            forms[types.NoneType] = _nothing
+        elif get_origin(member) is tuple:
+            forms[list] = decoder(member)
+        elif isinstance(member, type) and has(member):
+            forms[dict] = _tagged(classes, "kind") if len(classes) > 1 else decoder(member)
+        else:
+            forms[int if member is int else str] = decoder(member)
 
     def decode(value: object) -> object:
-        if isinstance(value, dict) and decode_object is not None:
-            return decode_object(value)
-        if value is None and optional:
-            return None
-        wanted = [each for each in rest if (get_origin(each) is tuple) is isinstance(value, list)]
-        if len(wanted) != 1:
+        form = forms.get(type(value))
+        if form is None:
             raise NotOnTheWire(f"{_shown(value)} is nothing that may stand here")
-        return decoder(wanted[0])(value)
+        return form(value)
 
     return decode
 
