@@ -45,12 +45,14 @@ class Level(StrEnum):
 class Need(StrEnum):
     """What a cache has to show for a law to be judged.
 
-    The guard judges caches with the whole protocol, of which only events and bytes may be lacking.
+    What a cache cannot show, its snapshots leave empty: no orders, no receipts, no transfers, no
+    events; every tick, age and priority is 0. A law that does not declare a need finds nothing
+    wrong with that.
     """
 
     SNAPSHOT = "snapshot"
     RECENCY = "recency"
-    """The snapshot's orders of recency are the cache's own."""
+    """The snapshot's orders of recency, its ticks, ages and priorities are the cache's own."""
     HOLDS = "holds"
     """The snapshot lists open receipts."""
     TRANSFERS = "transfers"

@@ -50,7 +50,6 @@ def test_tree_6_a_touched_node_is_named() -> None:
     assert ask("TREE-6", step(TREE, free, TREE, Done())) == []
     touched = state_of(CONFIG, evolve(UPPER, last_access=5))
     assert ask("TREE-6", step(TREE, free, touched, Done())) == ["Free changed node 1"]
-    assert ask("TREE-6", step(TREE, free, holding(HELD), Done())) == ["Free changed holds"]
 
 
 @pytest.mark.parametrize(

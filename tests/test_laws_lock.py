@@ -10,7 +10,6 @@ from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import PrefixNotCached
-from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -23,8 +22,7 @@ from kvcanon.spec.operations import (
     Unlock,
     UnlockWindow,
 )
-from kvcanon.spec.snapshot import ComponentState, HoldState, NodeState, Snapshot, TransferState
-from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.snapshot import ComponentState, HoldState, NodeState, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -205,7 +203,7 @@ def test_lock_4_unlocked_data_may_go() -> None:
 def test_lock_4_locked_data_stays(
     component: Component, medium: Medium, slots: tuple[Slot, ...] | None
 ) -> None:
-    """What a receipt holds that stays open may leave its slots, on either medium."""
+    """What is locked may leave its slots, on either medium."""
     before = parted(UP, END, HOLD)
     after = with_data(
         before,
@@ -217,8 +215,8 @@ def test_lock_4_locked_data_stays(
     assert len(said) == 2
     now = "none" if slots is None else str(slots[0])
     assert said[0] == (
-        f"page 3 in node 1 (tokens 3..5) was in {component} slot 3 on {medium}, with 1 locks that "
-        f"are still held, and is now in {now}"
+        f"page 3 in node 1 (tokens 3..5) was in {component} slot 3 on {medium}, with 1 lock_refs, "
+        f"and is now in {now}"
     )
 
 
@@ -230,42 +228,25 @@ def test_lock_4_vanished_page_is_named() -> None:
     assert any("page 4 in node 1 (tokens 3..5) was in full slot 4 on GPU" in each for each in said)
 
 
-def test_lock_4_closed_receipt_holds_no_more() -> None:
-    """Data may not go in the step that closes the only receipt which held it."""
-    other = HoldState(101, 2, None, state_held=False)
-    before = parted(Refs(2, 0, 0), END, HOLD, other)
-    settled = parted(UP, FREE, other)
-    gone = with_data(settled, 1, FULL, off_device)
-    assert ask("LOCK-4", step(before, Poll(), gone)) == []
-    said = ask("LOCK-4", step(before, Poll(), with_data(gone, 2, FULL, off_host)))
-    assert (
-        "page 0 in node 2 (tokens 0..3) was in full slot 0 on CPU_PINNED, with 1 locks" in said[0]
-    )
-    assert len(said) == 3
+def test_lock_4_polls_evict_nothing() -> None:
+    """Data may go in the step that closes the receipt of the copy that held it."""
+    before = parted(UP, END, HOLD)
+    gone = with_data(parted(FREE, FREE), 1, FULL, off_device)
+    said = ask("LOCK-4", step(before, Poll(), gone, Settled(())))
+    assert len(said) == 2
+    assert all("in node 1 (tokens 3..5) was in full slot" in each for each in said)
+    released = step(before, Unlock(RECEIPT), gone)
+    assert ask("LOCK-4", released) == []
 
 
-@pytest.mark.parametrize(
-    ("status", "lawful"),
-    [
-        (TransferStatus.FAILED, True),
-        (TransferStatus.CANCELLED, True),
-        (TransferStatus.DONE, False),
-    ],
-)
-def test_lock_4_targets_of_failed_copies_were_never_there(
-    status: TransferStatus, *, lawful: bool
-) -> None:
-    """The targets of a failed copy must stay, or those of one that is done may go."""
-    load = TransferState(7, Direction.LOAD_BACK, ((1, FULL),), {FULL: (3, 4)}, {FULL: (3, 4)})
-    loading = with_data(parted(UP, END, HOLD), 1, FULL, lambda data: evolve(data, loading=7))
-    before = evolve(loading, transfers=(load,))
-    after = with_data(evolve(before, transfers=()), 1, FULL, off_device)
-    said = ask("LOCK-4", step(before, Flush(), after, Settled(((7, status),))))
-    assert (said == []) is lawful
-    still = evolve(after, transfers=(load,))
-    assert ask("LOCK-4", step(before, Poll(), still, Settled(())))
-    cancelled = evolve(after, transfers=(evolve(load, cancelled=True),))
-    assert ask("LOCK-4", step(before, Poll(), cancelled, Settled(()))) == []
+def test_lock_4_targets_of_copies_were_never_there() -> None:
+    """The targets of a copy that failed must stay, or any other call may take them."""
+    before = with_data(parted(UP, END, HOLD), 1, FULL, lambda data: evolve(data, loading=7))
+    after = with_data(before, 1, FULL, off_device)
+    assert ask("LOCK-4", step(before, Flush(), after, Settled(()))) == []
+    assert len(ask("LOCK-4", step(before, EVICT, after, Evicted(Counts())))) == 2
+    moved = with_data(before, 1, FULL, lambda data: evolve(data, device=(8, 9), loading=None))
+    assert len(ask("LOCK-4", step(before, Poll(), moved, Settled(())))) == 2
 
 
 def test_lock_5_parent_below_child_is_named() -> None:
@@ -391,25 +372,20 @@ def test_lock_8_unknown_receipt_must_be_refused() -> None:
 
 
 def test_lock_8_and_9_other_things_stay() -> None:
-    """A lock or a release may move data, hits, receipts of others, or send events."""
+    """A lock or a release may move data, hits, or receipts of others."""
     held, freed = parted(UP, END, HOLD), parted(FREE, FREE)
     changed: list[tuple[Snapshot, str]] = []
     for state in (freed, held):
         hit = evolve(state.nodes[1], hit_count=3)
-        recency = {**state.recency, (SWA, GPU): tuple(reversed(state.recency[SWA, GPU]))}
         changed += [
             (with_data(state, 1, FULL, off_host), "full slot on CPU_PINNED was 3 and is none"),
             (evolve(state, nodes={**state.nodes, 1: hit}), "hit_count was 0 and is 3"),
-            (evolve(state, recency=recency), "in the recency of swa on GPU node 1"),
         ]
     for at, (after, words) in enumerate(changed):
         law_id, before, what = (
-            ("LOCK-8", held, Unlock(RECEIPT)) if at < 3 else ("LOCK-9", freed, LOCK)
+            ("LOCK-8", held, Unlock(RECEIPT)) if at < 2 else ("LOCK-9", freed, LOCK)
         )
         assert any(words in each for each in ask(law_id, step(before, what, after)))
-    events = (AllBlocksCleared(),)
-    (said,) = ask("LOCK-9", step(freed, LOCK, held, RECEIPT, events))
-    assert said == "1 events were sent, the first AllBlocksCleared"
     another = evolve(HOLD, receipt_id=101)
     two, one = parted(Refs(2, 0, 0), Refs(2, 2, 2), HOLD, another), parted(UP, END)
     (said,) = ask("LOCK-8", step(two, Unlock(RECEIPT), one))
@@ -492,6 +468,51 @@ def test_unused_component_is_ignored() -> None:
     for law_id in ("LOCK-6", "LOCK-9"):
         assert ask(law_id, step(free, Lock(receipt.key), locked, receipt)) == []
     assert ask("LOCK-8", step(locked, Unlock(receipt), free)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "given", "words"),
+    [
+        (parted(UP, END, HOLD), parted(UP, END, HOLD), RECEIPT, "was open before the lock"),
+        (whole(), parted(), RECEIPT, "and the open receipts of that number are []"),
+        (
+            whole(),
+            parted(UP, END, evolve(HOLD, transfer_id=7)),
+            RECEIPT,
+            "and the open receipts of that number are [HoldState(",
+        ),
+        (
+            whole(),
+            parted(UP, END, evolve(HOLD, node_id=2)),
+            RECEIPT,
+            "its key of 5 pages leads to node 1",
+        ),
+        (
+            whole(),
+            parted(UP, END, HOLD),
+            Receipt(100, KEY.prefix(3)),
+            "is of 3 pages, not of the 5 that were locked",
+        ),
+        (whole(), parted(), Evicted(Counts()), "gave no receipt"),
+    ],
+    ids=["shared", "not open", "a copy's", "elsewhere", "of another key", "none"],
+)
+def test_lock_11_other_receipts_are_named(
+    before: Snapshot, after: Snapshot, given: Receipt | Evicted, words: str
+) -> None:
+    """A lock may give out a receipt of somebody else, or one that holds nothing."""
+    (said,) = ask("LOCK-11", step(before, LOCK, after, given))
+    assert words in said
+
+
+def test_lock_11_a_receipt_of_its_own_holds() -> None:
+    """A lock that gives a new receipt, of a whole key or of nothing, is wrong."""
+    assert ask("LOCK-11", step(whole(), LOCK, parted(UP, END, HOLD), RECEIPT)) == []
+    empty = Lock(make_key([], 1))
+    nothing = whole(FREE, HoldState(1, ROOT, 0, state_held=True))
+    assert ask("LOCK-11", step(whole(), empty, nothing, Receipt(1, empty.key))) == []
+    refused = Refused(PrefixNotCached(5, 0))
+    assert ask("LOCK-11", step(whole(), LOCK, whole(), refused)) == []
 
 
 def test_receipt_may_be_on_a_node_of_another_name() -> None:

@@ -279,7 +279,7 @@ def test_rec_2_cut_part_keeps_its_age() -> None:
     assert "did not use node 1 (tokens 2..3), but its last access was 3 and is 20" in found[-1]
 
 
-@pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "TREE-5"])
+@pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "REC-7"])
 def test_node_that_is_used_in_part_is_used(law_id: str) -> None:
     """A cache that leaves no cut behind a match is accused of refreshing more than it used."""
     whole = node(1, ROOT, [1, 2, 3, 4], full=on([1, 2, 3, 4]), swa=on([1, 2, 3, 4]))

@@ -27,7 +27,7 @@ from kvcanon.spec.operations import (
     Reset,
     Unlock,
 )
-from kvcanon.spec.snapshot import HoldState
+from kvcanon.spec.snapshot import HoldState, Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 from states import ROOT, node, on, state_of
 from telling import ask, step
@@ -44,9 +44,10 @@ BUSY = state_of(
 )
 
 
-def said(state: object, asked: Operation, error: CacheError) -> list[str]:
-    """What the law says of a call that was refused in this state."""
-    return ask("REFUSE-1", step(state, asked, state, Refused(error)))  # type: ignore[arg-type]
+def said(state: Snapshot, asked: Operation, error: CacheError) -> list[str]:
+    """What the laws say of a call that was refused in this state."""
+    refused = step(state, asked, state, Refused(error))
+    return ask("REFUSE-1", refused) + ask("REFUSE-2", refused)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +62,14 @@ def said(state: object, asked: Operation, error: CacheError) -> list[str]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_refuse_1_false_reasons_are_named(asked: Operation, error: CacheError, lie: str) -> None:
+def test_refuse_false_reasons_are_named(asked: Operation, error: CacheError, lie: str) -> None:
     """A cache may refuse what it could do, and nobody notices."""
     (text,) = said(IDLE, asked, error)
     assert text.startswith(f"{type(asked).__name__} was refused (")
     assert lie in text
 
 
-def test_refuse_1_open_receipt_is_named() -> None:
+def test_refuse_2_open_receipt_is_named() -> None:
     """A cache may say of an open receipt that it was spent."""
     (text,) = said(BUSY, Unlock(Receipt(7, KEY)), ReceiptSpent(7))
     assert text.endswith("but receipt 7 is open")
@@ -89,11 +90,12 @@ def test_refuse_1_open_receipt_is_named() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_refuse_1_true_reasons_hold(asked: Operation, error: CacheError) -> None:
+def test_refuse_true_reasons_hold(asked: Operation, error: CacheError) -> None:
     """A call that had to be refused is said to be refused without a reason."""
     assert said(BUSY, asked, error) == []
 
 
-def test_refuse_1_is_a_matter_of_refusals() -> None:
+def test_refuse_is_a_matter_of_refusals() -> None:
     """A call that was answered is asked for its reasons."""
     assert ask("REFUSE-1", step(IDLE, Match(KEY), IDLE)) == []
+    assert ask("REFUSE-2", step(IDLE, Reset(), IDLE)) == []

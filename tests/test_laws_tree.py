@@ -247,8 +247,6 @@ def test_tree_5_join_changes_nothing_below_it() -> None:
     ("tail", "said"),
     [
         (evolve(TAIL, hit_count=0), "hit_count was 3 and is 0"),
-        (evolve(TAIL, priority=2), "priority was 0 and is 2"),
-        (evolve(TAIL, created=7), "created was 1 and is 7"),
         (with_data(TAIL, full=on([2, 3], [2, 3])), "lock_refs was (2, 0, 0) and is (0, 0, 0)"),
         (with_data(TAIL, full=on([2, 5], [2, 3], lock_refs=2)), "full slot on GPU was 3 and is 5"),
         (with_data(TAIL, swa=on()), "swa slot on GPU was 2 and is None"),
@@ -274,28 +272,6 @@ def test_tree_5_page_that_appears_is_named() -> None:
     stranger = node(5, ROOT, [9], full=on([9]), last_access=1)
     (said,) = ask("TREE-5", step(uncut(), Match(KEY), cut(TAIL, LEAF, stranger)))
     assert "page 0 (tokens 0..1) of node 5 is not on the key's path, but appeared" in said
-
-
-def test_tree_5_overtaking_is_named() -> None:
-    """A cut may make what it leaves below it more recent."""
-    moved = evolve(TAIL, last_access=6)
-    leaf = evolve(LEAF, last_access=6)
-    before = uncut(leaf)
-    after = cut(leaf, evolve(moved, last_access=5))
-    swapped = {name: tuple(reversed(order)) for name, order in after.recency.items()}
-    said = ask("TREE-5", step(before, Match(KEY), evolve(after, recency=swapped)))
-    assert (
-        "Match: node 1 (tokens 2..4) is not on the key's path, but has overtaken node 2 "
-        "(tokens 0..1) in the order of swa on GPU"
-    ) in said
-
-
-def test_tree_5_profile_may_let_a_cut_refresh() -> None:
-    """A cache that declares that its cuts move what they leave is held to the canon."""
-    declared = Profile(split_keeps_recency=False)
-    after = cut(LEAF, evolve(TAIL, last_access=8), profile=declared)
-    assert ask("TREE-5", step(uncut(), Match(KEY), after)) == []
-    assert ask("TREE-5", step(uncut(), Match(KEY), cut(LEAF, evolve(TAIL, last_access=8)))) != []
 
 
 def test_tree_5_refused_call_and_eviction_are_not_its_matter() -> None:
@@ -371,6 +347,6 @@ def test_tree_5_loss_of_locked_window_data_is_named() -> None:
 
 def test_tree_5_says_each_thing_once_a_node() -> None:
     """A node of many pages fills the report with one sentence for each page."""
-    tail = evolve(TAIL, hit_count=0, priority=4)
+    tail = with_data(evolve(TAIL, hit_count=0), full=on([2, 3], [2, 3]))
     found = ask("TREE-5", step(uncut(), Match(KEY), cut(tail, LEAF)))
     assert len(found) == 2

@@ -20,7 +20,7 @@ from kvcanon.spec.laws.comparing import (
     freed_slots,
     in_words,
     losses,
-    orphaned_slots,
+    owners_of,
     pages_changed,
     pool_in_words,
     row_slots,
@@ -46,16 +46,14 @@ from kvcanon.spec.views import Step
 
 @law("ALLOC-1", Kind.STATE)
 def one_owner(state: Snapshot) -> Iterator[str]:
-    """Every slot of every pool has exactly one owner: the free list, a node, a request, or a copy.
+    """No slot has two owners: each belongs to the free list, to one node, or to requests.
 
-    A copy owns slots only once it is cancelled: its nodes have forgotten them, and it may still
-    write to them.
+    And to none besides. That each has an owner at all is ALLOC-8; that no copy writes to a slot of
+    somebody else is DATA-2.
 
-    Why: a slot with two owners is two prompts in one place: each overwrites the other. A slot
-    without an owner is lost until a restart.
+    Why: a slot with two owners is two prompts in one place: each overwrites the other.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38269,
-    https://github.com/sgl-project/sglang/issues/38355,
     https://github.com/sgl-project/sglang/issues/13483,
     https://github.com/NVIDIA/TensorRT-LLM/issues/12667
     """
@@ -64,29 +62,27 @@ def one_owner(state: Snapshot) -> Iterator[str]:
             pool = state.pools.get((component, medium), NO_POOL)
             owned = list(pool.free)
             owned.extend(pool.held)
-            owned.extend(orphaned_slots(state, component, medium))
             for node in state.below_root():
                 owned.extend(node[component].slots(medium) or ())
             distinct = set(owned)
-            if len(owned) == len(distinct) == pool.capacity and (
+            if len(owned) == len(distinct) and (
                 not owned or (min(distinct) >= 0 and max(distinct) < pool.capacity)
             ):
                 continue
             for slot, times in Counter(owned).items():
                 if times > 1 or not 0 <= slot < pool.capacity:
-                    owners = " and ".join(_owners(state, component, medium, slot))
+                    owners = " and ".join(owners_of(state, component, medium, slot))
                     outside = "" if 0 <= slot < pool.capacity else ", and there is no such slot"
                     yield f"slot {slot} of {component} on {medium} belongs to {owners}{outside}"
-            for slot in sorted(set(range(pool.capacity)) - distinct):
-                yield f"slot {slot} of {component} on {medium} has no owner"
 
 
 @law("ALLOC-2", Kind.STATE)
 def accounting(state: Snapshot) -> Iterator[str]:
-    """The counts that a cache gives of its slots are true, and add up to the pool.
+    """The counts that a cache gives of its slots are true.
 
     Evictable are the device slots of nodes whose component is not locked, protected those of nodes
-    where it is; with the free, the held and the orphaned ones they are all there are.
+    where it is. That with the free, the held and the orphaned ones these are all there are follows
+    from ALLOC-8.
 
     Why: an engine admits requests by these counts. Too high, and it finds no room for what it
     promised; too low, and the pool stands idle, or an idle check stops the server.
@@ -109,15 +105,6 @@ def accounting(state: Snapshot) -> Iterator[str]:
         ):
             if told != found:
                 yield f"{told} {component} slots are said to be {name}, and {found} are"
-        pool = state.pools.get((component, GPU), NO_POOL)
-        orphaned = len(orphaned_slots(state, component, GPU))
-        parts = (len(pool.free), usage.evictable, usage.protected, len(pool.held), orphaned)
-        if sum(parts) != pool.capacity:
-            free, evictable, protected, held, orphaned = parts
-            yield (
-                f"{component}: {free} free + {evictable} evictable + {protected} protected + "
-                f"{held} held + {orphaned} orphaned is {sum(parts)}; the pool has {pool.capacity}"
-            )
 
 
 @law("ALLOC-3", Kind.STEP)
@@ -148,26 +135,20 @@ def counts_are_true(step: Step) -> Iterator[str]:
 
 @law("ALLOC-4", Kind.STATE)
 def mapping_agrees(state: Snapshot) -> Iterator[str]:
-    """The mapping leads from the full slot of each page to its window slot, and from no other.
+    """The mapping leads from the full slot of each page to its window slot.
 
-    A page without window data on the device has no entry. Slots that are held by requests may have
-    entries, from held to held, and so may those that a cancelled copy still writes to.
+    That it leads from no other slot is ALLOC-9.
 
-    Why: attention finds window data by this mapping alone. A wrong entry is another prompt's data;
-    a stale one frees, with its full slot, a window slot that somebody else has by then.
+    Why: attention finds window data by this mapping alone. A wrong entry is another prompt's data.
 
-    Seen broken: https://github.com/sgl-project/sglang/issues/27586,
-    https://github.com/sgl-project/sglang/issues/25834,
-    https://github.com/sgl-project/sglang/issues/36457
+    Seen broken: https://github.com/sgl-project/sglang/issues/36457
     """
     if SWA not in state.config.components:
         return
-    expected: dict[Slot, Slot] = {}
     for node in state.below_root():
         full, swa = node[FULL].device, node[SWA].device
         if full is None or swa is None:
             continue
-        expected.update(zip(full, swa, strict=False))
         if any(map(_differs, map(state.swa_of_full.get, full), swa)):
             for at, (full_slot, swa_slot) in enumerate(zip(full, swa, strict=False)):
                 found = state.swa_of_full.get(full_slot)
@@ -177,27 +158,6 @@ def mapping_agrees(state: Snapshot) -> Iterator[str]:
                         f"full slot {full_slot} and swa slot {swa_slot}; the mapping leads to "
                         f"{in_words(found)}"
                     )
-    others = state.swa_of_full.keys() - expected.keys()
-    if not others:
-        return
-    outside = {
-        component: (
-            state.pools.get((component, GPU), NO_POOL).held,
-            frozenset(orphaned_slots(state, component, GPU)),
-        )
-        for component in (FULL, SWA)
-    }
-    for full_slot in sorted(others):
-        swa_slot = state.swa_of_full[full_slot]
-        if not any(
-            full_slot in fulls and swa_slot in windows
-            for fulls, windows in zip(outside[FULL], outside[SWA], strict=True)
-        ):
-            yield (
-                f"the mapping leads from full slot {full_slot} to swa slot {swa_slot}; these "
-                f"belong to {_owner_of(state, FULL, full_slot)} and "
-                f"{_owner_of(state, SWA, swa_slot)}"
-            )
 
 
 @law("ALLOC-5", Kind.STEP)
@@ -238,12 +198,13 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
 
 @law("ALLOC-6", Kind.STEP)
 def refusals_change_nothing(step: Step) -> Iterator[str]:
-    """A refused call leaves the state exactly as it was, and sends no event.
+    """A refused call leaves tree, slots and counts exactly as they were: not a node is cut.
 
-    Not a node is cut, not a tick drawn.
+    That recency, receipts and transfers stay too is REC-7, LOCK-10 and ASYNC-7, and that nothing is
+    sent EVENT-5.
 
     Why: whoever is refused tries something else, or again. Half of a call that was refused is a
-    lock that nobody can release, a slot that nobody owns, or an event of what never happened.
+    lock that nobody can release, or a slot that nobody owns.
 
     Seen broken: not seen
     """
@@ -262,11 +223,9 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
             f"{said}, and {len(differ)} nodes are not as they were; the first is "
             f"{state.describe(state.nodes[first])}"
         )
-    for name in ("recency", "pools", "usage", "swa_of_full", "holds", "transfers"):
+    for name in ("pools", "usage", "swa_of_full"):
         if getattr(before, name) != getattr(after, name):
             yield f"{said}, and {name} is not as it was"
-    if step.events:
-        yield f"{said}, and sent {len(step.events)} events"
 
 
 @law("ALLOC-7", Kind.STEP)
@@ -294,22 +253,6 @@ def reset_frees_the_tree(step: Step) -> Iterator[str]:
 
 def _differs(found: Slot | None, expected: Slot) -> bool:
     return found != expected
-
-
-def _owners(state: Snapshot, component: Component, medium: Medium, slot: Slot) -> Iterator[str]:
-    """Everyone who owns a slot, in words, once for each time."""
-    pool = state.pools.get((component, medium), NO_POOL)
-    yield from ["the free list"] * pool.free.count(slot)
-    if slot in pool.held:
-        yield "a request"
-    yield from ["a cancelled copy"] * orphaned_slots(state, component, medium).count(slot)
-    for node in state.below_root():
-        times = (node[component].slots(medium) or ()).count(slot)
-        yield from [state.describe(node)] * times
-
-
-def _owner_of(state: Snapshot, component: Component, slot: Slot) -> str:
-    return " and ".join(_owners(state, component, GPU, slot)) or "nobody"
 
 
 def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:

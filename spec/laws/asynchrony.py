@@ -21,8 +21,8 @@ from kvcanon.spec.laws.names import PageNames, short
 from kvcanon.spec.operations import Flush, Settled
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, NodeId, Slot, TransferId
-from kvcanon.spec.views import Step, pages_by_node
+from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Slot, TransferId
+from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
@@ -127,35 +127,28 @@ def parts_share_the_copy(state: Snapshot) -> Iterator[str]:
                     yield f"{waits}, which does not name its {component} data"
 
 
-@law("ASYNC-4", Kind.STEP, needs=NEEDS)
+@law("ASYNC-4", Kind.STEP, needs=(*NEEDS, Need.EVENTS))
 def done_is_announced(step: Step) -> Iterator[str]:
-    """What a transfer copied is there once it is done, and stores say so, upper parts first.
+    """What a transfer copied is announced once it is done, upper parts first.
 
-    Where the profile announces load-backs at their enqueue, nothing more is said of them.
+    That it is there is ASYNC-8. Where the profile announces load-backs at their enqueue, nothing
+    more is said of them.
 
     Why: a copy that nobody hears of is never used; a cut in flight made half of one disappear.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
     """
-    names, carried = PageNames(step.after), pages_by_node(step.changed[0])
-    for transfer, status in _settled(step):
+    # Names as they were: by now nodes may have been joined, and hold pages that were there before.
+    names = PageNames(step.before)
+    for transfer, status in settled_transfers(step):
         if status is not TransferStatus.DONE:
             continue
         medium, pages = transfer.target_medium, list[bytes]()
         for node_id, component in transfer.parts:
-            numbers = carried.get(node_id, ())
-            rows = [step.changed[1].get(number) for number in numbers]
-            there = [row for row in rows if row is not None and row.resident(component, medium)]
-            if len(there) < (1 if component is MAMBA else max(1, len(rows))):
-                node = step.before.nodes.get(node_id)
-                words = f"node {node_id}" if node is None else step.before.describe(node)
-                yield (
-                    f"transfer {transfer.transfer_id} is done, and the {component} data of {words} "
-                    f"is not on {medium}"
-                )
-            elif component is FULL:
-                pages.extend(names.row_place(row).name for row in there)
+            node = step.before.nodes.get(node_id)
+            if component is FULL and node is not None:
+                pages.extend(names.of(node))
         said_before = medium is GPU and announces_at_enqueue(step.after)
         if not step.after.config.events or said_before:
             continue
@@ -178,8 +171,9 @@ def done_is_announced(step: Step) -> Iterator[str]:
 def failure_leaves_nothing(step: Step) -> Iterator[str]:
     """A transfer that failed or was cancelled leaves free slots, and nothing else.
 
-    Its targets are in the free list, no node has them, and no store tells of its pages. A copy that
-    builds on a failed one in the same direction (of data at or below its full data) is cancelled.
+    Its targets are in the free list, and no node has them (so that a store would break EVENT-3). A
+    copy that builds on a failed one in the same direction (of data at or below its full data) is
+    cancelled.
 
     Why: slots that a failed copy keeps are lost; data that it pretends to have brought is garbage.
 
@@ -187,7 +181,7 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/30986,
     https://github.com/ai-dynamo/dynamo/issues/15079
     """
-    settled = list(_settled(step))
+    settled = list(settled_transfers(step))
     statuses = {transfer.transfer_id: status for transfer, status in settled}
     for transfer, status in settled:
         if transfer.cancelled and status is not TransferStatus.CANCELLED:
@@ -212,7 +206,7 @@ def flush_ends_all(step: Step) -> Iterator[str]:
             yield f"{transfer.direction} transfer {transfer.transfer_id} is in flight after a flush"
 
 
-def _settled(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
+def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
     """The transfers that a step reports as settled, as they were before it."""
     flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
     if isinstance(step.outcome, Settled):
@@ -262,19 +256,6 @@ def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) ->
         run = node[component].slots(medium) if node is not None else None
         if node is not None and set(run or ()).intersection(transfer.targets.get(component, ())):
             yield f"{ended}, and {state.describe(node)} has its {component} slots on {medium}"
-    if transfer.cancelled:
-        # Its nodes have forgotten it, and what is told of them now may be another copy's.
-        return
-    names = PageNames(step.before)
-    copied = {
-        name
-        for node_id, component in transfer.parts
-        if component is FULL and node_id in step.before.nodes
-        for name in names.of(step.before.nodes[node_id])
-    }
-    for event in step.events:
-        if isinstance(event, BlockStored) and event.medium is medium and event.block_hash in copied:
-            yield f"{ended}, and page {short(event.block_hash)} was stored on {medium}"
 
 
 def _built_on(
@@ -292,13 +273,13 @@ def _built_on(
         status, flying = statuses.get(other.transfer_id), after.get(other.transfer_id)
         ends = status is TransferStatus.CANCELLED or (flying is not None and flying.cancelled)
         below = (state.nodes[node_id] for node_id, _ in other.parts if node_id in state.nodes)
-        if not ends and any(_is_below(state, node, lost) for node in below):
+        if not ends and any(is_below(state, node, lost) for node in below):
             yield (
                 f"transfer {failed.transfer_id} failed, and transfer {other.transfer_id}, which "
                 "builds on it, was not cancelled"
             )
 
 
-def _is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
+def is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
     """Whether a node is one of some others, or below one of them."""
     return any(up.node_id in tops for up in state.upwards(node))

@@ -1,7 +1,6 @@
 """Comparing: what a step changed and what it left alone, in words; shared by the laws of steps.
 
-Everything is compared page by page, and recency by the nodes that both states have: a cut, which
-may happen at any time, makes no difference here.
+Everything is compared page by page: a cut, which may happen at any time, makes no difference here.
 
 What readers get wrong: a slot that another page took over in the same step is not "still used". The
 page that had it lost it.
@@ -12,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kvcanon.spec.snapshot import (
     NodeState,
     Pool,
     PoolState,
     Snapshot,
-    TransferState,
     is_device_leaf,
     is_host_leaf,
 )
@@ -87,11 +85,12 @@ PER_COMPONENT = {
 }
 """The fields of a row that have a value a component, in words."""
 
-PER_PAGE = ("hit_count", "priority", "created", "last_access")
-
 
 def differences(step: Step, change: Change, but: Collection[str] = ()) -> Iterator[str]:
-    """What is not as it was in one page, field by field, except for the fields named in `but`."""
+    """What is not as it was in one page, field by field, except for the fields named in `but`.
+
+    Ticks, ages and priorities are the business of REC.
+    """
     was, now = change.before, change.after
     if was is None or now is None:
         if now is not None:
@@ -110,11 +109,8 @@ def _fields_changed(step: Step, was: PageRow, now: PageRow, but: Collection[str]
             old, new = getattr(was, name)[COLUMN[component]], getattr(now, name)[COLUMN[component]]
             if old != new:
                 yield f"{page}: {component} {words} was {in_words(old)} and is {in_words(new)}"
-    for name in PER_PAGE:
-        if name in but or (name == "last_access" and not step.before.profile.split_keeps_recency):
-            continue
-        if getattr(was, name) != getattr(now, name):
-            yield f"{page}: {name} was {getattr(was, name)} and is {getattr(now, name)}"
+    if was.hit_count != now.hit_count:
+        yield f"{page}: hit_count was {was.hit_count} and is {now.hit_count}"
 
 
 def pages_changed(step: Step, but: Collection[str] = ()) -> Iterator[str]:
@@ -124,9 +120,10 @@ def pages_changed(step: Step, but: Collection[str] = ()) -> Iterator[str]:
 
 
 def rest_changed(step: Step) -> Iterator[str]:
-    """What is not as it was besides the pages and the receipts.
+    """What is not as it was in the books of slots: free ones, held ones, and the mapping.
 
-    Free and held slots, the mapping of full to window slots, recency, transfers; and events sent.
+    Recency is the business of REC-7, receipts that of LOCK-10, transfers that of ASYNC-7, and
+    events that of EVENT-5.
     """
     before, after = step.before, step.after
     for pool in before.pools.keys() | after.pools.keys():
@@ -140,67 +137,12 @@ def rest_changed(step: Step) -> Iterator[str]:
     if before.swa_of_full != after.swa_of_full:
         pairs = sorted(set(before.swa_of_full.items()) ^ set(after.swa_of_full.items()))
         yield f"the mapping leads from full to window slots {pairs} in one state only"
-    yield from recency_changed(step)
-    yield from transfers_changed(step)
-    if step.events:
-        yield f"{len(step.events)} events were sent, the first {type(step.events[0]).__name__}"
 
 
 def pool_in_words(pool: Pool) -> str:
     """A pool, as "full on GPU"."""
     component, medium = pool
     return f"{component} on {medium}"
-
-
-def transfers_changed(step: Step) -> Iterator[str]:
-    """Transfers that are in flight in one state only, or differ in more than the cuts of nodes."""
-    old, new = _transfers(step.before), _transfers(step.after)
-    for transfer_id in sorted(old.keys() | new.keys()):
-        if old.get(transfer_id) != new.get(transfer_id):
-            where = "only before" if transfer_id not in new else "only after"
-            both = transfer_id in old and transfer_id in new
-            yield f"transfer {transfer_id} is {'another one now' if both else f'in flight {where}'}"
-
-
-def _transfers(state: Snapshot) -> dict[int, TransferState]:
-    return {each.transfer_id: evolve(each, parts=()) for each in state.transfers}
-
-
-def recency_changed(step: Step) -> Iterator[str]:
-    """Orders of recency in which what is in both states, in the same slots, changed places."""
-    before, after = step.before, step.after
-    was_cut = not after.nodes.keys() <= before.nodes.keys()
-    if was_cut and not before.profile.split_keeps_recency:
-        return
-    for pool, old in before.recency.items():
-        new = after.recency.get(pool, ())
-        if old == new:
-            continue
-        there = set(old).intersection(new)
-        was, now = [i for i in old if i in there], [i for i in new if i in there]
-        if was != now:
-            was, now = _unmoved(step, pool, was), _unmoved(step, pool, now)
-        for first, second in zip(was, now, strict=False):
-            if first != second:
-                yield (
-                    f"in the recency of {pool_in_words(pool)} "
-                    f"{after.describe(after.nodes[second])} stands where "
-                    f"{after.describe(after.nodes[first])} stood"
-                )
-                break
-
-
-def _unmoved(step: Step, pool: Pool, order: list[int]) -> list[int]:
-    """Those of an order that have the same slots in both states."""
-    component, medium = pool
-    old, new = step.before.nodes, step.after.nodes
-    return [
-        i
-        for i in order
-        if i in old
-        and i in new
-        and old[i][component].slots(medium) == new[i][component].slots(medium)
-    ]
 
 
 @frozen
@@ -251,6 +193,18 @@ def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> lis
         if each.cancelled and each.target_medium is medium
         for slot in each.targets.get(component, ())
     ]
+
+
+def owners_of(state: Snapshot, component: Component, medium: Medium, slot: Slot) -> Iterator[str]:
+    """Everyone who owns a slot, in words, once for each time."""
+    pool = state.pools.get((component, medium), NO_POOL)
+    yield from ["the free list"] * pool.free.count(slot)
+    if slot in pool.held:
+        yield "a request"
+    yield from ["a cancelled copy"] * orphaned_slots(state, component, medium).count(slot)
+    for node in state.below_root():
+        times = (node[component].slots(medium) or ()).count(slot)
+        yield from [state.describe(node)] * times
 
 
 def row_slots(rows: Iterable[PageRow], component: Component, medium: Medium) -> set[Slot]:

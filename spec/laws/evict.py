@@ -22,7 +22,6 @@ from kvcanon.spec.laws.comparing import (
     is_duplicate,
     losses,
     page_in_words,
-    recency_changed,
     slot_of,
     total,
     writes_back,
@@ -193,12 +192,12 @@ def demote_keeps_backup(step: Step) -> Iterator[str]:
 def victims_only(step: Step) -> Iterator[str]:
     """An eviction takes slots from what is not locked, and touches nothing else.
 
-    Who is no victim keeps slots, locks, hits, ticks and place in the order of recency; slots that
-    requests hold stay theirs. Under write_back victims are copied to the host, and what is not
+    Who is no victim keeps slots, locks and hits (and its place among the others, says REC-7); slots
+    that requests hold stay theirs. Under write_back victims are copied to the host, and what is not
     locked may lose its host copy to make room there.
 
-    Why: an eviction that refreshes, locks or moves what it passes by decides the next evictions by
-    accident.
+    Why: what an eviction locks, moves or drops besides was neither asked for nor told of, and
+    somebody relies on it.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/17926,
     https://github.com/sgl-project/sglang/issues/27444
@@ -207,7 +206,6 @@ def victims_only(step: Step) -> Iterator[str]:
     if medium is None:
         return
     yield from others_untouched(step, medium, spared=set())
-    yield from recency_changed(step)
 
 
 @law("EVICT-7", Kind.STEP, level=Level.SHOULD)

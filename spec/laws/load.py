@@ -25,10 +25,8 @@ from kvcanon.spec.laws.comparing import (
     losses,
     page_in_words,
     pages_changed,
-    recency_changed,
     rest_changed,
     slot_of,
-    transfers_changed,
 )
 from kvcanon.spec.laws.evict import others_untouched, overshoot
 from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll
@@ -110,7 +108,7 @@ def own_path_spared(step: Step) -> Iterator[str]:
 def failure_changes_nothing(step: Step) -> Iterator[str]:
     """A load that is not enqueued leaves no trace but what it evicted for want of room.
 
-    No lock, no receipt, no transfer remains. Nodes may be cut.
+    No lock remains, nor, say LOCK-10 and ASYNC-7, a receipt or a transfer. Nodes may be cut.
 
     Why: a request whose prefix could not be loaded computes it, and nobody will ever release what
     the attempt had taken.
@@ -120,17 +118,11 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     load = _load(step)
     if load is None or load.outcome.decision is LoadDecision.ENQUEUED:
         return
-    old = {hold.receipt_id for hold in step.before.holds}
-    new = {hold.receipt_id for hold in step.after.holds}
-    if old != new:
-        yield f"receipts {sorted(old ^ new)} are open in one state only"
     if load.outcome.decision is not LoadDecision.NO_ROOM:
         yield from pages_changed(step)
         yield from rest_changed(step)
         return
     yield from others_untouched(step, GPU, spared=())
-    yield from recency_changed(step)
-    yield from transfers_changed(step)
 
 
 @law("LOAD-4", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
@@ -247,6 +239,7 @@ def others_left_alone(step: Step) -> Iterator[str]:
     """Besides the pages of its key a load changes only victims, which were not locked.
 
     And on its key it changes slots, locks and what is in flight; not hits, nor what is backed up.
+    Nor does it make anything recent, says REC-7: a load is no use.
 
     Why: a load is for one prompt. What it does to others decides who is evicted next.
 
@@ -259,9 +252,7 @@ def others_left_alone(step: Step) -> Iterator[str]:
     yield from others_untouched(step, GPU, spared=own)
     for change in changes(step):
         if change.number in own and change.before is not None:
-            yield from differences(
-                step, change, but=("device", "host", "loading", "lock_refs", "last_access")
-            )
+            yield from differences(step, change, but=("device", "host", "loading", "lock_refs"))
 
 
 @frozen

@@ -17,18 +17,14 @@ from kvcanon.spec.laws.comparing import NO_POOL
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.snapshot import (
     ComponentState,
-    HoldState,
     PoolState,
     Snapshot,
-    TransferState,
 )
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, NodeId, Slot
 from kvcanon.spec.views import (
     COLUMN,
-    PageNumber,
     PageRow,
     Step,
-    pages_by_node,
     path_of,
     rows_along,
     usable_pages,
@@ -159,8 +155,9 @@ def namespaces_never_mix(step: Step) -> Iterator[str]:
 def match_only_looks(step: Step) -> Iterator[str]:
     """A match changes nothing but recency, and where nodes are cut.
 
-    Pages keep data, locks and marks; free lists, owners, receipts, transfers and counts stay as
-    they are; no event is sent.
+    Pages keep data, locks, hits and marks; free lists, owners and counts stay as they are. That
+    receipts and transfers do is the business of LOCK-10 and ASYNC-7, what becomes recent that of
+    REC; and no event is sent, says EVENT-5.
 
     Why: an engine matches a waiting request at every step. What a match took, held or evicted would
     be gone long before the request runs.
@@ -172,8 +169,6 @@ def match_only_looks(step: Step) -> Iterator[str]:
         return
     yield from _changed_pages(step)
     yield from _changed_books(step)
-    if step.events:
-        yield f"a match sent {len(step.events)} events, the first of them {step.events[0]}"
 
 
 @law("MATCH-6", Kind.STEP)
@@ -314,11 +309,11 @@ def _changed_pages(step: Step) -> Iterator[str]:
             yield f"a match changed page {row.depth} of node {row.node_id}: {'; '.join(changes)}"
 
 
-_LOOKED_AT = tuple(field for field in PageRow._fields if field not in ("node_id", "last_access"))
+_LOOKED_AT = ("depth", "device", "host", "loading", "backing", "lock_refs", "hit_count")
 
 
 def _changed_books(step: Step) -> Iterator[str]:
-    """Pools, counts, the mapping, receipts and transfers that a match changed."""
+    """Pools, counts and the mapping that a match changed."""
     before, after = step.before, step.after
     for name, pool in before.pools.items():
         now = after.pools.get(name, NO_POOL)
@@ -329,42 +324,8 @@ def _changed_books(step: Step) -> Iterator[str]:
     if before.swa_of_full != after.swa_of_full:
         changed = dict(before.swa_of_full.items() ^ after.swa_of_full.items())
         yield f"a match changed the window slots of full slots {sorted(changed)}"
-    pages_before, pages_after = [pages_by_node(rows) for rows in step.changed]
-    holds_before = {_held(held, pages_before) for held in before.holds}
-    holds_after = {_held(held, pages_after) for held in after.holds}
-    if holds_before != holds_after:
-        ids = sorted({held[0] for held in holds_before ^ holds_after})
-        yield f"a match changed what the open receipts {ids} hold"
-    carried_before = [_carried(transfer, pages_before) for transfer in before.transfers]
-    if carried_before != [_carried(transfer, pages_after) for transfer in after.transfers]:
-        yield f"a match changed the transfers from {before.transfers} to {after.transfers}"
 
 
 def _unordered(pool: PoolState) -> tuple[int, list[Slot], frozenset[Slot]]:
     """A pool, whatever the order in which it lists its free slots."""
     return (pool.capacity, sorted(pool.free), pool.held)
-
-
-_Pages = dict[NodeId, list[PageNumber]]
-
-
-def _held(held: HoldState, pages: _Pages) -> tuple[int, int, int | None, bool, int | None]:
-    """A receipt in terms that no cut changes: it ends with a page, not with a node."""
-    end = pages[held.node_id][-1] if held.node_id in pages else ~held.node_id
-    return (held.receipt_id, end, held.window_from_pages, held.state_held, held.transfer_id)
-
-
-def _carried(transfer: TransferState, pages: _Pages) -> tuple[object, ...]:
-    """A transfer in terms that no cut changes: it carries pages of components, not of nodes."""
-    carried: dict[Component, list[int]] = {}
-    for node_id, component in transfer.parts:
-        numbers = pages.get(node_id, [~node_id])
-        carried.setdefault(component, []).extend(numbers[-1:] if component is MAMBA else numbers)
-    return (
-        transfer.transfer_id,
-        transfer.direction,
-        carried,
-        transfer.sources,
-        transfer.targets,
-        transfer.cancelled,
-    )

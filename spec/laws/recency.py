@@ -62,7 +62,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26615
     """
-    used = _used_prefix(step)
+    used = used_prefix(step)
     if used is None or SWA not in step.after.config.components:
         return
     window, size = step.after.config.window_tokens or 1, step.after.config.page_size
@@ -88,7 +88,7 @@ def full_path_refresh(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/8931,
     https://github.com/sgl-project/sglang/issues/12007
     """
-    used = _used_prefix(step)
+    used = used_prefix(step)
     if used is None:
         return
     state, operation = step.after, type(step.operation).__name__
@@ -186,7 +186,7 @@ def state_refresh(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/31643
     """
-    used = _used_prefix(step)
+    used = used_prefix(step)
     if used is None or MAMBA not in step.after.config.components:
         return
     end = len(used)
@@ -195,7 +195,7 @@ def state_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, MAMBA, pages, pages)
 
 
-@law("REC-6", Kind.STEP)
+@law("REC-6", Kind.STEP, needs=_ORDERS)
 def insert_ranks_its_path(step: Step) -> Iterator[str]:
     """An insert raises priorities on its path to its own, and gives new pages its own age.
 
@@ -223,7 +223,7 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
             yield f"{where} is new, but created at {now.created}, not after {oldest_new}"
 
 
-def _used_prefix(step: Step) -> Key | None:
+def used_prefix(step: Step) -> Key | None:
     """What a match or an insert used: the usable prefix, or all of the inserted key."""
     operation, outcome = step.operation, step.outcome
     if isinstance(operation, Match) and isinstance(outcome, Matched):

@@ -8,7 +8,7 @@ anything, and it is never of use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kvcanon.spec.errors import (
     CacheBusy,
@@ -37,22 +37,40 @@ from kvcanon.spec.types import FULL, GPU, Component, Key, Slot
 from kvcanon.spec.views import Step, path_of, present_pages
 
 
-@law("REFUSE-1", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
+@law("REFUSE-1", Kind.STEP)
 def refusals_are_true(step: Step) -> Iterator[str]:
     """A call is refused only for a reason that the state bears out.
 
     Out of slots: a pool has fewer free than were asked. Prefix not cached: fewer pages are there
-    than the call relies on. Receipt spent: no open receipt is this one. Slot not held: one of the
-    slots is not. Transfer pending: a load-back of the path is in flight. Cache busy: a receipt is
-    open. What is wrong with an argument as such is not judged.
+    than the call relies on. Slot not held: one of the slots is not. Transfer pending: a load-back
+    of the path is in flight. What is wrong with an argument as such is not judged.
 
     Why: whoever is told to evict, to match again or to wait does so, for nothing, and for ever.
 
     Seen broken: not seen
     """
+    yield from _untrue(step, _DOUBTS)
+
+
+@law("REFUSE-2", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+def receipts_are_refused_truly(step: Step) -> Iterator[str]:
+    """A receipt is refused only if it is not open, and a reset only while some receipt is.
+
+    Why: a lock whose release is refused is never given back; a cache that is never idle can never
+    be reset.
+
+    Seen broken: not seen
+    """
+    yield from _untrue(step, _DOUBTS_OF_RECEIPTS)
+
+
+def _untrue(
+    step: Step, doubts: Mapping[type[CacheError], Callable[[Snapshot, Operation], str | None]]
+) -> Iterator[str]:
+    """What gives the reason of a refusal the lie."""
     if not isinstance(step.outcome, Refused):
         return
-    doubt = _DOUBTS.get(type(step.outcome.error))
+    doubt = doubts.get(type(step.outcome.error))
     truth = doubt(step.before, step.operation) if doubt is not None else None
     if truth is not None:
         name = type(step.operation).__name__
@@ -109,15 +127,18 @@ def _is_idle(state: Snapshot, _: Operation) -> str | None:
     return None if state.holds else "no receipt is open"
 
 
-_DOUBTS: dict[type[CacheError], Callable[[Snapshot, Operation], str | None]] = {
+_DOUBTS: Mapping[type[CacheError], Callable[[Snapshot, Operation], str | None]] = {
     OutOfSlots: _has_room,
     PrefixNotCached: _is_cached,
-    ReceiptSpent: _is_open,
     SlotNotHeld: _holds_all,
     TransferPending: _nothing_loads,
-    CacheBusy: _is_idle,
 }
 """For each reason, what in the state gives it the lie; None where it is true."""
+
+_DOUBTS_OF_RECEIPTS: Mapping[type[CacheError], Callable[[Snapshot, Operation], str | None]] = {
+    ReceiptSpent: _is_open,
+    CacheBusy: _is_idle,
+}
 
 
 def _relied_on(state: Snapshot, asked: Operation) -> tuple[int, int]:

@@ -151,7 +151,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
             f"insert declined to back up {outcome.backup_declined_pages} pages, but {left_pages} "
             f"pages of its path reached {threshold} hits and have no host copy: {names}"
         )
-    if left and _fits_on_host(state, path):
+    if left and fits_on_host(state, path):
         yield (
             f"insert left {', '.join(state.describe(n) for n, _ in left)} without a host copy "
             "though the host has room for all of its path, or could make it"
@@ -264,7 +264,7 @@ def _misfits(
         )
 
 
-def _fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
+def fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
     """Whether what a path has on the device only would fit into free slots, or victims are left.
 
     A pool that is short though something in it could still be evicted was not tried to the end.

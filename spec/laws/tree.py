@@ -22,7 +22,6 @@ from kvcanon.spec.operations import (
     LoadBack,
     Lock,
     Match,
-    Matched,
     Refused,
     TakeEvents,
 )
@@ -31,7 +30,6 @@ from kvcanon.spec.types import (
     CPU,
     FULL,
     GPU,
-    MAMBA,
     Component,
     Medium,
     Namespace,
@@ -39,7 +37,7 @@ from kvcanon.spec.types import (
     Page,
     WritePolicy,
 )
-from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step, page_orders, pages_along
+from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
 @law("TREE-1", Kind.STATE)
@@ -141,19 +139,16 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
 
     Asked of a match, a lock, an insert, a host insert and a load-back. Off the path, a page keeps
-    its slots, the marks of copies in flight, lock refs, hits, priority, ticks, and its place among
-    the other such pages in every order of recency. Only what is evicted to make room may go, and
-    only where it is neither locked nor in flight: from the host for the backups of an insert and
-    for a host insert, from the device for a load-back, which under write_back copies what it evicts
-    to the host and makes room there too. A node that a match uses in part, and does not cut,
-    becomes recent as a whole. Where the profile says that cuts move recency, ticks and orders are
-    not asked.
+    its slots, the marks of copies in flight, lock refs and hits; what it keeps of its age is the
+    business of REC-7. Only what is evicted to make room may go, and only where it is neither locked
+    nor in flight: from the host for the backups of an insert and for a host insert, from the device
+    for a load-back, which under write_back copies what it evicts to the host and makes room there
+    too.
 
-    Why: a prompt would lose its data, its lock or its age because another prompt, which shares a
-    few pages with it, came by.
+    Why: a prompt would lose its data or its lock because another prompt, which shares a few pages
+    with it, came by.
 
-    Seen broken: https://github.com/sgl-project/sglang/issues/38482,
-    https://github.com/sgl-project/sglang/issues/38480,
+    Seen broken: https://github.com/sgl-project/sglang/issues/38480,
     https://github.com/sgl-project/sglang/issues/22935
     """
     operation = step.operation
@@ -161,28 +156,12 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
         return
     if isinstance(step.outcome, Refused):
         return
-    asked = type(operation).__name__
-    on_path = set(step.numbers.of_key(operation.key))
-    keeps_recency = step.after.profile.split_keeps_recency
-    kept = (*_KEPT, "last_access") if keeps_recency else _KEPT
-    used = on_path | _used_with_path(step)
-    yield from _changes_off_path(step, on_path, used, kept)
-    if not keeps_recency:
-        return
-    for component, medium, order in page_orders(step, operation.key, tuple(Component)):
-        # A state is never at the end of a part.
-        unasked = on_path if component is MAMBA else used
-        for node_id, other_id in order.moved(without=unasked).items():
-            yield (
-                f"{asked}: {step.after.describe(step.after.nodes[node_id])} is not on the key's "
-                f"path, but has overtaken {step.after.describe(step.after.nodes[other_id])} in the "
-                f"order of {component} on {medium}"
-            )
+    yield from _changes_off_path(step, set(step.numbers.of_key(operation.key)))
 
 
 @law("TREE-6", Kind.STEP)
 def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
-    """Allocating, freeing and taking events change nothing in the tree, nor in any order.
+    """Allocating, freeing and taking events change nothing in the tree.
 
     Why: they are called all the time, by code that does not expect to evict or refresh anything.
 
@@ -194,9 +173,6 @@ def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
     for node_id in sorted(step.before.nodes.keys() | step.after.nodes.keys()):
         if step.before.nodes.get(node_id) != step.after.nodes.get(node_id):
             yield f"{name} changed node {node_id}"
-    for what in ("recency", "holds", "transfers"):
-        if getattr(step.before, what) != getattr(step.after, what):
-            yield f"{name} changed {what}"
 
 
 @frozen
@@ -243,30 +219,16 @@ class _Room:
         return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None
 
 
-def _used_with_path(step: Step) -> set[PageNumber]:
-    """The pages in nodes that a match used, if only in part."""
-    asked, found = step.operation, step.outcome
-    if not isinstance(asked, Match) or not isinstance(found, Matched):
-        return set()
-    used = asked.key.prefix(max(0, found.prefix_pages))
-    return set[PageNumber]().union(*pages_along(step.after, used, step.numbers).values())
-
-
-def _changes_off_path(
-    step: Step, on_path: set[PageNumber], used: set[PageNumber], kept: tuple[str, ...]
-) -> Iterator[str]:
-    """What happened to pages off the path and is not an eviction for room; each once a node.
-
-    The ticks of what was `used` are not asked.
-    """
+def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
+    """What happened to pages off the path and is not an eviction for room; each once a node."""
     before, after = step.changed
     room, size = _Room.of(step), step.before.config.page_size
     said: set[tuple[NodeId, str]] = set()
     for number, row in {**after, **before}.items():
         if number in on_path:
             continue
-        for field, change in _changes(before.get(number), after.get(number), kept, room):
-            if (row.node_id, field) not in said and (field != "last_access" or number not in used):
+        for field, change in _changes(before.get(number), after.get(number), room):
+            if (row.node_id, field) not in said:
                 said.add((row.node_id, field))
                 tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
                 yield (
@@ -275,15 +237,13 @@ def _changes_off_path(
                 )
 
 
-def _changes(
-    old: PageRow | None, new: PageRow | None, kept: tuple[str, ...], room: _Room
-) -> Iterator[tuple[str, str]]:
+def _changes(old: PageRow | None, new: PageRow | None, room: _Room) -> Iterator[tuple[str, str]]:
     """What differs in a page and may not: the field, and a clause."""
     if old is None or new is None:
         if old is None or not room.lets_vanish(old):
             yield "page", "appeared" if old is None else "is gone"
         return
-    for field in kept:
+    for field in _KEPT:
         was, now = getattr(old, field), getattr(new, field)
         if was != now:
             yield field, f"its {field} was {was} and is {now}"
@@ -297,4 +257,4 @@ def _changes(
                 )
 
 
-_KEPT = ("loading", "backing", "lock_refs", "hit_count", "priority", "created")
+_KEPT = ("loading", "backing", "lock_refs", "hit_count")

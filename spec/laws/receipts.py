@@ -1,0 +1,201 @@
+"""LOCK, continued: how receipts come and go.
+
+A lock opens a receipt and a release closes it; in between it belongs to whoever was given it. What
+it holds meanwhile is in its own books, so that the release need only undo them.
+
+What readers get wrong: a receipt is not a name for a prefix. Two requests that lock the same prefix
+have two, and what the one gives back the other still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.comparing import (
+    changes,
+    in_words,
+    page_in_words,
+    pages_changed,
+    refs_of,
+    rest_changed,
+)
+from kvcanon.spec.laws.lock import NO_REFS, covered_refs, miscounted
+from kvcanon.spec.operations import Lock, Receipt, Refused, Unlock, UnlockWindow
+from kvcanon.spec.snapshot import HoldState, Snapshot
+from kvcanon.spec.types import FULL, MAMBA, NodeId, ReceiptId
+from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
+
+
+@law("LOCK-8", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+def release_mirrors(step: Step) -> Iterator[str]:
+    """A release lowers by one exactly the refs that its receipt covered, and changes nothing else.
+
+    An early release of the window does so for window data and state, and keeps the receipt; the
+    release itself does so for all that is left, and closes it.
+
+    Why: what a release takes beyond its own belongs to another request, which then reads pages that
+    may be evicted; what it leaves is never evicted.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/24153,
+    https://github.com/sgl-project/sglang/issues/36848,
+    https://github.com/sgl-project/sglang/issues/36350,
+    https://github.com/LMCache/LMCache/issues/4133
+    """
+    if not isinstance(step.operation, (Unlock, UnlockWindow)) or isinstance(step.outcome, Refused):
+        return
+    receipt_id = step.operation.receipt.receipt_id
+    hold = next((each for each in step.before.holds if each.receipt_id == receipt_id), None)
+    if hold is None:
+        yield f"receipt {receipt_id} was not open, and its release was not refused"
+        return
+    early = isinstance(step.operation, UnlockWindow)
+    yield from _receipts_after_release(step, hold, early=early)
+    covered = covered_refs(step.before, [hold])
+    for node_id, refs in covered.items():
+        if early:
+            refs[COLUMN[FULL]] = 0
+        if any(refs) and step.after.nodes.get(node_id) == step.before.nodes[node_id]:
+            yield (
+                f"{step.before.describe(step.before.nodes[node_id])} was covered by receipt "
+                f"{receipt_id}, and its lock_refs are what they were"
+            )
+    for change in changes(step):
+        if change.before is None or change.after is None:
+            continue
+        was, now = change.before, change.after
+        lower = covered.get(was.node_id, NO_REFS)
+        node = step.before.nodes[was.node_id]
+        for component in step.before.config.components:
+            at_end = component is not MAMBA or was.depth == step.before.end(node) - 1
+            old, new = refs_of(was, component), refs_of(now, component)
+            wanted = old - (lower[COLUMN[component]] if at_end else 0)
+            if new != wanted:
+                yield (
+                    f"{page_in_words(step.before, was)}: {component} lock_refs went from {old} to "
+                    f"{new} with the release of receipt {receipt_id}, expected {wanted}"
+                )
+    yield from pages_changed(step, but=("lock_refs",))
+    yield from rest_changed(step)
+
+
+@law("LOCK-9", Kind.STEP)
+def lock_only_counts(step: Step) -> Iterator[str]:
+    """A lock adds one full ref to every page of its key and one to the state, and changes no more.
+
+    Which window data it counts is the business of LOCK-6. Nodes may be cut.
+
+    Why: a lock is asked of what stays as it is; one that moves data moves it under other readers.
+    And one that does not count a page leaves it to be evicted under the request.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/24972,
+    https://github.com/sgl-project/mini-sglang/pull/52
+    """
+    if not isinstance(step.operation, Lock) or isinstance(step.outcome, Refused):
+        return
+    key = step.operation.key
+    yield from miscounted(step, key, FULL, lambda place: (int(place is not None),))
+    if MAMBA in step.before.config.components:
+        yield from miscounted(step, key, MAMBA, lambda place: (int(place == len(key) - 1),))
+    yield from pages_changed(step, but=("lock_refs",))
+    yield from rest_changed(step)
+
+
+@law("LOCK-10", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+def receipts_last_until_released(step: Step) -> Iterator[str]:
+    """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
+
+    A cut may move nothing of it: it stays on the node at the end of what it holds, whatever that
+    node is called.
+
+    Why: a receipt that closes by itself leaves a request reading what may be evicted.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/24972
+    """
+    pages_before, pages_after = (pages_by_node(rows) for rows in step.changed)
+    before = _of_requests(step.before, pages_before)
+    after = _of_requests(step.after, pages_after)
+    asked, name = step.operation, type(step.operation).__name__
+    refused = isinstance(step.outcome, Refused)
+    released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
+    for receipt_id in before.keys() - after.keys():
+        if refused or not isinstance(asked, Unlock) or receipt_id != released:
+            yield f"{name} closed receipt {receipt_id}, which is not its own to close"
+    opened = after.keys() - before.keys()
+    given = {step.outcome.receipt_id} if isinstance(step.outcome, Receipt) else set()
+    if opened != given:
+        yield f"{name} opened receipts {sorted(opened)}, and gave out {sorted(given)}"
+    for receipt_id in before.keys() & after.keys():
+        changed = before[receipt_id] != after[receipt_id]
+        if changed and (refused or receipt_id != released):
+            hold = next(each for each in step.after.holds if each.receipt_id == receipt_id)
+            yield f"{name} changed receipt {receipt_id}: {hold}"
+
+
+@law("LOCK-11", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+def lock_gives_a_receipt(step: Step) -> Iterator[str]:
+    """A lock gives a receipt of its own: of its key, of a number that is not open, and open then.
+
+    It is a request's, on the node at which the key ends. A second lock of the same key has a second
+    receipt.
+
+    Why: two holders with one receipt release each other's lock; one with a receipt that is not open
+    can never release its own.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/27038
+    """
+    asked, given = step.operation, step.outcome
+    if not isinstance(asked, Lock) or isinstance(given, Refused):
+        return
+    if not isinstance(given, Receipt):
+        yield f"the lock was not refused, and gave no receipt: {given}"
+        return
+    name = f"receipt {given.receipt_id}"
+    if given.key != asked.key:
+        yield f"{name} is of {len(given.key)} pages, not of the {len(asked.key)} that were locked"
+    if any(each.receipt_id == given.receipt_id for each in step.before.holds):
+        yield f"{name} was open before the lock that gave it out"
+    holds = [each for each in step.after.holds if each.receipt_id == given.receipt_id]
+    if len(holds) != 1 or holds[0].transfer_id is not None:
+        yield f"{name} was given out, and the open receipts of that number are {holds}"
+        return
+    path = path_of(step.after, asked.key)
+    end = path[-1].node if path else step.after.root
+    if holds[0].node_id != end.node_id or step.after.end(end) != len(asked.key):
+        yield (
+            f"{name} is on node {holds[0].node_id}; its key of {len(asked.key)} pages leads to "
+            f"{step.after.describe(end)}"
+        )
+
+
+def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iterator[str]:
+    """What is wrong with the list of receipts after the release of one."""
+    after = {each.receipt_id: each for each in step.after.holds}
+    left = after.pop(hold.receipt_id, None)
+    if early and left is None:
+        yield f"receipt {hold.receipt_id} is closed; its full data was not released"
+    elif not early and left is not None:
+        yield f"receipt {hold.receipt_id} is still open after its release"
+    elif left is not None and (left.window_from_pages is not None or left.state_held):
+        yield (
+            f"receipt {hold.receipt_id} still holds window data from page "
+            f"{in_words(left.window_from_pages)} on, state held: {left.state_held}"
+        )
+    others = {each.receipt_id for each in step.before.holds} - {hold.receipt_id}
+    if others != after.keys():
+        yield f"receipts {sorted(others ^ after.keys())} are open in one state only"
+
+
+def _of_requests(
+    state: Snapshot, pages: dict[NodeId, list[PageNumber]]
+) -> dict[ReceiptId, tuple[int, int | None, bool]]:
+    """What the receipts of requests hold: up to which page, window from where, a state or none."""
+    return {
+        hold.receipt_id: (
+            pages[hold.node_id][-1] if hold.node_id in pages else ~hold.node_id,
+            hold.window_from_pages,
+            hold.state_held,
+        )
+        for hold in state.holds
+        if hold.transfer_id is None
+    }

@@ -1,0 +1,236 @@
+"""ASYNC, continued: how transfers come and go, and what their ends bring about.
+
+A cache says which transfers it enqueues, and how each ended. Between the two it changes nothing
+about them; and when they end, nothing else moves.
+
+What readers get wrong: that a copy failed is known only to the engine, but what it means for others
+is the cache's to decide. A copy that builds on nothing that failed goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.asynchrony import is_below, settled_transfers
+from kvcanon.spec.laws.comparing import (
+    NO_POOL,
+    Change,
+    changes,
+    differences,
+    in_words,
+    page_in_words,
+    pool_in_words,
+    refs_of,
+    slot_of,
+    writes_back,
+)
+from kvcanon.spec.laws.lock import NO_REFS, covered_refs
+from kvcanon.spec.operations import Evict, Inserted, LoadBack, LoadedBack, Settled
+from kvcanon.spec.snapshot import Pool, TransferState
+from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Slot, TransferId
+from kvcanon.spec.views import COLUMN, Step, pages_by_node
+
+NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
+
+
+@law("ASYNC-7", Kind.STEP, needs=NEEDS)
+def transfers_are_told(step: Step) -> Iterator[str]:
+    """The transfers that an operation enqueues are those that it names, and they come last.
+
+    An insert names its backups, a load-back its load; nothing else enqueues any that lasts. In
+    flight a transfer changes only with the cuts of nodes, and it leaves by a poll or a flush; only
+    an eviction under write_back may settle a backup without telling.
+
+    Why: who is not told of a copy does not wait for it, and who is told of another waits for ever.
+
+    Seen broken: https://github.com/vllm-project/vllm/issues/49829
+    """
+    name, outcome = type(step.operation).__name__, step.outcome
+    before = {each.transfer_id: each for each in step.before.transfers}
+    after = {each.transfer_id: each for each in step.after.transfers}
+    told: tuple[TransferId, ...] = ()
+    if isinstance(outcome, Inserted):
+        told = outcome.backups
+    elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
+        told = (outcome.transfer_id,)
+    new = [transfer_id for transfer_id in after if transfer_id not in before]
+    if new != list(told):
+        yield f"{name} named transfers {list(told)}, and enqueued {new}"
+    stayed = [transfer_id for transfer_id in before if transfer_id in after]
+    if list(after) != [*stayed, *new]:
+        yield f"transfers {stayed} and then {new} are in flight, listed as {list(after)}"
+    settles = isinstance(outcome, Settled)
+    waits = isinstance(step.operation, Evict | LoadBack) and writes_back(step.before)
+    for transfer_id, was in before.items():
+        now = after.get(transfer_id)
+        if now is None:
+            if not settles and not (waits and was.direction is Direction.BACKUP):
+                yield f"transfer {transfer_id} was in flight, and is not after {name}"
+        elif evolve(was, parts=(), cancelled=False) != evolve(now, parts=(), cancelled=False):
+            yield f"{name} made transfer {transfer_id} another one: {now}"
+
+
+@law("ASYNC-8", Kind.STEP, needs=NEEDS)
+def ends_have_reasons(step: Step) -> Iterator[str]:
+    """What is done is there, and what is cancelled builds on a copy that failed in the same step.
+
+    To build on it is to be of the same direction, and of data at or below its full data. A
+    cancelled copy is reported as such when it ends, and never taken up again.
+
+    Why: each copy that is cancelled without need is computed again; and data of a copy that is said
+    to be done, and was not, is waited for and never comes.
+
+    Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
+    """
+    statuses = {each.transfer_id: status for each, status in settled_transfers(step)}
+    after = {each.transfer_id: each for each in step.after.transfers}
+    failed = [each for each, status in settled_transfers(step) if status is TransferStatus.FAILED]
+    for transfer in step.before.transfers:
+        status, now = statuses.get(transfer.transfer_id), after.get(transfer.transfer_id)
+        name = f"transfer {transfer.transfer_id}"
+        if status is TransferStatus.DONE:
+            yield from _not_there(step, transfer)
+        elif transfer.cancelled:
+            if now is not None and not now.cancelled:
+                yield f"{name} was cancelled, and is not any more"
+        elif (
+            status is TransferStatus.CANCELLED or (now is not None and now.cancelled)
+        ) and not any(_builds_on(step, transfer, each) for each in failed):
+            ids = [each.transfer_id for each in failed]
+            yield f"{name} was cancelled; it builds on none of {ids}, which failed in this step"
+
+
+@law("ASYNC-9", Kind.STEP, needs=(*NEEDS, Need.HOLDS))
+def settling_moves_nothing_else(step: Step) -> Iterator[str]:
+    """A poll or a flush changes only what the transfers that end in it wait for and hold.
+
+    Marks go where a copy is done, target slots where it is not; each receipt that closes takes the
+    refs that it covered. No other slot, mark, lock or hit changes, no page comes or goes, and what
+    comes free are targets.
+
+    Why: polls come at any time, between any two calls. What one evicts, moves or releases besides
+    is gone under a caller who had just looked.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/35769,
+    https://github.com/sgl-project/sglang/issues/24972
+    """
+    if not isinstance(step.outcome, Settled):
+        return
+    gave_up = _given_up(step)
+    done = {
+        each.transfer_id
+        for each, status in settled_transfers(step)
+        if status is TransferStatus.DONE
+    }
+    open_after = {hold.receipt_id for hold in step.after.holds}
+    closed = [
+        hold
+        for hold in step.before.holds
+        if hold.receipt_id not in open_after and hold.transfer_id is not None
+    ]
+    released = covered_refs(step.before, closed)
+    for node_id, refs in released.items():
+        node = step.before.nodes[node_id]
+        if any(refs) and step.after.nodes.get(node_id) == node:
+            yield (
+                f"{step.before.describe(node)} was held by transfers that ended, and its lock_refs "
+                "are what they were"
+            )
+    for change in changes(step):
+        but = ("device", "host", "loading", "backing", "lock_refs")
+        yield from differences(step, change, but=but)
+        yield from _moved(step, change, gave_up=gave_up, done=done)
+        if change.before is None or change.after is None:
+            continue
+        node = step.before.nodes[change.before.node_id]
+        lower = released.get(node.node_id, NO_REFS)
+        for component in step.before.config.components:
+            at_end = component is not MAMBA or change.before.depth == step.before.end(node) - 1
+            old, new = refs_of(change.before, component), refs_of(change.after, component)
+            wanted = old - (lower[COLUMN[component]] if at_end else 0)
+            if new != wanted:
+                yield (
+                    f"{page_in_words(step.before, change.before)}: {component} lock_refs went from "
+                    f"{old} to {new} with the transfers that ended, expected {wanted}"
+                )
+    yield from _freed_besides(step)
+
+
+def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
+    """Data that a transfer which is done should have brought, to whichever node has it now."""
+    carried, medium = pages_by_node(step.changed[0]), transfer.target_medium
+    for node_id, component in transfer.parts:
+        numbers = carried.get(node_id, [])
+        rows = [step.changed[1].get(number) for number in numbers]
+        there = [row for row in rows if row is not None and row.resident(component, medium)]
+        if len(there) < (1 if component is MAMBA else max(1, len(rows))):
+            node = step.before.nodes.get(node_id)
+            words = f"node {node_id}" if node is None else step.before.describe(node)
+            yield (
+                f"transfer {transfer.transfer_id} is done, and the {component} data of {words} is "
+                f"not on {medium}"
+            )
+
+
+def _builds_on(step: Step, transfer: TransferState, failed: TransferState) -> bool:
+    """Whether a transfer copies data at or below the full data of one that failed."""
+    tops = {node_id for node_id, component in failed.parts if component is FULL}
+    nodes = (step.before.nodes.get(node_id) for node_id, _ in transfer.parts)
+    return transfer.direction is failed.direction and any(
+        node is not None and is_below(step.before, node, tops) for node in nodes
+    )
+
+
+def _given_up(step: Step) -> set[TransferId]:
+    """Transfers whose nodes forget them in a step: they failed in it, or were cancelled."""
+    ended = {
+        each.transfer_id
+        for each, status in settled_transfers(step)
+        if status is not TransferStatus.DONE
+    }
+    return ended | {each.transfer_id for each in step.after.transfers if each.cancelled}
+
+
+def _moved(
+    step: Step, change: Change, *, gave_up: set[TransferId], done: set[TransferId]
+) -> Iterator[str]:
+    """Slots and marks of a page that changed, and not by the end of the copy it waits for."""
+    was, now = change.before, change.after
+    if was is None:
+        return
+    for component in step.before.config.components:
+        column = COLUMN[component]
+        for medium, pending in ((GPU, was.loading[column]), (CPU, was.backing[column])):
+            old, new = was.slot(component, medium), slot_of(now, component, medium)
+            if old != new and not (new is None and pending in gave_up):
+                yield (
+                    f"{page_in_words(step.before, was)}: its {component} slot on {medium} was "
+                    f"{in_words(old)} and is {in_words(new)}; no copy to it failed"
+                )
+            waits = None if now is None else (now.loading if medium is GPU else now.backing)[column]
+            if waits != pending and not (waits is None and pending in gave_up | done):
+                yield (
+                    f"{page_in_words(step.before, was)} waited for transfer {in_words(pending)} to "
+                    f"fill its {component} slot on {medium}, and now for {in_words(waits)}"
+                )
+
+
+def _freed_besides(step: Step) -> Iterator[str]:
+    """Slots that became free or held, or ceased to be so, and are no targets of ended copies."""
+    targets: dict[Pool, set[Slot]] = {}
+    for transfer, _ in settled_transfers(step):
+        for component, slots in transfer.targets.items():
+            targets.setdefault((component, transfer.target_medium), set()).update(slots)
+    for pool, now in step.after.pools.items():
+        was = step.before.pools.get(pool, NO_POOL)
+        if was == now:
+            continue
+        taken = set(was.free).difference(now.free)
+        freed = set(now.free).difference(was.free, targets.get(pool, ()))
+        moved = sorted(taken | freed | (was.held ^ now.held))
+        if moved:
+            yield f"slots {moved} of {pool_in_words(pool)} became free or held, or ceased to be so"

@@ -1,0 +1,120 @@
+"""EVICT, continued: what an eviction copies first.
+
+Under write_back nothing is copied until the device needs the room; then the copy is what keeps the
+data at all.
+
+What readers get wrong: data that leaves from inside the tree needs a copy as much as a leaf does.
+Its node stays, and nobody would miss the window until a prompt ends in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws.comparing import (
+    NO_POOL,
+    Change,
+    changes,
+    is_duplicate,
+    losses,
+    page_in_words,
+    slot_of,
+    writes_back,
+)
+from kvcanon.spec.operations import Evict, Evicted, LoadedBack
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
+from kvcanon.spec.views import COLUMN, Step
+
+
+@law("EVICT-8", Kind.STEP)
+def write_back_copies(step: Step) -> Iterator[str]:
+    """Under write_back, data that leaves the device without a host copy has one afterwards.
+
+    It may be lost only where the host has no room for all that its node has on the device alone:
+    not where what all victims lack there fits into free slots, nor where one node was the only
+    victim and fits into free slots and those of what may be evicted. (Of several victims one may
+    have to give up its copy for the next.)
+
+    Why: under this policy no other moment comes. What is not copied now is computed again.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/29204,
+    https://github.com/sgl-project/sglang/issues/27108
+    """
+    if not writes_back(step.before) or not isinstance(step.outcome, (Evicted, LoadedBack)):
+        return
+    lost = [
+        (change, component)
+        for change in changes(step)
+        for component in step.before.config.components
+        if _is_lost(change, component)
+    ]
+    if not lost:
+        return
+    victims = losses(step, GPU)
+    to_copy = [_uncopied(each.node) for each in victims]
+    needed = Counts(*[sum(each[c] for each in to_copy) for c in Component])
+    room = _free(step.before)
+    if len(victims) == 1 and isinstance(step.operation, Evict):
+        room = _room(step.before)
+    if any(needed[component] > room[component] for component in Component):
+        return
+    for change, component in lost:
+        if change.before is not None:
+            yield (
+                f"{page_in_words(step.before, change.before)} lost its {component} data on {GPU} "
+                f"and has no copy on {CPU}, where there was room: {needed.full} full, {needed.swa} "
+                f"swa and {needed.mamba} mamba slots had to be copied, and {room.full}, {room.swa} "
+                f"and {room.mamba} were free or could be freed"
+            )
+
+
+def _is_lost(change: Change, component: Component) -> bool:
+    """Whether a page had a component's data on the device alone, and has it nowhere now."""
+    was, now = change.before, change.after
+    return (
+        was is not None
+        and was.slot(component, GPU) is not None
+        and was.loading[COLUMN[component]] is None
+        and was.slot(component, CPU) is None
+        and slot_of(now, component, GPU) is None
+        and slot_of(now, component, CPU) is None
+    )
+
+
+def _uncopied(node: NodeState) -> Counts:
+    """What a node has on the device and not on the host, in slots."""
+    return Counts(
+        *[
+            len(node[c].device or ()) if node[c].resident(GPU) and node[c].host is None else 0
+            for c in Component
+        ]
+    )
+
+
+def _free(state: Snapshot) -> Counts:
+    """Free slots of each pool on the host."""
+    return Counts(*[len(state.pools.get((c, CPU), NO_POOL).free) for c in Component])
+
+
+def _room(state: Snapshot) -> Counts:
+    """Host slots that are free, or that may be freed, each pool seen alone."""
+    free, may_go = _free(state), dict[NodeId, bool]()
+    for node in sorted(state.below_root(), key=state.end, reverse=True):
+        only_here = node[FULL].device is None and not any(d.lock_refs for d in node.data.values())
+        may_go[node.node_id] = only_here and all(may_go[child] for child in node.child_ids)
+    full = sum(
+        len(node[FULL].host or ())
+        for node in state.below_root()
+        if may_go[node.node_id] or is_duplicate(state, node)
+    )
+    swa, mamba = (
+        sum(
+            len(node[component].host or ())
+            for node in state.below_root()
+            if node[component].device is None and not node[component].lock_refs
+        )
+        for component in (SWA, MAMBA)
+    )
+    return Counts(free.full + full, free.swa + swa, free.mamba + mamba)

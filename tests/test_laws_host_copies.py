@@ -1,0 +1,201 @@
+"""RES-9 and RES-10: host copies are whole and at their pages, or the laws say so."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import (
+    HostInserted,
+    HostPayload,
+    Insert,
+    Inserted,
+    InsertHost,
+    Match,
+)
+from kvcanon.spec.snapshot import NodeState, PoolState, Snapshot
+from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, Slots, make_key
+from states import ROOT, node, on, state_of
+from telling import ask, step
+
+POOLS = Counts(8, 8, 4)
+CONFIG = CacheConfig(
+    window_tokens=1,
+    mamba=True,
+    device_slots=POOLS,
+    host_slots=POOLS,
+    write_policy="write_through",
+)
+KEY = make_key([1, 2, 3, 4], 1)
+BYTES = bytes(8)
+FETCH = InsertHost(KEY, 1, HostPayload((BYTES,) * 3, (BYTES,), (BYTES,)))
+"""Three pages from page 1 on, window data of the last, and its state."""
+
+TOP = node(1, ROOT, [1], full=on([0], [0]))
+BARE = node(2, 1, [2], full=on([1]), swa=on([1]))
+REFILLED = evolve(BARE, data={FULL: on([1], [1]), SWA: on([1])})
+NEW = node(3, 2, [3, 4], full=on(None, [2, 3]))
+LAST = node(4, 3, [4], full=on(None, [3]), swa=on(None, [3]), mamba=on(None, [0]))
+PARTED = (TOP, REFILLED, evolve(NEW, pages=NEW.pages[:1], data={FULL: on(None, [2])}), LAST)
+TOLD = HostInserted(placed_pages=2, refilled_pages=1, present_pages=0, dropped_pages=0)
+
+
+def fetched(
+    *after: NodeState, told: HostInserted = TOLD, before: Snapshot | None = None
+) -> list[str]:
+    """What RES-9 says of a host insert of `FETCH` that leads to these nodes."""
+    return ask(
+        "RES-9", step(before or state_of(CONFIG, TOP, BARE), FETCH, state_of(CONFIG, *after), told)
+    )
+
+
+def test_res_9_data_at_its_pages_holds() -> None:
+    """A host insert that refills, places and tells the truth is wrong."""
+    assert fetched(*PARTED) == []
+    assert fetched(TOP, BARE, told=HostInserted(0, 0, 0, 3)) == []
+    nothing = step(state_of(CONFIG), Match(KEY), state_of(CONFIG))
+    assert ask("RES-9", nothing) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (HostInserted(3, 0, 0, 0), "3 pages are said to be placed, and 2 are"),
+        (HostInserted(3, 0, 0, 0), "0 pages are said to be refilled, and 1 are"),
+        (HostInserted(2, 1, 1, 0), "1 pages are said to be present, and 0 are"),
+    ],
+)
+def test_res_9_other_counts_are_named(told: HostInserted, words: str) -> None:
+    """Pages may be counted as placed that were refilled, or as present that were not."""
+    assert words in fetched(*PARTED, told=told)
+
+
+def test_res_9_window_and_state_beside_their_pages_are_named() -> None:
+    """Window data or a state may be placed at the pages of others."""
+    upper, lower = PARTED[2], evolve(LAST, data={FULL: on(None, [3])})
+    beside = evolve(upper, data={FULL: on(None, [2]), SWA: on(None, [3]), MAMBA: on(None, [0])})
+    window, state = fetched(TOP, REFILLED, beside, lower)
+    assert "has swa slot 3 on CPU_PINNED, where it had none; it is page 2 of the key" in window
+    assert "has mamba slot 0 on CPU_PINNED" in state
+    assert state.endswith("data was given for the last 1 pages")
+
+
+@pytest.mark.parametrize(
+    ("refilled", "words"),
+    [
+        (
+            {"data": {FULL: on([5], [1]), SWA: on([1])}},
+            "device was (1, 1, None) and is (5, 1, None)",
+        ),
+        ({"data": {FULL: on([1], [1], lock_refs=1), SWA: on([1])}}, "lock_refs was (0, 0, 0)"),
+        ({"hit_count": 3}, "hit_count was 0 and is 3"),
+    ],
+    ids=["moved", "locked", "hit"],
+)
+def test_res_9_the_path_is_left_alone(refilled: dict[str, object], words: str) -> None:
+    """A host insert may lock, move or count what it passes by."""
+    after = evolve(REFILLED, **refilled)  # type: ignore[arg-type]
+    assert any(words in each for each in fetched(TOP, after, *PARTED[2:]))
+
+
+def test_res_9_new_pages_are_new() -> None:
+    """What was placed may begin with hits, or with slots on the device."""
+    (said,) = fetched(*PARTED[:3], evolve(LAST, hit_count=2))
+    assert said.endswith("is new, and has 2 hits and slots (None, None, None) on GPU")
+
+
+def test_res_9_copies_before_the_first_page_are_named() -> None:
+    """A page that was not given may have a host copy afterwards."""
+    without = state_of(CONFIG, evolve(TOP, data={FULL: on([0])}), BARE)
+    said = fetched(*PARTED, before=without, told=HostInserted(2, 2, 0, 0))
+    assert "pages [0] have a host copy now; bytes came from page 1 on" in said
+
+
+def test_res_9_requests_and_the_device_keep_their_slots() -> None:
+    """A host insert may take device slots, or those of a request."""
+    before = state_of(CONFIG, TOP, BARE, held={FULL: {7}})
+    (said,) = fetched(*PARTED, before=before)
+    assert said == "a host insert changed which slots of full on GPU are free or held"
+
+
+def test_res_9_a_window_may_leave_for_want_of_room() -> None:
+    """Window data of the path must stay on the host whatever room is needed."""
+    with_window = evolve(TOP, data={FULL: on([0], [0]), SWA: on(None, [5])})
+    assert fetched(*PARTED, before=state_of(CONFIG, with_window, BARE)) == []
+
+
+# Backups.
+
+INSERT = Insert(KEY.prefix(2), 2, Slots())
+INSERTED = Inserted(2, Counts(), Counts())
+WHOLE = {
+    FULL: on([1], [1], backing=8),
+    SWA: on([1], [1], backing=8),
+    MAMBA: on([1], [1], backing=8),
+}
+END = node(2, 1, [2], full=on([1]), swa=on([1]), mamba=on([1]), hit_count=1)
+HIT = evolve(TOP, hit_count=1)
+
+
+def backed(
+    end: NodeState,
+    before: NodeState = END,
+    *,
+    full_host: bool = False,
+    config: CacheConfig = CONFIG,
+) -> list[str]:
+    """What RES-10 says of an insert after which the end of its key is so."""
+    after = state_of(config, HIT, end)
+    if full_host:
+        pools = {p: PoolState(8, ()) if p[1] is CPU else pool for p, pool in after.pools.items()}
+        after = evolve(after, pools=pools)
+    return ask("RES-10", step(state_of(config, HIT, before), INSERT, after, INSERTED))
+
+
+def test_res_10_whole_copies_hold() -> None:
+    """A backup of all there is, or none for want of room, is wrong."""
+    assert backed(evolve(END, data=WHOLE)) == []
+    assert backed(END) == []
+    assert backed(evolve(END, data={FULL: on([1], [1], backing=8)})) == []
+    assert ask("RES-10", step(state_of(CONFIG), Match(KEY), state_of(CONFIG))) == []
+
+
+@pytest.mark.parametrize("component", [SWA, MAMBA])
+def test_res_10_half_copies_are_named(component: Component) -> None:
+    """A backup may leave window data or the state behind, room or not."""
+    half = {each: on([1]) if each is component else data for each, data in WHOLE.items()}
+    for full_host in (True, False):
+        said = backed(evolve(END, data=half), full_host=full_host)
+        assert said[0] == (
+            f"page 1 in node 2 (tokens 1..2) was backed up without its {component} data, which is "
+            "in slot 1 on GPU"
+        )
+
+
+HEALED = {FULL: on([1], [1]), SWA: on([1]), MAMBA: on([1])}
+
+
+def test_res_10_healed_data_is_copied_where_there_is_room() -> None:
+    """Window data that was healed after the backup may never get to the host."""
+    end = evolve(END, data=HEALED)
+    (said,) = backed(end, before=end)
+    assert "page 1 in node 2 (tokens 1..2) without its swa data" in said
+    assert "page 1 in node 2 (tokens 1..2) without its mamba data" in said
+    assert backed(end, before=end, full_host=True) == []
+    assert backed(evolve(end, hit_count=0), before=end) == []
+
+
+def test_res_10_window_data_out_of_reach_is_not_asked_for() -> None:
+    """Window data before the window, or a state above the end, has to be copied."""
+    healed = evolve(HIT, data={FULL: on([0], [0]), SWA: on([0]), MAMBA: on([0])})
+    before = state_of(CONFIG, healed, END)
+    after = state_of(CONFIG, healed, evolve(END, data=WHOLE))
+    assert ask("RES-10", step(before, INSERT, after, INSERTED)) == []
+
+
+def test_res_10_is_a_matter_of_hits() -> None:
+    """A cache without a threshold is asked for backups."""
+    back = evolve(CONFIG, write_policy="write_back")
+    end = evolve(END, data=HEALED)
+    assert backed(end, before=end, config=back) == []

@@ -1,0 +1,71 @@
+"""The laws say truly what they need: without it none of the others says or raises anything.
+
+Each need is tried on a sound cache that does not show it. What is not shown is empty: no orders, no
+receipts, no transfers, no events, and every tick, age and priority is 0.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.judging.play import play
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import Component, Medium, Slot
+
+CASES = 16
+
+
+def ageless(node: NodeState) -> NodeState:
+    """A node that says nothing of its age."""
+    return evolve(node, last_access=0, created=0, priority=0)
+
+
+def without(state: Snapshot, need: Need) -> Snapshot:
+    """A state that does not show what a need is about."""
+    match need:
+        case Need.RECENCY:
+            nodes = {node_id: ageless(node) for node_id, node in state.nodes.items()}
+            return evolve(state, recency={}, nodes=nodes)
+        case Need.HOLDS:
+            return evolve(state, holds=())
+        case Need.TRANSFERS:
+            return evolve(state, transfers=())
+        case Need.EVENTS:
+            return evolve(state, events=())
+        case _:
+            return state
+
+
+def hiding(need: Need) -> Adapter:
+    """A sound cache whose snapshots do not show what a need is about."""
+
+    class Hiding(ReferenceCache):
+        def snapshot(self) -> Snapshot:
+            return without(super().snapshot(), need)
+
+        def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+            return b"" if need is Need.BYTES else super().read(component, medium, slot)
+
+    return Adapter(f"hiding {need}", Hiding, hides=frozenset({need}))
+
+
+@pytest.mark.parametrize("need", [need for need in Need if need is not Need.SNAPSHOT])
+def test_laws_that_do_not_need_it_are_silent_without_it(need: Need) -> None:
+    """A law looks at what it does not declare, and accuses a sound cache that does not show it."""
+    adapter, judged = hiding(need), set[str]()
+    for seed in range(CASES):
+        found, tallies = play(draw_case(seed, Offer()), [adapter])
+        assert not found, f"seed {seed}: {found[0].words}"
+        judged |= tallies[adapter.name].laws.keys()
+    assert judged == {law_id for law_id, law in LAWS.items() if need not in law.needs}
+
+
+@pytest.mark.parametrize("need", [need for need in Need if need is not Need.SNAPSHOT])
+def test_every_need_is_needed(need: Need) -> None:
+    """A law declares what no law looks at, so that it is judged less often than it could be."""
+    assert any(need in law.needs for law in LAWS.values())
