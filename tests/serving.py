@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
+from kvcanon.conformance.adapters.adapter import Adapter, CacheKind
 from kvcanon.conformance.adapters.request import Admitted, RequestId
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -252,3 +253,6 @@ class TurnsTables(ServingCache):
         if admitted.reused_pages < 2:
             return admitted
         return evolve(admitted, slots=evolve(admitted.slots, full=turned))
+
+
+ADAPTER = Adapter("serving", ServingCache, kind=CacheKind.REQUEST)

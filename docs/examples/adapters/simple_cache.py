@@ -94,7 +94,13 @@ class SimpleCache:
         self.free_list += slots.full
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,  # noqa: ARG002  # Of use to a policy that is not offered.
     ) -> Inserted:
         """Keep the pages of a key; of those that are there already the new slots are freed."""
         if not 0 <= start_pages <= len(key) or len(slots.full) != len(key) - start_pages:

@@ -1,0 +1,200 @@
+"""Adapters: what they declare is held against what the factory makes, and faults are told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.adapters.adapter import (
+    Adapter,
+    CacheKind,
+    Capability,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.adapters.tree import ESSENTIAL, TreeCache
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging.play import play
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import Need
+from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import Counts
+from serving import ADAPTER as SERVING
+from serving import ServingCache
+
+CONFIG = CacheConfig(device_slots=Counts(full=8))
+REFERENCE = Adapter("reference", ReferenceCache)
+
+
+def fault_of(adapter: Adapter) -> str:
+    """What is said of an adapter whose cache cannot be judged."""
+    with pytest.raises(Fault) as fault:
+        make_subject(adapter, CONFIG)
+    assert "\n" not in str(fault.value)
+    return str(fault.value)
+
+
+def raising(_config: CacheConfig) -> TreeCache:
+    """A factory that fails."""
+    raise ZeroDivisionError("no slots")
+
+
+def test_factory_that_raises_is_a_fault_in_one_line() -> None:
+    """Whoever wrote the factory sees a traceback of ours, or not which line of theirs it was."""
+    said = fault_of(Adapter("mine", raising))
+    assert said.startswith("mine made no cache: ZeroDivisionError: no slots (test_adapter.py:")
+    assert "raise BadArgument" in said
+
+
+def test_factory_may_not_offer_a_configuration() -> None:
+    """A cache without windows is said to have crashed where a window was drawn."""
+
+    def refusing(config: CacheConfig) -> TreeCache:
+        raise BadArgument("config", "has a host tier")
+
+    with pytest.raises(Unoffered, match="has a host tier"):
+        make_subject(Adapter("mine", refusing), CONFIG)
+
+
+def test_unoffered_case_is_counted_and_no_finding() -> None:
+    """A case that a cache sat out counts as played, or stops the other caches."""
+
+    def refusing(config: CacheConfig) -> TreeCache:
+        raise BadArgument("config", "is too small")
+
+    case = Case(CONFIG, (Action("serve"),))
+    found, tallies = play(case, [Adapter("mine", refusing), REFERENCE])
+    assert not found
+    assert (tallies["mine"].unoffered, tallies["mine"].cases) == (1, 0)
+    assert (tallies["reference"].unoffered, tallies["reference"].cases) == (0, 1)
+    assert tallies["reference"].steps
+    total = tallies["mine"]
+    total.add(tallies["mine"])
+    assert total.unoffered == 2
+
+
+def test_model_that_does_not_offer_leaves_the_others_alone() -> None:
+    """Where the model sits out, the other caches are compared with nothing and stumble."""
+
+    def refusing(config: CacheConfig) -> TreeCache:
+        raise BadArgument("config", "is too small")
+
+    case = Case(CONFIG, (Action("serve"),))
+    found, tallies = play(case, [REFERENCE], against=Adapter("model", refusing))
+    assert not found
+    assert tallies["model"].unoffered == 1
+    assert tallies["reference"].steps
+
+
+class Half:
+    """A cache with some of the methods."""
+
+    config = CONFIG
+
+    def match(self) -> None:
+        """Find nothing."""
+
+    lock = unlock = match
+
+
+def test_what_a_cache_lacks_is_named() -> None:
+    """A cache that lacks a method fails at its first call, deep inside the judge."""
+    said = fault_of(Adapter("mine", lambda _: Half()))  # type: ignore[arg-type,return-value]
+    assert "mine made a Half, which lacks allocate, free, insert;" in said
+    assert "a tree cache has match, lock, unlock" in said
+
+
+def test_six_methods_are_essential() -> None:
+    """The protocol that a stranger reads has other methods than those that are asked for."""
+    assert ESSENTIAL == ("match", "lock", "unlock", "allocate", "free", "insert")
+    beyond = {name for name in vars(Cache) if not name.startswith("_")} - {"config", *ESSENTIAL}
+    assert {each.value for each in Capability} == beyond
+
+
+def test_config_must_be_what_was_asked_for() -> None:
+    """A cache of another size is judged by the size that was asked for."""
+    said = fault_of(Adapter("mine", lambda _: ReferenceCache(CacheConfig(page_size=3))))
+    assert "`config` is not what was asked for" in said
+
+
+def test_profile_of_snapshots_must_be_the_declared_one() -> None:
+    """The report says that a cache departs from the canon, and its laws are those of the canon."""
+    declared = Profile(split_keeps_recency=False)
+    said = fault_of(Adapter("mine", ReferenceCache, profile=declared))
+    assert "split_keeps_recency is True, not False" in said
+
+
+def test_snapshot_that_raises_is_a_fault_in_one_line() -> None:
+    """A cache whose snapshot fails is a crash of the judge."""
+
+    class NoSnapshot(ReferenceCache):
+        def snapshot(self):  # type: ignore[no-untyped-def] # noqa: ANN202
+            raise KeyError("recency")
+
+    assert "shows no snapshot: KeyError: 'recency'" in fault_of(Adapter("mine", NoSnapshot))
+
+
+def test_capabilities_are_declared_by_being_there() -> None:
+    """A cache without events is asked for them, and one that hides a need is judged by it."""
+
+    class Quiet(ReferenceCache):
+        take_events = None  # type: ignore[assignment]
+
+    subject = make_subject(Adapter("mine", Quiet, hides=frozenset({Need.RECENCY})), CONFIG)
+    assert Capability.TAKE_EVENTS not in subject.can
+    assert Capability.EVICT in subject.can
+    assert Need.EVENTS not in subject.shows
+    assert Need.RECENCY not in subject.shows
+    assert Need.BYTES in subject.shows
+
+
+def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
+    """Copies complete when they like, so that no case of a late one comes out twice the same."""
+    engines: list[TransferEngine | None] = []
+
+    def make(config: CacheConfig, engine: TransferEngine | None = None) -> ReferenceCache:
+        engines.append(engine)
+        return ReferenceCache(config, engine)
+
+    def make_alone(config: CacheConfig) -> ReferenceCache:
+        return make(config)
+
+    left: object = make_subject(Adapter("mine", make), CONFIG).copies
+    assert left is engines[0] is not None
+    assert make_subject(Adapter("mine", make_alone), CONFIG).copies is None
+
+
+def test_kinds_are_not_mixed_up() -> None:
+    """A cache of requests is used as a tree, and fails in words that nobody understands."""
+    with pytest.raises(Fault, match="is used by request"):
+        make_subject(SERVING, CONFIG)
+    with pytest.raises(Fault, match="is used by tree"):
+        make_request_subject(REFERENCE, CONFIG)
+    tree_as_requests = Adapter("mine", ReferenceCache, kind=CacheKind.REQUEST)
+    with pytest.raises(Fault, match="lacks admit, extend, finish, abort"):
+        make_request_subject(tree_as_requests, CONFIG)
+
+
+def test_caches_of_requests_are_not_compared() -> None:
+    """Two caches that are asked different things by design are said to disagree."""
+    case = Case(CONFIG, (Action("serve"),))
+    for one, other in ((SERVING, REFERENCE), (REFERENCE, SERVING)):
+        with pytest.raises(Fault, match="agreement"):
+            play(case, [one], against=other)
+
+
+def test_adapters_of_requests_are_found_by_name() -> None:
+    """An adapter object that says how its cache is used is taken for a plain factory."""
+    assert adapter_named("serving:ADAPTER") is SERVING
+    assert adapter_named("serving:ServingCache").make is ServingCache
+
+
+def test_unknown_name_says_what_there_is() -> None:
+    """Whoever mistypes the name of a cache is not told how to name one."""
+    with pytest.raises(Fault, match=r"package\.module:factory, or a child process as pipe:"):
+        adapter_named("referense")
