@@ -83,7 +83,7 @@ class Child:
         self.owner = os.getpid()
         self.made = 0
         """How many caches it was asked to make; the last is the one it has."""
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # It lives as long as the child.
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # The child writes there.
         try:
             self._process = subprocess.Popen(  # noqa: S603  # The command is the user's own.
                 shlex.split(command),
@@ -92,6 +92,7 @@ class Child:
                 stderr=self._words,
             )
         except (OSError, ValueError, IndexError) as error:
+            self._words.close()
             raise Fault(f"{PREFIX}{command} cannot be started: {error}") from error
         self._end = weakref.finalize(self, _end, self._process, self._words, self.owner)
         self._to, self._from = (
