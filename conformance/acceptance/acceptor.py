@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from typing import Any
 
 from kvcanon.conformance.acceptance.books import Books
 from kvcanon.conformance.acceptance.evicting import after_evict, after_evict_host, host_leaves
@@ -18,12 +19,13 @@ from kvcanon.conformance.acceptance.hearing import add_up, hear
 from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
 from kvcanon.conformance.acceptance.loading import after_load_back, after_settling, check_due
 from kvcanon.conformance.acceptance.refusing import after_refusal
-from kvcanon.conformance.acceptance.slots import COMPONENTS, SlotBooks
+from kvcanon.conformance.acceptance.slots import SlotBooks
 from kvcanon.conformance.acceptance.using import (
     after_allocate,
     after_free,
     after_lock,
     after_match,
+    after_reset,
     after_unlock,
 )
 from kvcanon.conformance.adapters.adapter import Capability, Subject
@@ -37,32 +39,42 @@ from kvcanon.spec.law import Law, Need
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
-    Evicted,
     EvictHost,
     Flush,
     Free,
-    HostInserted,
     Insert,
-    Inserted,
     InsertHost,
     LoadBack,
-    LoadedBack,
     Lock,
     Match,
-    Matched,
     Operation,
     Poll,
-    Receipt,
     Refused,
     Reset,
-    Settled,
     TakeEvents,
     Unlock,
     UnlockWindow,
 )
-from kvcanon.spec.types import Component, Slot, Slots
+from kvcanon.spec.types import Component, Slot
 from kvcanon.spec.views import COLUMN
 
+CHECKS: dict[type[Operation], Callable[[Books, Any, Any], None]] = {
+    Match: after_match,
+    Lock: after_lock,
+    Unlock: after_unlock,
+    UnlockWindow: after_unlock,
+    Allocate: after_allocate,
+    Free: after_free,
+    Insert: after_insert,
+    InsertHost: after_insert_host,
+    Evict: after_evict,
+    EvictHost: after_evict_host,
+    LoadBack: after_load_back,
+    Poll: after_settling,
+    Flush: after_settling,
+    Reset: after_reset,
+}
+"""What is asked of the books, an operation and its answer."""
 MOVES_FULL_DATA = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
 
 
@@ -82,8 +94,8 @@ class Acceptor(WrappedCache):
             slots=SlotBooks(subject.cache, config, shown=shown),
             asked=frozenset(law.law_id for law in laws),
             hears=hears,
+            read=subject.cache.read if Need.BYTES in subject.shows else None,
         )
-        self._read = subject.cache.read if Need.BYTES in subject.shows else None
         self._waiting: list[Event] = list(subject.cache.take_events()) if hears else []
         """Events that were heard, and that nobody has taken yet."""
 
@@ -107,7 +119,9 @@ class Acceptor(WrappedCache):
         self.steps += 1
         books = self._books
         books.now += 1
-        leaves = host_leaves(books) if isinstance(operation, EvictHost) and books.hears else []
+        books.stored_on_host = 0
+        if isinstance(operation, EvictHost):
+            books.leaves_of_host = host_leaves(books)
         try:
             answer = call(*args, **kwargs)
         except CacheError as error:
@@ -119,10 +133,9 @@ class Acceptor(WrappedCache):
             books.pages.path_made(operation.key, books.now)
         if not isinstance(operation, TakeEvents):
             self._hear(operation, refused=False)
-        if isinstance(operation, EvictHost) and isinstance(answer, Evicted):
-            after_evict_host(books, operation, answer, leaves)
-        else:
-            self._check(operation, answer)
+        check = CHECKS.get(type(operation))
+        if check is not None:
+            check(books, operation, answer)
         if isinstance(operation, MOVES_FULL_DATA) and not books.violations:
             if books.hears:
                 add_up(books)
@@ -132,53 +145,6 @@ class Acceptor(WrappedCache):
         if isinstance(operation, TakeEvents):
             return self._handed_out(answer)
         return answer
-
-    def _check(self, operation: Operation, answer: object) -> None:
-        """Ask what the answer says."""
-        books = self._books
-        match operation, answer:
-            case Match(), Matched():
-                after_match(books, operation, answer, self._read)
-            case Lock(), Receipt():
-                after_lock(books, operation, answer)
-            case Unlock() | UnlockWindow(), _:
-                after_unlock(books, operation)
-            case Allocate(), Slots():
-                after_allocate(books, operation, answer)
-            case Free(), _:
-                after_free(books, operation)
-            case Insert(), Inserted():
-                after_insert(books, operation, answer)
-            case Evict(), Evicted():
-                after_evict(books, operation, answer)
-            case LoadBack(), LoadedBack():
-                after_load_back(books, operation, answer)
-            case InsertHost(), HostInserted():
-                after_insert_host(books, operation, answer)
-            case ((Poll() | Flush()), Settled()):
-                after_settling(books, operation, answer)
-            case Reset(), _:
-                self._after_reset()
-
-    def _after_reset(self) -> None:
-        """Nothing is in the tree; what requests have they keep."""
-        books = self._books
-        open_receipts = len(books.receipts) + len(books.transfers)
-        books.check("LOCK-4", not open_receipts, f"reset with {open_receipts} receipts open")
-        books.pages.clear()
-        books.due.clear()
-        books.transfers.clear()
-        books.receipts.clear()
-        books.slots.reset()
-        for column in books.columns:
-            expected = books.slots.free_count(column)
-            seen = books.slots.look(column, expected)
-            books.check(
-                "ALLOC-7",
-                len(seen.slots) == expected or not seen.complete,
-                f"after a reset {len(seen.slots)} {COMPONENTS[column]} slots are free; all but those "
-                f"of requests are {expected}",
-            )
 
     def _hear(self, operation: Operation, *, refused: bool) -> None:
         if self._books.hears:

@@ -1,21 +1,23 @@
-"""The books of one cache: all that its answers have said so far, and what they say next to each other.
+"""The books of one cache: all that its answers have said so far, side by side.
 
-Checks of one operation are functions that read the books, say what cannot be, and write down what is
-known now.
+Checks of one operation are functions that read the books, say what cannot be, and write down what
+is known now.
 
-What readers get wrong: the books hold no expectation of what the cache should have chosen. They hold
-what it did choose, and bounds where that was not seen.
+What readers get wrong: the books hold no expectation of what the cache should have chosen. They
+hold what it did choose, and bounds where that was not seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 from attrs import Factory, define, field
 
 from kvcanon.conformance.acceptance.pages import (
     FULL_COLUMN,
+    MAMBA_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
     Column,
@@ -30,7 +32,9 @@ from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, GPU, Medium, ReceiptId, Slot, TransferId, WritePolicy
+from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, TransferId, WritePolicy
+
+Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
 
 
 @define(eq=False)
@@ -55,6 +59,8 @@ class OpenTransfer:
     """Device data that it will fill, if it is done."""
     slots_taken: Counter[Column] = Factory(Counter)
     """Device slots that it was given."""
+    may_be_cancelled: bool = False
+    """Whether a copy on whose pages it may build has failed."""
 
 
 @define(eq=False)
@@ -68,6 +74,8 @@ class Books:
     """The ids of the laws that are judged."""
     hears: bool
     """Whether events are heard."""
+    read: Read | None
+    """Reads the bytes behind a slot; None where the cache shows none."""
     pages: PageBooks = Factory(PageBooks)
     receipts: dict[ReceiptId, OpenReceipt] = Factory(dict)
     transfers: dict[TransferId, OpenTransfer] = Factory(dict)
@@ -77,6 +85,10 @@ class Books:
     """The names of the pages that are on each medium, as the events say."""
     written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
     """What requests wrote into their slots, by column."""
+    leaves_of_host: list[PageBook] = Factory(list)
+    """What an eviction from the host may choose from, as it was before it."""
+    stored_on_host: int = 0
+    """How many pages this operation said are on the host now."""
     now: int = 0
     """Counts operations."""
     violations: list[Violation] = Factory(list)
@@ -118,10 +130,15 @@ class Books:
                 locked.update(held.path[-1:])
         return locked
 
-    def maybe_locked(self) -> set[PageBook]:
-        """Pages on the path of some lock or copy, and those that may be one node with such a page."""
-        locked = {page for held in self.receipts.values() for page in held.path}
+    def maybe_locked(self, column: Column = FULL_COLUMN) -> set[PageBook]:
+        """Pages whose data some lock or copy may hold, as far as one can know; copies hold all."""
+        locked = self.surely_locked(column)
+        if column == SWA_COLUMN and not self.profile.window_lock_exact:
+            for held in self.receipts.values():
+                locked.update(held.path if held.window_from < len(held.path) else ())
         locked.update(page for transfer in self.transfers.values() for page in transfer.path)
+        if column == MAMBA_COLUMN:
+            return locked
         return locked | {below for page in locked for below in same_run_below(page)}
 
     # What is used.

@@ -29,8 +29,8 @@ AUXILIARY = (SWA_COLUMN, MAMBA_COLUMN)
 def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
     """As many slots came free as was said; who left was not locked, and was next."""
     locked = [books.surely_locked(column) for column in ALL_COLUMNS]
-    in_use = books.maybe_locked()
-    leaves = [page for page in books.pages if _is_device_leaf(books, page, in_use)]
+    in_use = [books.maybe_locked(column) for column in ALL_COLUMNS]
+    leaves = [page for page in books.pages if _is_device_leaf(books, page, in_use[FULL_COLUMN])]
     victims: list[list[PageBook]] = [[], [], []]
     for column in books.columns:
         victims[column] = books.reconcile(column, outcome.freed[COMPONENTS[column]])
@@ -54,7 +54,7 @@ def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
             if column == FULL_COLUMN:
                 _check_turns(books, victims[column], leaves)
             else:
-                _check_order(books, column, victims[column], in_use)
+                _check_order(books, column, victims[column], in_use[column])
     after_making_room(books)
 
 
@@ -72,8 +72,16 @@ def check_closed(books: Books, victims: list[list[PageBook]]) -> None:
             books.check(
                 "EVICT-3",
                 not page.surely_on_device(column),
-                f"full data of {page.describe()} was evicted, and its {COMPONENTS[column]} data stays",
+                f"full data of {page.describe()} was evicted, and its {COMPONENTS[column]} data "
+                "stays",
             )
+    for page in victims[SWA_COLUMN]:
+        books.check(
+            "EVICT-3",
+            not page.surely_on_device(MAMBA_COLUMN),
+            f"window data of {page.describe()} was evicted, and its state stays",
+        )
+    for page in victims[FULL_COLUMN]:
         below = [each for each in page.children.values() if each.surely_on_device(FULL_COLUMN)]
         books.check(
             "RES-3",
@@ -96,7 +104,7 @@ def _check_freed(
     asked: Counts,
     freed: Counts,
     leaves: Iterable[PageBook],
-    in_use: Collection[PageBook],
+    in_use: list[set[PageBook]],
 ) -> None:
     """Where less came free than was asked, nobody is left who could have gone."""
     for column in books.columns:
@@ -107,7 +115,7 @@ def _check_freed(
         left = [
             page
             for page in (leaves if column == FULL_COLUMN else books.pages)
-            if page.surely_on_device(column) and page not in in_use
+            if page.surely_on_device(column) and page not in in_use[column]
         ]
         text = f"{asked[component]} {component} slots were asked for and {freed[component]} freed"
         books.check("EVICT-1", not left, f"{text}; {left[0].describe()} stays" if left else "")
@@ -124,7 +132,8 @@ def _check_turns(books: Books, victims: list[PageBook], leaves: list[PageBook]) 
             books.check(
                 "REC-3",
                 earliest <= rank(books, page, latest=True),
-                f"{victim.describe()} was evicted before {page.describe()}, whose turn it was under "
+                f"{victim.describe()} was evicted before {page.describe()}, whose turn it was "
+                "under "
                 f"{books.config.eviction_policy}",
             )
 
@@ -162,11 +171,10 @@ def after_evict_host(
     books: Books,
     operation: EvictHost,
     outcome: Evicted,
-    leaves: list[PageBook],
 ) -> None:
     """Host data leaves, leaves first by the policy; who it was is heard of full data only."""
     books.doubt_host(ALL_COLUMNS)
-    asked = operation.counts
+    asked, leaves = operation.counts, books.leaves_of_host
     if not books.hears or books.writes_back or asked.swa or asked.mamba:
         return
     stayed = [page for page in leaves if page.host[FULL_COLUMN] is Known.YES]
@@ -191,7 +199,7 @@ def after_evict_host(
 
 
 def host_leaves(books: Books) -> list[PageBook]:
-    """Pages that are on the host only, without doubt, that nothing hangs below, and nobody holds."""
+    """Pages that surely are on the host only, that nothing hangs below, and that nobody holds."""
     in_use = books.maybe_locked()
     return [
         page

@@ -32,9 +32,7 @@ STORES_ON_HOST = (Poll, Flush, InsertHost)
 """Operations at which host data is there for the first time; evictions too, under write_back."""
 
 
-def hear(
-    books: Books, operation: Operation, events: Sequence[Event], refused: bool
-) -> None:
+def hear(books: Books, operation: Operation, events: Sequence[Event], refused: bool) -> None:
     """Check the events of an operation one by one, and write down what they say of the host."""
     if events and (refused or not isinstance(operation, SENDERS)):
         what = "was refused and" if refused else "moved no full data and"
@@ -45,13 +43,14 @@ def hear(
         books.check(
             "EVENT-8",
             once and len(cleared) == len(events) == 1,
-            f"{type(operation).__name__} sent {len(cleared)} AllBlocksCleared of {len(events)} events",
+            f"{type(operation).__name__} sent {len(events)} events, {len(cleared)} of them "
+            "AllBlocksCleared",
         )
     for event in events:
         if isinstance(event, BlockStored):
             _hear_store(books, operation, event)
         elif isinstance(event, BlockRemoved):
-            _hear_removal(books, event)
+            _hear_removal(books, operation, event)
         else:
             books.told = {GPU: set(), CPU: set()}
 
@@ -107,11 +106,12 @@ def _hear_store(books: Books, operation: Operation, event: BlockStored) -> None:
             books.writes_back and isinstance(operation, Evict | LoadBack)
         )
         books.check("EVENT-3", may, f"{text} by {type(operation).__name__}, before any copy ended")
+        books.stored_on_host += 1
         if page is not None:
             page.host[FULL_COLUMN] = Known.YES
 
 
-def _hear_removal(books: Books, event: BlockRemoved) -> None:
+def _hear_removal(books: Books, operation: Operation, event: BlockRemoved) -> None:
     page = books.pages.by_name.get(event.block_hash)
     text = f"{_page_in_words(page, event)} was removed from {event.medium}"
     told = books.told.setdefault(event.medium, set())
@@ -123,6 +123,8 @@ def _hear_removal(books: Books, event: BlockRemoved) -> None:
         left = [child for child in page.children.values() if child.name in told]
         books.check("EVENT-12", not left, f"{text} before the page after it")
     if event.medium is CPU:
+        leaves_device = isinstance(operation, Evict | LoadBack) and not books.writes_back
+        books.check("EVICT-5", not leaves_device, f"{text} by an eviction from the device")
         books.due.pop(page, None)
         for column in books.columns:
             page.lose_on_host(column)

@@ -10,9 +10,7 @@ from kvcanon.conformance.acceptance.books import Books, OpenTransfer
 from kvcanon.conformance.acceptance.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
-    MAMBA_COLUMN,
     SOMEWHERE,
-    SWA_COLUMN,
     Column,
     Known,
     PageBook,
@@ -24,7 +22,7 @@ from kvcanon.spec.types import Slot
 
 
 def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
-    """Each slot is its page's or free, all of the key is on the device, and copies are on the way."""
+    """Each slot is its page's or free, all of the key is on the device, and copies are coming."""
     path = books.pages.path_made(operation.key, books.now)
     _check_present(books, path, outcome)
     for column in books.columns:
@@ -42,7 +40,7 @@ def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
         return
     _check_found(books, path, operation)
     books.use_prefix(path, len(path))
-    _count_hits(books, path, operation)
+    _count_hits(path, operation)
     _follow_backups(books, path, outcome)
 
 
@@ -123,7 +121,7 @@ def _check_found(books: Books, path: list[PageBook], operation: Insert) -> None:
             )
 
 
-def _count_hits(books: Books, path: list[PageBook], operation: Insert) -> None:
+def _count_hits(path: list[PageBook], operation: Insert) -> None:
     counted = operation.counted_pages
     run = path[counted].run if counted < len(path) else None
     for page in path:
@@ -145,11 +143,17 @@ def _follow_backups(books: Books, path: list[PageBook], outcome: Inserted) -> No
         )
         books.transfers[transfer_id] = OpenTransfer(Direction.BACKUP, path)
     for page in path if outcome.backups else ():
-        for column in (SWA_COLUMN, MAMBA_COLUMN):
-            if page.device[column] is not None and page.host[column] is Known.NO:
+        for column in books.columns:
+            heard = column == FULL_COLUMN and books.hears
+            if not heard and page.device[column] is not None and page.host[column] is Known.NO:
                 page.host[column] = Known.MAYBE
-            if not books.hears and page.host[FULL_COLUMN] is Known.NO:
-                page.host[FULL_COLUMN] = Known.MAYBE
+    if outcome.backup_declined_pages:
+        _check_declined(books, path, outcome.backup_declined_pages)
+    _note_due(books, path, outcome)
+
+
+def _note_due(books: Books, path: list[PageBook], outcome: Inserted) -> None:
+    """Pages that were hit often enough must have a copy once all is settled, or were declined."""
     threshold = books.config.backup_hits
     if threshold is None or not books.hears:
         return
@@ -158,6 +162,20 @@ def _follow_backups(books: Books, path: list[PageBook], outcome: Inserted) -> No
             books.due.pop(page, None)
         elif page.hits >= threshold and page.host[FULL_COLUMN] is not Known.YES:
             books.due[page] = None
+
+
+def _check_declined(books: Books, path: list[PageBook], declined: int) -> None:
+    """A copy is declined only where the host has no room for all that the path has."""
+    free = books.slots.free_on_host()
+    if free is None:
+        return
+    needed = [sum(page.maybe_on_device(column) for page in path) for column in ALL_COLUMNS]
+    books.check(
+        "RES-5",
+        any(free[column] < needed[column] for column in books.columns),
+        f"{declined} pages were declined a host copy, while the host has {free[0]} full, {free[1]} "
+        f"window and {free[2]} state slots free, and all of the path needs {needed}",
+    )
 
 
 def after_insert_host(books: Books, operation: InsertHost, outcome: HostInserted) -> None:
@@ -176,6 +194,13 @@ def after_insert_host(books: Books, operation: InsertHost, outcome: HostInserted
         f"of {given} pages {told[0]} were placed, {told[1]} refilled, {told[2]} present and "
         f"{told[3]} dropped",
     )
+    if books.hears:
+        books.check(
+            "RES-8",
+            told[0] + told[1] == books.stored_on_host,
+            f"{told[0]} pages were placed and {told[1]} refilled, and {books.stored_on_host} were "
+            "said to be on the host",
+        )
     # What made room on the host was not seen leaving, but for full data.
     books.doubt_host(ALL_COLUMNS)
     payloads = (operation.payload.full, operation.payload.swa, operation.payload.mamba)

@@ -20,9 +20,10 @@ from kvcanon.conformance.acceptance.pages import (
     Known,
     PageBook,
 )
-from kvcanon.conformance.acceptance.slots import COMPONENTS
+from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING
 from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll, Settled
 from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import TransferId
 
 
 def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> None:
@@ -93,6 +94,8 @@ def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int
     for page in in_doubt:
         # It is where it was, or it was gone and comes back somewhere else.
         page.device[column] = SOMEWHERE
+        mine = [slot for slot, owner in books.slots.pages_in(column) if owner is page]
+        books.slots.give(column, mine, LOADING)
     if in_doubt or len(lacking) != count:
         # Which of them are loaded is in doubt; so is what becomes of them.
         for page in lacking:
@@ -118,7 +121,7 @@ def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> N
             if other.direction is transfer.direction and other_id < transfer_id
         ]
         books.check("ASYNC-1", not earlier, f"transfer {transfer_id} settled before {earlier[:1]}")
-        came_free += _settle(books, transfer, done=status is TransferStatus.DONE)
+        came_free += _settle(books, transfer_id, transfer, status)
     for column in books.columns if came_free.total() else ():
         books.reconcile(column, came_free[column])
     if isinstance(operation, Flush):
@@ -129,17 +132,40 @@ def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> N
         )
 
 
-def _settle(books: Books, transfer: OpenTransfer, *, done: bool) -> Counter[Column]:
+def _settle(
+    books: Books, transfer_id: TransferId, transfer: OpenTransfer, status: TransferStatus
+) -> Counter[Column]:
     """What a copy brought is there, or its slots come free again; how many, by component."""
+    if status is TransferStatus.CANCELLED:
+        books.check(
+            "ASYNC-5",
+            transfer.may_be_cancelled,
+            f"transfer {transfer_id} was cancelled, and none on which it builds has failed",
+        )
+    if status is TransferStatus.FAILED:
+        _cancel_what_builds_on(books, transfer)
     if transfer.direction is Direction.BACKUP:
-        for page in transfer.path if not done else ():
+        for page in transfer.path if status is not TransferStatus.DONE else ():
             books.due.pop(page, None)
         return Counter()
     for page, column in transfer.loads:
         page.loading[column] = False
-        if not done:
+        if status is not TransferStatus.DONE:
             page.lose(column)
-    return Counter() if done else transfer.slots_taken
+    return Counter() if status is TransferStatus.DONE else transfer.slots_taken
+
+
+def _cancel_what_builds_on(books: Books, failed: OpenTransfer) -> None:
+    """Copies further down forget their pages at once; their slots come free when they end."""
+    filled = {page for page, column in failed.loads if column == FULL_COLUMN}
+    for other in books.transfers.values():
+        if other.direction is failed.direction and not set(failed.path).isdisjoint(other.path):
+            other.may_be_cancelled = True
+            deepest = max((page.depth for page, _ in other.loads), default=-1)
+            if not filled.isdisjoint(other.path[: deepest + 1]):
+                for page, column in other.loads:
+                    page.lose(column)
+                other.loads = []
 
 
 def check_due(books: Books) -> None:

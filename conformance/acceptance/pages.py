@@ -1,8 +1,8 @@
 """Pages as they can be known from outside: what was handed over, and what has been heard of it.
 
-A page is known by all tokens up to its end. It has data in a slot because an insert put it there; it
-lost the data when the slot was seen free. Of the host less is known: full data by events, the rest
-by what may have been copied.
+A page is known by all tokens up to its end. It has data in a slot because an insert put it there,
+and lost it when the slot was seen free. Of the host less is known: full data by events, the rest by
+what may have been copied.
 
 What readers get wrong: not to know is a value. Where the cache may have chosen either way, both
 answers are right, until one is seen.

@@ -6,6 +6,8 @@ or compute again, for nothing, and for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvcanon.conformance.acceptance.books import Books
 from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD
 from kvcanon.conformance.acceptance.using import pages_on_device, pages_present
@@ -16,6 +18,7 @@ from kvcanon.spec.errors import (
     PrefixNotCached,
     ReceiptSpent,
     SlotNotHeld,
+    TransferPending,
 )
 from kvcanon.spec.operations import (
     Allocate,
@@ -28,11 +31,13 @@ from kvcanon.spec.operations import (
     Unlock,
     UnlockWindow,
 )
+from kvcanon.spec.transfer import Direction
 
 
 def after_refusal(books: Books, operation: Operation, error: CacheError) -> None:
     """Whether the books know better."""
-    truth = _truth(books, operation, error)
+    doubt = _DOUBTS.get(type(error))
+    truth = doubt(books, operation) if doubt is not None else None
     books.check(
         "REFUSE-1",
         truth is None,
@@ -40,31 +45,65 @@ def after_refusal(books: Books, operation: Operation, error: CacheError) -> None
     )
 
 
-def _truth(books: Books, operation: Operation, error: CacheError) -> str | None:
-    """What speaks against a refusal; None where nothing does."""
-    match operation, error:
-        case Allocate(), OutOfSlots():
-            counts = [operation.counts[component] for component in COMPONENTS]
-            room = all(books.slots.free_count(column) >= counts[column] for column in (0, 1, 2))
-            return "every pool has as many free slots as were asked" if room else None
-        case ((Lock() | LoadBack()), PrefixNotCached()):
-            there = pages_present(books, operation.key)
-            return f"all {there} pages are there" if there == len(operation.key) else None
-        case ((Unlock() | UnlockWindow()), ReceiptSpent()):
-            known = operation.receipt.receipt_id in books.receipts
-            return "the receipt is open" if known else None
-        case ((Free() | Insert()), SlotNotHeld()):
-            held = all(
-                books.slots.owners[column].get(slot) is HELD
-                for column, component in enumerate(COMPONENTS)
-                for slot in operation.slots[component]
-            )
-            return "requests hold every one of the slots" if held else None
-        case Insert(), PrefixNotCached():
-            there = pages_on_device(books, operation.key)
-            return f"{there} pages are there" if there >= operation.start_pages else None
-        case Reset(), CacheBusy():
-            free = not books.receipts and not books.transfers
-            return "nobody holds a receipt, and nothing is in flight" if free else None
-        case _:
-            return None
+def _room(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Allocate) and all(
+        books.slots.free_count(column) >= asked.counts[component]
+        for column, component in enumerate(COMPONENTS)
+    ):
+        return "every pool has as many free slots as were asked"
+    return None
+
+
+def _cached(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Insert):
+        relied, there = asked.start_pages, pages_on_device(books, asked.key)
+    elif isinstance(asked, Lock | LoadBack):
+        relied, there = len(asked.key), pages_present(books, asked.key)
+    else:
+        return None
+    return f"the first {relied} pages are there" if there >= relied else None
+
+
+def _open(books: Books, asked: Operation) -> str | None:
+    known = isinstance(asked, Unlock | UnlockWindow) and (
+        asked.receipt.receipt_id in books.receipts
+    )
+    return "the receipt is open" if known else None
+
+
+def _held(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Free | Insert) and all(
+        books.slots.owners[column].get(slot) is HELD
+        for column, component in enumerate(COMPONENTS)
+        for slot in asked.slots[component]
+    ):
+        return "requests hold every one of the slots"
+    return None
+
+
+def _not_loading(books: Books, asked: Operation) -> str | None:
+    if not isinstance(asked, Insert):
+        return None
+    path = set(books.pages.path(asked.key))
+    loading = any(
+        transfer.direction is Direction.LOAD_BACK and not path.isdisjoint(transfer.path)
+        for transfer in books.transfers.values()
+    )
+    return None if loading else "nothing of its key is being loaded"
+
+
+def _idle(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Reset) and not books.receipts and not books.transfers:
+        return "nobody holds a receipt, and nothing is in flight"
+    return None
+
+
+_DOUBTS: dict[type[CacheError], Callable[[Books, Operation], str | None]] = {
+    OutOfSlots: _room,
+    PrefixNotCached: _cached,
+    ReceiptSpent: _open,
+    SlotNotHeld: _held,
+    TransferPending: _not_loading,
+    CacheBusy: _idle,
+}
+"""What speaks against each refusal; what is wrong with an argument as such is not judged."""

@@ -1,7 +1,7 @@
 """Slots as they can be known from outside: who was told to have which.
 
-What readers get wrong: the book is of what the cache *said*. It gave a slot out, took it over, freed
-it. Where its free list says otherwise, one of the two is wrong, and both belong to the cache.
+What readers get wrong: the book is of what the cache *said*. It gave a slot out, took it over,
+freed it. Where its free list says otherwise, one of the two is wrong, and both are the cache's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvcanon.conformance.acceptance.pages import ALL_COLUMNS, Column, PageBook
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slot
 
 COMPONENTS = (FULL, SWA, MAMBA)
 
@@ -82,6 +82,12 @@ class SlotBooks:
         slots = taken[COMPONENTS[column]]
         return FreeList(frozenset(slots), complete=len(slots) == expected)
 
+    def free_on_host(self) -> list[int] | None:
+        """How many host slots of each component are free; None where the cache does not show it."""
+        if not self._shown:
+            return None
+        return [len(self._cache.free_slots(component, CPU)) for component in COMPONENTS]
+
     def pages_in(self, column: Column) -> list[tuple[Slot, PageBook]]:
         """The slots that pages have, with the pages."""
         return [
@@ -128,6 +134,8 @@ class SlotBooks:
     def reset(self) -> None:
         """The tree is empty: its slots are free."""
         for column in ALL_COLUMNS:
-            kept = {slot: owner for slot, owner in self.owners[column].items() if owner is HELD}
+            kept: dict[Slot, Owner] = {
+                slot: owner for slot, owner in self.owners[column].items() if owner is HELD
+            }
             self.owners[column] = kept
         self.unseen = [0, 0, 0]

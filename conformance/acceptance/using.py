@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.acceptance.books import Books, OpenReceipt
+from kvcanon.conformance.acceptance.books import Books, OpenReceipt, Read
 from kvcanon.conformance.acceptance.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
@@ -27,17 +27,18 @@ from kvcanon.spec.operations import (
     Match,
     Matched,
     Receipt,
+    Reset,
     Unlock,
     UnlockWindow,
 )
-from kvcanon.spec.types import GPU, Component, Key, Medium, Slot, Slots
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import GPU, Key, Slot, Slots, TransferId
 
-Read = Callable[[Component, Medium, Slot], bytes]
 Has = Callable[[PageBook, Column], bool]
 
 
-def after_match(books: Books, operation: Match, found: Matched, read: Read | None) -> None:
-    """The prefix is as long as it may be, the slots are those of its pages, and so are the bytes."""
+def after_match(books: Books, operation: Match, found: Matched) -> None:
+    """The prefix is as long as it may be, the slots are those of its pages, as are the bytes."""
     path = books.pages.path(operation.key)
     device = found.device_pages
     at_least = usable_by(books, path, PageBook.surely_on_device)
@@ -53,14 +54,15 @@ def after_match(books: Books, operation: Match, found: Matched, read: Read | Non
     books.check(
         "MATCH-1",
         at_least <= found.prefix_pages <= at_most and device <= found.prefix_pages,
-        f"a match of {len(operation.key)} pages found {found.prefix_pages} of use, {device} of them "
-        f"on the device; {_between(at_least, at_most)} are",
+        f"a match of {len(operation.key)} pages found {found.prefix_pages} of use, {device} of "
+        f"them on the device; {_between(at_least, at_most)} are",
     )
     if books.violations:
         return
+    _check_pending(books, path[: found.prefix_pages], found.pending)
     _check_slots(books, path[:device], found.slots)
-    if not books.violations and read is not None:
-        _check_bytes(books, path[:device], found.slots, read)
+    if not books.violations and books.read is not None:
+        _check_bytes(books, path[:device], found.slots, books.read)
     books.use_prefix(path, found.prefix_pages)
 
 
@@ -79,7 +81,7 @@ def _between(at_least: int, at_most: int) -> str:
 
 
 def _check_slots(books: Books, path: list[PageBook], slots: Slots) -> None:
-    """Full slots of all pages, window slots as far back as there is no gap, the state at the end."""
+    """Full slots of all pages, window slots back to the first gap, and the state at the end."""
     counts = (len(slots.full), len(slots.swa), len(slots.mamba))
     gapless = [_gapless(path, has) for has in (PageBook.surely_on_device, PageBook.maybe_on_device)]
     swa = gapless if SWA_COLUMN in books.columns else [0, 0]
@@ -95,6 +97,27 @@ def _check_slots(books: Books, path: list[PageBook], slots: Slots) -> None:
         some = slots[COMPONENTS[column]]
         for page, slot in zip(path[len(path) - len(some) :], some, strict=True):
             _check_slot(books, column, page, slot)
+
+
+def _check_pending(books: Books, path: list[PageBook], pending: tuple[TransferId, ...]) -> None:
+    """The loads in flight on the prefix are named, and nothing else is."""
+    loads = {
+        transfer_id: transfer
+        for transfer_id, transfer in books.transfers.items()
+        if transfer.direction is Direction.LOAD_BACK
+    }
+    for transfer_id, transfer in loads.items():
+        surely = [page for page, column in transfer.loads if not page.doubtful[column]]
+        books.check(
+            "MATCH-7",
+            transfer_id in pending or not any(page in path for page in surely),
+            f"a match does not name transfer {transfer_id}, which loads pages that it found",
+        )
+    books.check(
+        "MATCH-7",
+        set(pending) <= loads.keys(),
+        f"a match names {pending} as pending; the loads in flight are {tuple(loads)}",
+    )
 
 
 def _gapless(path: list[PageBook], has: Has) -> int:
@@ -143,7 +166,8 @@ def _check_bytes(books: Books, path: list[PageBook], slots: Slots, read: Read) -
                 books.check(
                     "DATA-1",
                     data in page.content[column],
-                    f"behind {COMPONENTS[column]} slot {slot} of {page.describe()} is {data.hex()}, "
+                    f"behind {COMPONENTS[column]} slot {slot} of {page.describe()} is "
+                    f"{data.hex()}, "
                     f"not {next(iter(page.content[column])).hex()}",
                 )
 
@@ -185,7 +209,7 @@ def _present(path: list[PageBook], has: Has) -> int:
     return len(path)
 
 
-def after_unlock(books: Books, operation: Unlock | UnlockWindow) -> None:
+def after_unlock(books: Books, operation: Unlock | UnlockWindow, _answer: None) -> None:
     """Only an open receipt is released, and only once."""
     held = books.receipts.get(operation.receipt.receipt_id)
     books.check(
@@ -225,7 +249,7 @@ def after_allocate(books: Books, operation: Allocate, slots: Slots) -> None:
         books.slots.give(column, slots[component], HELD)
 
 
-def after_free(books: Books, operation: Free) -> None:
+def after_free(books: Books, operation: Free, _answer: None) -> None:
     """Slots come back from those who have them."""
     for column, component in enumerate(COMPONENTS):
         for slot in operation.slots[component]:
@@ -238,3 +262,23 @@ def after_free(books: Books, operation: Free) -> None:
             )
             if held:
                 books.slots.free(column, slot)
+
+
+def after_reset(books: Books, _operation: Reset, _answer: None) -> None:
+    """Nothing is in the tree; what requests have they keep."""
+    open_receipts = len(books.receipts) + len(books.transfers)
+    books.check("LOCK-4", not open_receipts, f"reset with {open_receipts} receipts open")
+    books.pages.clear()
+    books.due.clear()
+    books.transfers.clear()
+    books.receipts.clear()
+    books.slots.reset()
+    for column in books.columns:
+        expected = books.slots.free_count(column)
+        seen = books.slots.look(column, expected)
+        books.check(
+            "ALLOC-7",
+            len(seen.slots) == expected or not seen.complete,
+            f"after a reset {len(seen.slots)} {COMPONENTS[column]} slots are free; all but those "
+            f"of requests are {expected}",
+        )
