@@ -23,7 +23,9 @@ class Effort:
     seconds: float
     """After so many for all caches together the check is cut short."""
     block: int = 16
-    """Cases that are played, and taken in, at a time."""
+    """Cases of the walker that are played, and taken in, at a time."""
+    run: int = 50
+    """Cases that Hypothesis draws in one run; it knows nothing of its other runs."""
 
 
 EFFORTS = {

@@ -32,9 +32,6 @@ from kvcanon.conformance.judging.plan import Outcome, Plan
 from kvcanon.conformance.judging.result import Failure, Stage
 from kvcanon.conformance.judging.store import open_examples, open_store, share_blocks
 
-RUN_CASES = 50
-"""Cases that Hypothesis draws in one run; it knows nothing of other runs."""
-
 
 def walk(plan: Plan, deadline: float) -> Outcome:
     """Play cases of the walker on one cache after the other, in several processes."""
@@ -75,9 +72,10 @@ def _draw(
     plan: Plan, asked: Named, by: Workers, deadline: float
 ) -> tuple[Tally, tuple[Failure, ...], str]:
     """Run the machine again and again, each time from another seed; one failure is enough."""
-    tally, wanted, why = Tally(), plan.effort.machine_cases, ""
+    tally, why = Tally(), ""
+    wanted, each = plan.effort.machine_cases, plan.effort.run
     waiting: deque[Future[tuple[Failure | None, Tally]]] = deque()
-    runs = _numbers(wanted, RUN_CASES)
+    runs = _numbers(wanted, each)
     try:
         while True:
             while not why and len(waiting) < by.jobs:
@@ -87,7 +85,7 @@ def _draw(
                 if monotonic() > deadline:
                     why = OUT_OF_TIME
                 else:
-                    waiting.append(by.executor.submit(run_once, asked, number, plan.store))
+                    waiting.append(by.executor.submit(run_once, asked, number, each, plan.store))
             if not waiting:
                 return tally, (), why
             failure, judged = waiting.popleft().result()
@@ -100,12 +98,14 @@ def _draw(
             future.cancel()
 
 
-def run_once(asked: Named, number: int, store: str | None) -> tuple[Failure | None, Tally]:
+def run_once(
+    asked: Named, number: int, cases: int, store: str | None
+) -> tuple[Failure | None, Tally]:
     """Run the machine of a number, in any process."""
     trial = asked.search().trial(number)
     database = open_examples(store, asked) if store is not None else None
     from_seed = (asked.seed << 16) + number
-    failure, tally = run_machine(trial, examples=RUN_CASES, from_seed=from_seed, database=database)
+    failure, tally = run_machine(trial, examples=cases, from_seed=from_seed, database=database)
     if failure is not None:
         origin = f"machine, seed {asked.seed}, run {number}"
         failure = evolve(failure, origin=origin, laws=frozenset(failure.finding.broken))

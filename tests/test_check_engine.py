@@ -1,0 +1,199 @@
+"""The check: stages, standings and failures of all caches, and what it says of its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging import check as check_module
+from kvcanon.conformance.judging.campaign import adapter_as
+from kvcanon.conformance.judging.check import STAGES, check
+from kvcanon.conformance.judging.effort import EFFORTS, effort_named
+from kvcanon.conformance.judging.finding import Grounds
+from kvcanon.conformance.judging.play import Judges
+from kvcanon.conformance.judging.result import CheckResult, Standing
+from kvcanon.conformance.judging.trial import Trial, same_fault
+from kvcanon.spec.law import LAWS
+
+
+@pytest.fixture(autouse=True)
+def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same efforts, with fewer cases."""
+    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10)
+    monkeypatch.setitem(EFFORTS, "quick", quick)
+    monkeypatch.setitem(EFFORTS, "deep", evolve(EFFORTS["deep"], block=8, run=10))
+
+
+def facts(result: CheckResult) -> object:
+    """All but the time that it took."""
+    return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
+
+
+def test_a_sound_cache_holds_every_law() -> None:
+    """The reference is accused, or a law is counted as held that nobody asked."""
+    result = check(["reference"], jobs=1)
+    assert not result.failures
+    assert [stage.name for stage in result.stages] == list(STAGES)
+    assert all(stage.cases and stage.steps and not stage.cut_short for stage in result.stages)
+    (cache,) = result.caches
+    assert cache.tally.steps == sum(stage.steps for stage in result.stages)
+    assert cache.lacks == ()
+    for law_id, standing in cache.standings.items():
+        assert standing is (Standing.HELD if cache.tally.laws[law_id] else Standing.NOT_JUDGED)
+    assert cache.standings.keys() == LAWS.keys()
+
+
+def test_any_number_of_processes_comes_to_the_same_result() -> None:
+    """Verdicts of a machine with more cores are others."""
+    names = ["reference", "faulty:NICKNAMED"]
+    assert facts(check(names, jobs=2)) == facts(check(names, jobs=1))
+
+
+def test_each_failure_can_be_played_again() -> None:
+    """A report shows a case in which nothing happens."""
+    result = check(["faulty:Leaky"], jobs=1)
+    assert {failure.origin.split(",")[0] for failure in result.failures} <= {"walker", "machine"}
+    for failure in result.failures:
+        trial = Trial(adapter_as(failure.finding.cache), Judges(black_box=failure.black_box))
+        seen, _ = trial.play(failure.case)
+        assert same_fault(failure.finding, seen)
+
+
+def test_a_broken_law_stands_as_broken_for_its_cache_alone() -> None:
+    """A sound cache is accused of what another does beside it, or the other is not."""
+    sound, leaky = check(["reference", "faulty:Leaky"], only=["walker"], jobs=1).caches
+    assert not sound.failures
+    assert Standing.BROKEN not in sound.standings.values()
+    assert leaky.standings["ALLOC-1"] is Standing.BROKEN
+    broken = {law_id for law_id, each in leaky.standings.items() if each is Standing.BROKEN}
+    assert broken == {law_id for failure in leaky.failures for law_id in failure.laws}
+
+
+def test_hypothesis_finds_it_too() -> None:
+    """A stage is named in the result, and never ran."""
+    result = check(["faulty:Leaky"], only=["machine"], jobs=1)
+    assert [stage.name for stage in result.stages] == ["machine"]
+    assert "enough was found" in result.stages[0].cut_short
+    (failure,) = result.failures
+    assert failure.origin == "machine, seed 0, run 0"
+    assert failure.finding.name in failure.laws
+
+
+def test_only_the_laws_asked_for_are_judged() -> None:
+    """A law that was not asked for has held, or is broken."""
+    (cache,) = check(["faulty:Leaky"], only=["MATCH-1", "walker"], jobs=1).caches
+    assert cache.standings["MATCH-1"] is Standing.HELD
+    assert cache.standings["ALLOC-1"] is Standing.NOT_JUDGED
+    assert not cache.failures
+
+
+def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None:
+    """Every case ends at what is known, and nothing else is ever found."""
+    broken = {
+        law_id for failure in check(["faulty:Leaky"], jobs=1).failures for law_id in failure.laws
+    }
+    result = check(["faulty:Leaky"], known=sorted(broken), jobs=1)
+    assert all(law_id not in broken for each in result.failures for law_id in each.laws)
+    assert not any(result.caches[0].tally.laws[law_id] for law_id in broken)
+
+
+def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
+    """Nobody knows why a law was not judged."""
+    (cache,) = check(["faulty:OPAQUE"], only=["walker"], jobs=1).caches
+    assert {"snapshot", "events", "bytes"} <= set(cache.lacks)
+    assert cache.standings["TREE-1"] is Standing.NOT_JUDGED
+    assert Standing.HELD in cache.standings.values()
+
+
+def test_a_check_that_judged_nothing_is_a_fault() -> None:
+    """A cache that shows nothing of a law passes it."""
+    with pytest.raises(Fault, match="nothing was judged of faulty:OPAQUE; it lacks"):
+        check(["faulty:OPAQUE"], only=["TREE-1"], jobs=1)
+
+
+def test_a_cache_must_agree_with_another() -> None:
+    """Agreement is asked for, and two caches that differ pass."""
+    result = check(
+        ["faulty:Short", "reference"], against="reference", only=["TREE-1", "walker"], jobs=1
+    )
+    assert {failure.finding.grounds for failure in result.failures} == {Grounds.AGREEMENT}
+    assert {failure.finding.cache for failure in result.failures} == {"faulty:Short"}
+    assert result.failures[0].against == "reference"
+
+
+def test_a_broken_cache_is_no_model() -> None:
+    """A cache agrees with one that is broken, and nobody says that it is."""
+    result = check(["reference"], against="faulty:Crashing", only=["walker"], jobs=1)
+    assert [cache.name for cache in result.caches] == ["reference", "faulty:Crashing"]
+    assert not result.caches[0].failures
+    assert result.caches[1].failures
+
+
+def test_a_check_that_is_out_of_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that did half of its cases looks like one that did all."""
+    hasty = evolve(EFFORTS["quick"], walker_cases=10**6, seconds=0.5)
+    monkeypatch.setitem(EFFORTS, "quick", hasty)
+    result = check(["reference"], only=["walker"], jobs=1)
+    assert "reference: the time was over after" in result.stages[0].cut_short
+    assert 0 < result.stages[0].cases < 10**6
+
+
+def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    """Hours of work are done again, or are not a part of the result."""
+    done = [
+        check(
+            ["reference"], effort="deep", minutes=0.02, store=str(tmp_path), only=["walker"], jobs=1
+        )
+        .caches[0]
+        .tally.cases
+        for _ in range(2)
+    ]
+    assert done[0] > 0
+    assert done[1] > done[0]
+
+
+def test_a_deep_check_that_lasts_as_long_as_it_was_told_was_not_cut_short() -> None:
+    """Every deep check looks as if something had gone wrong."""
+    result = check(["reference"], effort="deep", minutes=0.01, jobs=1)
+    assert [stage.cut_short for stage in result.stages] == ["", ""]
+
+
+def test_progress_is_told() -> None:
+    """Who waits for a long check sees nothing move, or sees it run past its end."""
+    told: list[tuple[str, int, int | None]] = []
+    check(["reference"], only=["walker"], jobs=1, progress=lambda *each: told.append(each))
+    assert told == [("walker, reference", cases, 48) for cases in (16, 32, 48)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"only": ["NOPE-1"]}, "no law NOPE-1, and no stage"),
+        ({"known": ["NOPE-1"]}, "no law NOPE-1, which is said to be known"),
+        ({"effort": "huge"}, "no effort 'huge'; choose of quick, standard, deep"),
+        ({"minutes": 3.0}, "an effort that is quick has no minutes"),
+        ({"against": "nope"}, "no cache 'nope'"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line(arguments: dict[str, object], problem: str) -> None:
+    """A mistake in the call is a traceback, or is passed over."""
+    with pytest.raises(Fault, match=problem):
+        check(["reference"], jobs=1, **arguments)  # type: ignore[arg-type]  # One of them each.
+
+
+def test_efforts_grow() -> None:
+    """A larger effort plays less, or may take longer than it is said to."""
+    quick, standard, deep = (effort_named(name) for name in ("quick", "standard", "deep"))
+    assert quick.seconds < 60 < standard.seconds < 600 < deep.seconds
+    assert quick.walker_cases is not None
+    assert standard.walker_cases is not None
+    assert quick.walker_cases * 5 < standard.walker_cases
+    assert effort_named("deep", minutes=90).seconds == 5400
+
+
+def test_every_stage_has_a_share_of_the_time() -> None:
+    """A stage that was added last has no time, and ends the check with a KeyError."""
+    assert check_module.SHARES.keys() == STAGES.keys()
