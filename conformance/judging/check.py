@@ -21,7 +21,7 @@ from kvcanon.conformance.adapters.adapter import (
     make_subject,
 )
 from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import adapter_as, distinct
+from kvcanon.conformance.judging.campaign import adapter_as, distinct, workers
 from kvcanon.conformance.judging.effort import effort_named
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.plan import Outcome, Plan, Progress, RunStage, silent
@@ -109,10 +109,11 @@ def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
     """Run stages one by one; each has its share of what is left of the time."""
     outcomes = []
     end = monotonic() + plan.effort.seconds
-    for at, name in enumerate(stages):
-        left = sum(SHARES[each] for each in stages[at:])
-        deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
-        outcomes.append(STAGES[name](plan, deadline))
+    with workers(plan.jobs) as by:
+        for at, name in enumerate(stages):
+            left = sum(SHARES[each] for each in stages[at:])
+            deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
+            outcomes.append(STAGES[name](plan, by, deadline))
     return outcomes
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
+from kvcanon.conformance.judging.campaign import Workers
 from kvcanon.conformance.judging.effort import Effort
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.result import Failure, Stage
@@ -60,5 +61,5 @@ class Outcome:
     failures: tuple[Failure, ...]
 
 
-RunStage = Callable[[Plan, float], Outcome]
-"""A stage: takes a plan, and the moment of `monotonic` at which it has to be over."""
+RunStage = Callable[[Plan, Workers, float], Outcome]
+"""A stage: takes who plays, and the moment of `monotonic` at which it has to be over."""

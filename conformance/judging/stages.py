@@ -24,7 +24,6 @@ from kvcanon.conformance.judging.campaign import (
     distinct,
     reduce_all,
     search_blocks,
-    workers,
 )
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.machine import run_machine
@@ -33,13 +32,12 @@ from kvcanon.conformance.judging.result import Failure, Stage
 from kvcanon.conformance.judging.store import open_examples, open_store, share_blocks
 
 
-def walk(plan: Plan, deadline: float) -> Outcome:
+def walk(plan: Plan, by: Workers, deadline: float) -> Outcome:
     """Play cases of the walker on one cache after the other, in several processes."""
     watch = _Watch("walker", plan, deadline)
-    with workers(plan.jobs) as by:
-        for asked in watch.asked():
-            report, why = _search(plan, asked, by, watch.ends)
-            watch.add(asked.cache, report.tally, reduce_all(asked, report, by), why)
+    for asked in watch.asked():
+        report, why = _search(plan, asked, by, watch.ends)
+        watch.add(asked.cache, report.tally, reduce_all(asked, report, by), why)
     return watch.outcome(endless=plan.effort.walker_cases is None)
 
 
@@ -58,13 +56,12 @@ def _search(plan: Plan, asked: Named, by: Workers, deadline: float) -> tuple[Rep
     return search_blocks(asked, blocks, by, deadline)
 
 
-def draw(plan: Plan, deadline: float) -> Outcome:
+def draw(plan: Plan, by: Workers, deadline: float) -> Outcome:
     """Let Hypothesis draw cases for one cache after the other, in several processes."""
     watch = _Watch("machine", plan, deadline)
-    with workers(plan.jobs) as by:
-        for asked in watch.asked():
-            tally, failures, why = _draw(plan, asked, by, watch.ends)
-            watch.add(asked.cache, tally, failures, why)
+    for asked in watch.asked():
+        tally, failures, why = _draw(plan, asked, by, watch.ends)
+        watch.add(asked.cache, tally, failures, why)
     return watch.outcome(endless=plan.effort.machine_cases is None)
 
 
