@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
-from functools import cache
+from collections.abc import Collection, Sequence
+from functools import cache, partial
 
 from attrs import field, frozen
 
@@ -150,14 +150,6 @@ def _require_judged(tally: Tally, found: Collection[object]) -> None:
 # All of it.
 
 
-def all_failures(suite: Suite) -> Iterator[Failure]:
-    """What the walker and the machine find."""
-    for part in range(WALKS[suite.effort.name]):
-        yield from walk_failures(suite, part)
-    for part in range(machine_parts(suite.effort)):
-        yield from machine_failures(suite, part)
-
-
 def check_cache(
     make: MakeCache | Adapter,
     *,
@@ -165,11 +157,17 @@ def check_cache(
     seed: int = 0,
     against: Adapter | None = None,
 ) -> None:
-    """Judge the caches that a factory makes, or an adapter. Raises: AssertionError, in words."""
+    """Judge the caches that a factory makes, or an adapter, until something is found.
+
+    Raises: AssertionError: what was found, in words, or that nothing was judged.
+    """
     adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
-    failures = distinct(all_failures(Suite(adapter, EFFORTS[effort], seed, against)))
-    if failures:
-        raise AssertionError("\n\n".join(told(failure) for failure in failures))
+    suite = Suite(adapter, EFFORTS[effort], seed, against)
+    asked = [partial(walk_failures, suite, part) for part in range(WALKS[effort])]
+    asked += [partial(machine_failures, suite, part) for part in range(machine_parts(suite.effort))]
+    for ask in asked:
+        if failures := ask():
+            raise AssertionError("\n\n".join(told(failure) for failure in failures))
 
 
 def told(failure: Failure) -> str:

@@ -10,7 +10,8 @@ step only if few things were drawn for it; with three picks each, reduced cases 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from attrs import Factory, define
@@ -26,9 +27,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kvcanon.conformance.adapters.adapter import Offer, Unoffered
+from kvcanon.conformance.adapters.adapter import Offer
 from kvcanon.conformance.cases.actions import ACTIONS
-from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
+from kvcanon.conformance.cases.case import (
+    DRAIN,
+    PICKS,
+    Action,
+    Case,
+    case_to_json,
+    config_from_json,
+)
 from kvcanon.conformance.cases.configs import any_config
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Finding, Tally
@@ -93,23 +101,22 @@ class CacheMachine(RuleBasedStateMachine):
         self._drain: tuple[Component, ...] = ()
         self._actions: list[Action] = []
 
-    def start(self, config: CacheConfig, drain: Sequence[Component]) -> None:
+    def start(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
         """Make the caches. Raises: Found."""
-        self.config, self._drain = config, tuple(drain)
+        self.config = config_from_json(config)
+        self._drain = tuple(map(Component, drain))
         trial = self.trial
         try:
-            self._caches = SideBySide(config, [trial.adapter], trial.judges, trial.against)
-        except Unoffered:
-            self.journal.tally.unoffered += 1
+            self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
         except Fault:
-            case = Case(config, (), ())
+            case = Case(self.config, (), ())
             finding, _ = trial.play(case)
             if finding is not None:
                 self._raise(finding, case)
 
     def act(self, action: Action) -> None:
         """Do an action. Raises: Found."""
-        if self._caches is None:
+        if self._caches is None or self._caches.over:
             return
         self._actions.append(action)
         self._caches.act(action)
@@ -140,9 +147,10 @@ class CacheMachine(RuleBasedStateMachine):
 
 def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
     """A machine for a cache: a class, whose `TestCase` is what unittest and pytest run."""
-    begins = initialize(config=_configs(trial.adapter.offer), drain=st.permutations(DRAIN))
+    drains = st.permutations([component.value for component in DRAIN])
+    begins = initialize(config=_configs(trial.adapter.offer), drain=drains)
     members: dict[str, Any] = {name: _rule_of(name) for name in ACTIONS}
-    members["begin"] = begins(_begin)
+    members["begin"] = begins(begin)
     members |= {"trial": trial, "journal": journal or Journal(), "__module__": __name__}
     return cast("type[CacheMachine]", type("CacheMachine", (CacheMachine,), members))
 
@@ -197,14 +205,19 @@ Option = TypeVar("Option")
 
 
 @st.composite
-def _configs(draw: st.DrawFn, offer: Offer) -> CacheConfig:
+def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
+    """A configuration as JSON has it, which prints as code."""
+
     def pick(options: Sequence[Option], /) -> Option:
         return draw(st.sampled_from(options))
 
-    return any_config(pick, offer)
+    case = case_to_json(Case(any_config(pick, offer), ()))
+    config: dict[str, Any] = json.loads(json.dumps(case["config"]))
+    return config
 
 
-def _begin(machine: CacheMachine, config: CacheConfig, drain: list[Component]) -> None:
+def begin(machine: CacheMachine, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+    """Make the caches of a case, and say in which order they are drained at its end."""
     machine.start(config, drain)
 
 
