@@ -324,7 +324,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
             verb = "store on" if stored else "remove from"
             yield f"{name} may not {verb} {event.medium}, and did so to {short(event.block_hash)}"
     moves = moves_of(step)
-    for item in moves.keys() | histories.keys():
+    for item in {**moves, **histories}:
         medium, page = item
         came, where = moves.get(item, (None, f"page {short(page)}"))
         history = histories.get(item, [])
