@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Sequence
 from functools import cache, partial
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import Adapter, MakeCache, Unoffered
@@ -24,6 +24,7 @@ from kvcanon.conformance.judging.effort import EFFORTS, Effort
 from kvcanon.conformance.judging.finding import Finding, Tally
 from kvcanon.conformance.judging.machine import run_machine
 from kvcanon.conformance.judging.play import make_judged
+from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial
 from kvcanon.spec.law import Law, Need
@@ -68,13 +69,9 @@ def law_failures(suite: Suite, law: Law) -> list[Failure]:
     """Where a law was broken. Raises: LawNotJudged; AssertionError: nothing at all was judged."""
     cases = law_cases(suite, law)
     played = [_played(suite, case) for case in cases]
-    broken = [
-        Failure(finding, case, f"laws, seed {suite.seed}", 1)
-        for case, (finding, _) in zip(cases, played, strict=True)
-        if finding is not None and law.law_id in finding.broken
-    ]
-    if broken:
-        return [min(broken, key=lambda each: len(each.case.actions))]
+    for case, (finding, _) in zip(cases, played, strict=True):
+        if finding is not None and law.law_id in finding.broken:
+            return [_reduced(suite, law, case, finding)]
     judged = Tally()
     for _, tally in played:
         judged.add(tally)
@@ -84,6 +81,14 @@ def law_failures(suite: Suite, law: Law) -> list[Failure]:
     if not judged.laws[law.law_id]:
         raise LawNotJudged(f"not judged: {_why_not(suite, law)}")
     return []
+
+
+def _reduced(suite: Suite, law: Law, case: Case, finding: Finding) -> Failure:
+    """The smallest case in which the law is broken; others may be broken there, too."""
+    of_the_law = evolve(finding, name=law.law_id)
+    smallest = reduce_case(case, of_the_law, Trial(suite.adapter))
+    case, finding = smallest or (case, finding)
+    return Failure(finding, case, f"laws, seed {suite.seed}", 1, laws=frozenset(finding.broken))
 
 
 def _why_not(suite: Suite, law: Law) -> str:

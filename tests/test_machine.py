@@ -76,9 +76,9 @@ def test_case_replays() -> None:
 
 def test_sound_cache_is_not_accused() -> None:
     """The plain cache breaks a law in some case, or cases are left out."""
-    failure, tally = run_machine(Trial(REFERENCE), examples=60)
+    failure, tally = run_machine(Trial(REFERENCE), examples=30)
     assert failure is None
-    assert tally.cases >= 60
+    assert tally.cases >= 30
     assert tally.steps > tally.cases
     assert {"RES-4", "EVENT-4", "DATA-1"} <= set(+tally.laws)
 
@@ -121,7 +121,7 @@ def test_fault_that_shows_in_the_drain_is_found() -> None:
         def flush(self) -> Settled:
             raise RuntimeError("stuck")
 
-    failure, _ = run_machine(trial_of(NeverFlushes, NO_HOST), examples=5)
+    failure, _ = run_machine(trial_of(NeverFlushes, NO_HOST), examples=5, steps=5)
     assert failure is not None
     assert failure.finding.grounds is Grounds.CRASH
     assert failure.case.actions == ()
@@ -165,7 +165,7 @@ def test_disagreement_is_found() -> None:
 
     trial = Trial(Adapter("it", Generous, hides=frozenset()), against=REFERENCE)
     assert trial.against is not None
-    failure, _ = run_machine(trial, examples=40)
+    failure, _ = run_machine(trial, examples=40, steps=10)
     assert failure is not None
     agreeing, _ = run_machine(Trial(Adapter("it", ReferenceCache), against=REFERENCE), examples=10)
     assert agreeing is None
