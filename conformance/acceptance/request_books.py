@@ -242,17 +242,17 @@ def computed_slots(
 def check_refused(books: RequestBooks, request_id: RequestId, prompt: Prompt) -> None:
     """A request was not given room: there was too little beside what running ones hold.
 
-    What they hold of window data and states is not seen; when none runs it is nothing.
+    What they hold of window data and states is not seen; when none runs it is nothing. A request
+    may need two states, the one that it starts from and its own.
     """
-    if books.config.host_tier or (books.running and not books.full_only):
+    states = books.config.device_slots.mamba if MAMBA in books.config.components else 2
+    if books.config.host_tier or states < 2 or (books.running and not books.full_only):
         return
     before = books.running.get(request_id)
     missing = len(prompt.key) - (len(before.prompt.key) if before is not None else 0)
     room = books.config.device_slots.full - len(books.held())
     if SWA in books.config.components:
         room = min(room, books.config.device_slots.swa)
-    if MAMBA in books.config.components and not books.config.device_slots.mamba:
-        room = 0
     books.check(
         "REFUSE-1",
         f"room for {missing} pages was refused, and running requests leave {room} slots"

@@ -14,9 +14,13 @@ from typing import cast
 from kvcanon.conformance.adapters.adapter import Adapter, MakeCache
 from kvcanon.conformance.adapters.pipe import PREFIX, pipe_adapter
 from kvcanon.conformance.faults import Fault, what_was_raised
+from kvcanon.conformance.variants.variant import VARIANT
 from kvcanon.reference import ReferenceCache
 
-NAMED: dict[str, Adapter] = {"reference": Adapter("reference", ReferenceCache)}
+NAMED: dict[str, Adapter] = {
+    "reference": Adapter("reference", ReferenceCache),
+    "variant": VARIANT,
+}
 """Caches that have a name of their own."""
 
 

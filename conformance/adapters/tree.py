@@ -2,18 +2,17 @@
 
 A cache is judged through an object with the methods of `TreeCache`; they mean what they mean in
 `kvcanon.spec.cache`, where `Cache` has them all. Each of the others is a `Capability`, declared by
-being there:
+being there. What it opens, judged from outside:
 
-| methods | what is judged only where they are |
+| methods | laws |
 |---|---|
-| `evict` | who leaves, how much of it, and with what: areas EVICT and REC |
-| `unlock_window` | early release: LOCK-8 |
-| `take_events` | what routers are told: area EVENT |
+| `evict` | who leaves and how much: EVICT, REC-3 |
+| `take_events` | what routers are told: EVENT |
 | `read` and `write` | the bytes behind slots: DATA-1 |
-| `reset` | ALLOC-7 and EVENT-8 |
-| `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES |
-| `free_slots` | which slots came free, so that an eviction's count and its victims are judged |
-| `snapshot` | every law that looks at a state: whole, after every operation |
+| `reset` | ALLOC-7 |
+| `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES-8 |
+| `free_slots` | where exactly slots went: RES-5 |
+| `snapshot` | every law of the book |
 
 What readers get wrong: a capability that is missing hides faults, it does not excuse them. Laws
 that need it are reported as not judged, and a run that judged nothing fails.
