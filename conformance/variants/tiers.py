@@ -1,0 +1,145 @@
+"""Tiers: when arrivals are announced, what a lock takes along, and how copies are bundled.
+
+What readers get wrong: a store that was announced at its enqueue is a promise. When the copy fails
+it must be taken back, from the deepest page up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
+from kvcanon.reference import backup, load, lock, transfer
+from kvcanon.reference.announce import announce_removed, announce_stored
+from kvcanon.reference.host import make_host_room
+from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.reference.tree import Stop, path_to, upwards
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, TransferId
+
+Announce = Callable[[State, Node, Medium], None]
+Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Transfer]
+Undo = Callable[[State, Transfer], None]
+
+
+def loads_announced_early(overrides: Overrides) -> None:
+    """Pages that are loaded back are announced at the enqueue (`load_back_announced`)."""
+    wrap(overrides, load, transfer.enqueue, _telling)
+    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, transfer._undo, _taking_back)
+
+
+def whole_node_windows(overrides: Overrides) -> None:
+    """A lock, and a load, takes the whole node in which its window begins (`window_lock_exact`)."""
+
+    def start_wrapper(
+        start: Callable[[State, Node], int | None],
+    ) -> Callable[[State, Node], int | None]:
+        def start_of_node(state: State, end: Node) -> int | None:
+            begin = start(state, end)
+            for node in upwards(end) if begin is not None else ():
+                if node.start <= (begin or 0):
+                    return node.start
+            return begin
+
+        return start_of_node
+
+    def needed_wrapper(
+        needed: Callable[[State, list[Stop], int], Counts],
+    ) -> Callable[[State, list[Stop], int], Counts]:
+        def needed_of_nodes(state: State, stops: list[Stop], end_pages: int) -> Counts:
+            exact = needed(state, stops, end_pages)
+            window = window_start(
+                end_pages, state.config.window_tokens or 1, state.config.page_size
+            )
+            before_window = sum(
+                window - node.start
+                for node, shared in stops
+                if SWA in state.config.components
+                and load._on_host_only(node, SWA)
+                and node.start < window < node.start + shared
+            )
+            return Counts(exact.full, exact.swa + before_window, exact.mamba)
+
+        return needed_of_nodes
+
+    wrap_everywhere(overrides, lock.held_window_start, start_wrapper)
+    wrap(overrides, load, load._needed, needed_wrapper)
+
+
+def chains_in_one_copy(overrides: Overrides) -> None:
+    """A node is backed up together with its chain, in one transfer, where there is room for all."""
+
+    def wrapper(
+        back_up: Callable[[State, Node], tuple[TransferId, ...]],
+    ) -> Callable[[State, Node], tuple[TransferId, ...]]:
+        def back_up_chain(state: State, node: Node) -> tuple[TransferId, ...]:
+            parts = [
+                (each, component) for each in path_to(node) for component in backup._missing(each)
+            ]
+            needed = {
+                component: sum(
+                    len(n.data[component].device or ()) for n, c in parts if c is component
+                )
+                for component in state.config.components
+            }
+            counts = Counts(**{component.value: count for component, count in needed.items()})
+            # A receipt holds the state at its end, and none on the way there.
+            inner = any(component is MAMBA and each is not node for each, component in parts)
+            if not parts or inner or not make_host_room(state, counts):
+                return back_up(state, node)
+            key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
+            held = lock.hold(state, node, key, 0 if SWA in node.data else None)
+            return (transfer.enqueue(state, Direction.BACKUP, parts, held).transfer_id,)
+
+        return back_up_chain
+
+    wrap_everywhere(overrides, backup.back_up, wrapper)
+
+
+def _telling(enqueue: Enqueue) -> Enqueue:
+    """Enqueueing that announces what will be on the device."""
+
+    def enqueue_and_tell(
+        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+    ) -> Transfer:
+        made = enqueue(state, direction, parts, held)
+        for node, component in parts:
+            if component is FULL:
+                announce_stored(state, node, GPU)
+        return made
+
+    return enqueue_and_tell
+
+
+def _silent_on_arrival(announce: Announce) -> Announce:
+    """Announcing that says nothing of the device, of which all is said already."""
+
+    def announce_on_host(state: State, node: Node, medium: Medium) -> None:
+        if medium is not GPU:
+            announce(state, node, medium)
+
+    return announce_on_host
+
+
+def _taking_back(undo: Undo) -> Undo:
+    """Undoing that takes back what was promised of a load, and of those that build on it."""
+
+    def take_back_and_undo(state: State, failed: Transfer) -> None:
+        if failed.direction is Direction.LOAD_BACK:
+            lost = {node for node, component in failed.parts if component is FULL}
+            for later in reversed(state.transfers.values()):
+                if later.direction is failed.direction and transfer._builds_on(later, lost):
+                    _announce_gone(state, later)
+            _announce_gone(state, failed)
+        undo(state, failed)
+
+    return take_back_and_undo
+
+
+def _announce_gone(state: State, loading: Transfer) -> None:
+    for node, component in reversed(loading.parts):
+        if component is FULL:
+            announce_removed(state, node, GPU)

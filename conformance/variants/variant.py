@@ -1,0 +1,131 @@
+"""The variant: a cache that does otherwise wherever the book leaves it free, and breaks no law.
+
+It is the plain cache with some of its rules replaced, and it is there to show what the book does
+*not* say. Whoever writes a law tries it on the variant; whoever writes a cache reads here how far
+from the plain one it may be. These are the freedoms, each a variation that also stands alone:
+
+- *Where nodes are cut.* Nowhere in a match, nor where a new leaf's window begins; in all places, so
+  that each node is a page; wherever a walk ended. What nothing tells apart may be joined again, and
+  whether the upper or the lower part of a node keeps its id is all the same.
+- *How much leaves at once.* A victim is a node, and nodes are of any size: a long one frees more
+  than was asked for. Or only its tail leaves, to the page.
+- *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole,
+  and the page before a window may be refreshed or not. By profile, cuts may move what they part,
+  and a use may refresh every state on its path.
+- *Which duplicate leaves first.* Host copies of what the device has, under write_back.
+- *How copies are bundled.* A node at a time, or a whole chain in one transfer.
+- *When a load is announced, and how far a lock reaches.* By profile: at its enqueue, if it is taken
+  back when the copy fails; and over all of the node in which the window begins.
+- *What things are called.* Any free slot will do, and ids need be neither small nor in order.
+
+Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
+sure that there are none (REC-4); and none may leave once there is room (EVICT-2), so that a cache
+that evicts in batches, up to some watermark, departs from the canon.
+
+What readers get wrong: to be free is not to be unseen. A variant that is compared with the plain
+cache differs at once; only the laws may not speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.conformance.variants import cuts, numbers, tiers, uses
+from kvcanon.conformance.variants.rules import wrap
+from kvcanon.reference import cache
+from kvcanon.reference.snapshot import take_snapshot
+from kvcanon.spec.config import CANON, MambaRefresh, Profile, StoreMoment
+
+
+@frozen
+class Variation:
+    """One thing that a sound cache may do otherwise."""
+
+    plant: Plant
+    declared: Callable[[Profile], Profile] = lambda profile: profile
+    """What becomes of the profile where it departs from the canon."""
+
+
+def _free(*plants: Plant) -> dict[str, Variation]:
+    """Variations that need not be declared."""
+    return {plant.__name__: Variation(plant) for plant in plants}
+
+
+VARIATIONS: dict[str, Variation] = {
+    "recent_lower_parts": Variation(
+        uses.recent_lower_parts, lambda profile: evolve(profile, split_keeps_recency=False)
+    ),
+    "recent_upper_parts": Variation(
+        uses.recent_upper_parts, lambda profile: evolve(profile, split_keeps_recency=False)
+    ),
+    "states_on_the_path": Variation(
+        uses.states_on_the_path, lambda profile: evolve(profile, mamba_refresh=MambaRefresh.PATH)
+    ),
+    "loads_announced_early": Variation(
+        tiers.loads_announced_early,
+        lambda profile: evolve(profile, load_back_announced=StoreMoment.ENQUEUED),
+    ),
+    "whole_node_windows": Variation(
+        tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
+    ),
+    **_free(
+        uses.bare_windows,
+        uses.recent_duplicates_first,
+        cuts.uncut_matches,
+        cuts.whole_leaves,
+        cuts.joined_chains,
+        cuts.page_nodes,
+        cuts.cuts_where_walks_end,
+        cuts.halved_nodes,
+        cuts.leaving_tails,
+        tiers.chains_in_one_copy,
+        numbers.high_slots_first,
+        numbers.scattered_ids,
+        numbers.upper_parts_keep_ids,
+    ),
+}
+"""Every variation by name."""
+
+CHOSEN = (
+    "recent_lower_parts",
+    "states_on_the_path",
+    "loads_announced_early",
+    "whole_node_windows",
+    "bare_windows",
+    "recent_duplicates_first",
+    "uncut_matches",
+    "whole_leaves",
+    "joined_chains",
+    "chains_in_one_copy",
+    "high_slots_first",
+    "scattered_ids",
+    "upper_parts_keep_ids",
+)
+"""Those of the variant, which has larger nodes; the others would undo these."""
+
+
+def varied(name: str, variations: Iterable[str]) -> Adapter:
+    """The plain cache with some variations, which declares what it departs in."""
+    chosen = [VARIATIONS[each] for each in variations]
+    profile = CANON
+    for each in chosen:
+        profile = each.declared(profile)
+
+    def plant(overrides: Overrides) -> None:
+        for each in chosen:
+            each.plant(overrides)
+        wrap(
+            overrides,
+            cache,
+            take_snapshot,
+            lambda take: lambda state: evolve(take(state), profile=profile),
+        )
+
+    return Adapter(name, overriding(plant), profile=profile)
+
+
+VARIANT = varied("variant", CHOSEN)

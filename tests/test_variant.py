@@ -1,0 +1,97 @@
+"""The variant: what the book leaves free must be free, and each variation makes a difference."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.judging.finding import Finding
+from kvcanon.conformance.judging.play import ALL_JUDGES, Judges, play
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import FULL, Counts, make_key
+
+REFERENCE = adapter_named("reference")
+NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
+"""Variations of what nobody compares: slots and ids."""
+CASES_AT_MOST = 60
+
+
+def findings(
+    seed: int, adapter: Adapter, judges: Judges = ALL_JUDGES, against: Adapter | None = None
+) -> list[str]:
+    """What is found in the case of a seed."""
+    found, _ = play(draw_case(seed, Offer()), [adapter], judges, against)
+    return [_in_words(each) for each in found]
+
+
+def _in_words(finding: Finding) -> str:
+    return f"{finding.grounds} {finding.name}: {finding.words}"
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_lawful_variation_is_not_accused(name: str) -> None:
+    """A law draws its line too narrowly: it takes a choice of the plain cache for the law."""
+    alone = varied(name, [name])
+    for seed in range(4):
+        assert findings(seed, alone) == []
+
+
+def test_variant_is_not_accused() -> None:
+    """A law accuses a cache that does otherwise in everything at once."""
+    for seed in range(20):
+        assert findings(seed, VARIANT) == []
+
+
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES])
+def test_variation_makes_a_difference(name: str) -> None:
+    """A variation does what the plain cache does: that no law speaks about it shows nothing."""
+    one_law = Judges(laws=(LAWS["TREE-1"],))
+    alone = varied(name, [name])
+    assert any(findings(seed, alone, one_law, REFERENCE) for seed in range(CASES_AT_MOST))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_names_are_given(name: str) -> None:
+    """Slots and ids are the plain cache's: laws that rely on them are never noticed."""
+    plain, other = _cut_in_two(REFERENCE), _cut_in_two(varied(name, [name]))
+    assert _named(plain) != _named(other)
+
+
+def test_variant_departs_in_all_that_a_profile_can_say() -> None:
+    """Some field of the profile is never tried on a cache that departs in it."""
+    profile = VARIANT.profile
+    same = [
+        each.name
+        for each in Profile.__attrs_attrs__
+        if getattr(profile, each.name) == getattr(CANON, each.name)
+    ]
+    assert same == []
+    assert make_subject(VARIANT, CacheConfig()).cache.snapshot().profile == profile
+
+
+def test_variant_has_a_name() -> None:
+    """The variant cannot be checked from the command line."""
+    assert adapter_named("variant") is VARIANT
+    assert set(CHOSEN) <= VARIATIONS.keys()
+
+
+def _cut_in_two(adapter: Adapter) -> Snapshot:
+    """The state of a cache with one prompt, the first part of which is locked."""
+    made = make_subject(adapter, CacheConfig(device_slots=Counts(full=8))).cache
+    key = make_key([1, 2, 3, 4], 1)
+    made.insert(key, 0, made.allocate(Counts(full=4)))
+    made.lock(key.prefix(2))
+    return made.snapshot()
+
+
+def _named(state: Snapshot) -> list[tuple[object, ...]]:
+    """What nodes and slots are called."""
+    return sorted(
+        (state.starts[node.node_id], node.node_id, node[FULL].device) for node in state.below_root()
+    )
