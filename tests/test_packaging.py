@@ -204,3 +204,11 @@ def test_installed_command_answers(release: Release, arguments: tuple[str, ...])
     done = release.run("kvcanon", *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_installed_suite_judges(release: Release) -> None:
+    """The suite is not found in what is installed, or its options are not."""
+    asked = ("--pyargs", "kvcanon.conformance", "--kvcanon-cache", "reference", "-k", "TREE-1")
+    done = release.run("python", "-m", "pytest", *asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

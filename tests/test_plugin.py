@@ -7,6 +7,7 @@ and configured by these tests.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -184,3 +185,33 @@ def test_nothing_judged_is_not_a_pass() -> None:
     suite = Suite(Adapter("it", ReferenceCache), Effort("quick", 0, 0, 60))
     with pytest.raises(AssertionError, match="nothing was judged"):
         walk_failures(suite, 0)
+
+
+def test_page_shows_code_that_runs(tmp_path: Path) -> None:
+    """What an adopter copies from the page does not run."""
+    page = (Path(__file__).resolve().parents[1] / "docs/pytest.md").read_text(encoding="utf-8")
+    replay, one_line, by_hand = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    theirs = tmp_path / "my_package"
+    theirs.mkdir()
+    (theirs / "my_module.py").write_text(
+        "from kvcanon.reference import ReferenceCache as make_cache", encoding="utf-8"
+    )
+    small = by_hand.replace("max_examples=500", "max_examples=5")
+    (tmp_path / "test_theirs.py").write_text(f"{one_line}\n{small}", encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(
+        "from kvcanon.conformance import suite\n"
+        "from kvcanon.conformance.judging.effort import EFFORTS, Effort\n"
+        "suite.MACHINE_CASES = 3\n"
+        "EFFORTS['quick'] = Effort('quick', 8, 1, 60)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_theirs.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    subprocess.run([sys.executable, "-c", replay], check=True, cwd=tmp_path)
