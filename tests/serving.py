@@ -12,10 +12,11 @@ from kvcanon.conformance.adapters.request import Admitted, RequestId
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
-from kvcanon.spec.events import Event
+from kvcanon.spec.events import BlockRemoved, BlockStored, Event
+from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import Evicted, Receipt
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Medium, Slot, Slots
+from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Medium, Slot, Slots, make_key
 
 
 @frozen
@@ -253,6 +254,132 @@ class TurnsTables(ServingCache):
         if admitted.reused_pages < 2:
             return admitted
         return evolve(admitted, slots=evolve(admitted.slots, full=turned))
+
+
+class LetsGoAtOnce(ServingCache):
+    """What a request reuses is not held while it runs."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        admitted = super().admit(request_id, key)
+        self.cache.unlock(self.running[request_id].receipt)
+        return admitted
+
+    def end(self, request_id: RequestId) -> None:
+        """Forget a request."""
+        del self.running[request_id]
+
+
+class ShortTables(ServingCache):
+    """A block table lacks its last page."""
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for a longer key."""
+        table = super().extend(request_id, key)
+        return evolve(table, full=table.full[:-1])
+
+
+class ChildrenLast(ServingCache):
+    """Pages that leave are told from the beginning of a prefix on."""
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        events = super().take_events()
+        gone = iter([event for event in events if isinstance(event, BlockRemoved)][::-1])
+        return tuple(next(gone) if isinstance(event, BlockRemoved) else event for event in events)
+
+
+class SilentReset(ServingCache):
+    """A reset is not told."""
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.cache.take_events()
+
+
+class RemembersAfterReset(ServingCache):
+    """A prompt is found again after a reset, which emptied the pools."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.before: set[Key] = set()
+        self.seen: set[Key] = set()
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        admitted = super().admit(request_id, key)
+        remembered = key in self.before
+        self.seen.add(key)
+        return evolve(admitted, reused_pages=len(key)) if remembered else admitted
+
+    def reset(self) -> None:
+        """Forget everything, but not which prompts there were."""
+        super().reset()
+        self.before = set(self.seen)
+
+
+class EvictsNothing(ServingCache):
+    """An eviction says that it found no victim."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free nothing."""
+        return Evicted(Counts())
+
+
+class BoastsOfRoom(ServingCache):
+    """An eviction says that it freed more than there is."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        freed = super().evict(counts).freed
+        return Evicted(evolve(freed, full=freed.full + 100)) if freed.full else Evicted(freed)
+
+
+class AnnouncesWhatLeft(ServingCache):
+    """An eviction announces the pages that it took."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.untrue: list[Event] = []
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots, and say the contrary."""
+        key = make_key([1] * self.config.page_size, self.config.page_size)
+        evicted = super().evict(counts)
+        if self.config.bigram:
+            return evicted
+        name = page_hashes(b"", key.pages)[0]
+        self.untrue.append(BlockStored(name, None, key.pages[0], Medium.GPU))
+        return evicted
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        told, self.untrue = (*super().take_events(), *self.untrue), []
+        return told
+
+
+class AnnouncesRefused(ServingCache):
+    """A request that is refused has announced its first page."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.untrue: list[Event] = []
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        try:
+            return super().admit(request_id, key)
+        except OutOfSlots:
+            name = page_hashes(namespace_seed(key.namespace), key.pages)[0]
+            stored = BlockStored(name, None, key.pages[0], Medium.GPU, key.namespace)
+            self.untrue.append(stored)
+            raise
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        told, self.untrue = (*super().take_events(), *self.untrue), []
+        return told
 
 
 ADAPTER = Adapter("serving", ServingCache, kind=CacheKind.REQUEST)

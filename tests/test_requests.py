@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from hash_blocks import ADAPTER as HASH_BLOCKS
+from hash_blocks import DUPLICATING
 from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, make_request_subject
 from kvcanon.conformance.adapters.request import Admitted, RequestId
 from kvcanon.conformance.cases.actions import ACTIONS
@@ -20,14 +22,23 @@ from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Counts, Key, Namespace, make_key
 from serving import (
+    AnnouncesRefused,
+    AnnouncesWhatLeft,
+    BoastsOfRoom,
+    ChildrenLast,
     EndsTwice,
+    EvictsNothing,
     ForgetsNamespaces,
     KeepsWhatWasAborted,
     LeaksOnAbort,
+    LetsGoAtOnce,
     LosesLastPage,
+    RemembersAfterReset,
     ReusesTooMuch,
     ServingCache,
     SharesSlots,
+    ShortTables,
+    SilentReset,
     SwallowsEvents,
     TurnsTables,
 )
@@ -71,6 +82,26 @@ def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: Judges) 
     assert total.laws["MATCH-2"] > 500
 
 
+def test_another_lawful_cache_has_no_findings() -> None:
+    """A cache is accused because it does not choose as ours does."""
+    total = Tally()
+    for seed in range(250):
+        found, tallies = play(draw_case(seed, HASH_BLOCKS.offer), [HASH_BLOCKS], BLACK_BOX)
+        assert not found, found[0].words
+        total.add(tallies[HASH_BLOCKS.name])
+    for law_id in ("MATCH-3", "MATCH-6", "EVENT-4", "EVENT-12", "LOCK-4", "EVICT-1", "REFUSE-1"):
+        assert total.laws[law_id], law_id
+
+
+def test_pages_without_a_beginning_are_found() -> None:
+    """A cache announces a page whose beginning has left, and nobody says so."""
+    spoken = set[str]()
+    for seed in range(300):
+        found, _ = play(draw_case(seed, DUPLICATING.offer), [DUPLICATING], BLACK_BOX)
+        spoken.update(each.name for each in found)
+    assert "EVENT-1" in spoken
+
+
 def test_what_is_not_shown_is_not_judged() -> None:
     """A cache that shows nothing is said to have kept laws that were never asked."""
     _, total = campaign(Blind, Judges(), cases=20)
@@ -91,6 +122,16 @@ FAULTS = [
     (LeaksOnAbort, "REFUSE-1"),
     (EndsTwice, "LOCK-10"),
     (TurnsTables, "MATCH-3"),
+    (LetsGoAtOnce, "LOCK-4"),
+    (ShortTables, "ALLOC-5"),
+    (ChildrenLast, "EVENT-12"),
+    (SilentReset, "EVENT-8"),
+    (RemembersAfterReset, "ALLOC-7"),
+    (EvictsNothing, "EVICT-1"),
+    (BoastsOfRoom, "ALLOC-3"),
+    (AnnouncesWhatLeft, "EVENT-10"),
+    (AnnouncesWhatLeft, "EVENT-3"),
+    (AnnouncesRefused, "EVENT-5"),
 ]
 
 

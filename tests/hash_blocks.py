@@ -1,0 +1,153 @@
+"""A cache that is used by requests and has no tree: blocks found by hashes, counted by their users.
+
+It differs from the plain cache wherever the law leaves a choice. A page is cached as soon as a
+request has room for it, so that running requests share pages; an aborted request's pages stay; the
+last page of a key is never reused, but computed again in its slot.
+"""
+
+from __future__ import annotations
+
+from attrs import define
+
+from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.types import GPU, Counts, Key, Slots, WritePolicy
+
+
+@define(eq=False)
+class Block:
+    """A slot, and the page that it is cached for."""
+
+    slot: int
+    name: bytes | None = None
+    users: int = 0
+
+
+class HashBlockCache:
+    """Blocks in the order in which they will be used again; the least recently freed first."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.config = config
+        self.waiting = [Block(slot) for slot in range(config.device_slots.full)]
+        self.cached: dict[bytes, Block] = {}
+        self.running: dict[RequestId, list[Block]] = {}
+        self.events: list[Event] = [AllBlocksCleared()]
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        found: list[Block] = []
+        for name in names_of(key)[: max(0, len(key) - 1)]:
+            if name not in self.cached:
+                break
+            found.append(self.cached[name])
+        idle = sum(not block.users for block in found)
+        self.require_room(len(key) - len(found), len(self.waiting) - idle)
+        for block in found:
+            self.use(block)
+        self.running[request_id] = found
+        reused = len(found)
+        return Admitted(reused, self.extend(request_id, key))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Make room for a longer key."""
+        table = self.get(request_id)
+        self.require_room(len(key) - len(table), len(self.waiting))
+        names = names_of(key)
+        for page in range(len(table), len(key)):
+            name = names[page]
+            block = self.shared(name)
+            if block is None:
+                block = self.waiting[0]
+                self.forget(block)
+            self.use(block)
+            table.append(block)
+            if name not in self.cached:
+                self.cached[name], block.name = block, name
+                parent = names[page - 1] if page else None
+                self.events.append(BlockStored(name, parent, key.pages[page], GPU, key.namespace))
+        return Slots(tuple(block.slot for block in table))
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request; its last page will be used again first."""
+        for block in reversed(self.get(request_id)):
+            block.users -= 1
+            if not block.users:
+                self.waiting.append(block)
+        del self.running[request_id]
+
+    abort = finish
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Forget the blocks that would be used again next."""
+        victims = [block for block in self.waiting if block.name is not None][: counts.full]
+        for block in victims:
+            self.forget(block)
+        return Evicted(Counts(len(victims)))
+
+    def reset(self) -> None:
+        """Forget all blocks."""
+        if self.running:
+            raise CacheBusy(len(self.running))
+        for block in self.cached.values():
+            block.name = None
+        self.cached.clear()
+        self.events.append(AllBlocksCleared())
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        taken, self.events = tuple(self.events), []
+        return taken
+
+    def shared(self, name: bytes) -> Block | None:
+        """The block in which a page that is computed again is computed, if it is there."""
+        return self.cached.get(name)
+
+    def get(self, request_id: RequestId) -> list[Block]:
+        """The blocks of a running request. Raises: BadArgument."""
+        if request_id not in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which does not run")
+        return self.running[request_id]
+
+    def require_room(self, pages: int, room: int) -> None:
+        """Refuse what there is no room for. Raises: OutOfSlots."""
+        if pages > room:
+            raise OutOfSlots("full on GPU", pages, room)
+
+    def use(self, block: Block) -> None:
+        """Take a block for one more request."""
+        if not block.users:
+            self.waiting.remove(block)
+        block.users += 1
+
+    def forget(self, block: Block) -> None:
+        """Let go of what a block is cached for."""
+        if block.name is not None:
+            del self.cached[block.name]
+            self.events.append(BlockRemoved(block.name, GPU))
+            block.name = None
+
+
+class ComputesTwice(HashBlockCache):
+    """A page that is there is computed again in a slot of its own, on which no page is cached.
+
+    When the first copy leaves, pages that build on it stay.
+    """
+
+    def shared(self, name: bytes) -> Block | None:
+        """No block."""
+        return None
+
+
+def names_of(key: Key) -> tuple[bytes, ...]:
+    """The names of the pages of a key."""
+    return page_hashes(namespace_seed(key.namespace), key.pages)
+
+
+OFFER = Offer(windows_tokens=(None,), mamba=(False,), write_policies=(WritePolicy.NONE,))
+ADAPTER = Adapter("hash blocks", HashBlockCache, OFFER, kind=CacheKind.REQUEST)
+DUPLICATING = Adapter("computes twice", ComputesTwice, OFFER, kind=CacheKind.REQUEST)
