@@ -6,6 +6,7 @@ import os
 from itertools import count
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.adapters.pipe import ChildSilent
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -30,6 +31,19 @@ class Crashing(ReferenceCache):
         """Match, unless the key is long."""
         if len(key) > 3:
             raise ZeroDivisionError("too long")
+        return super().match(key)
+
+
+class Silent(ReferenceCache):
+    """Is given up, as a child that does not answer is; every time it is asked it counts."""
+
+    asked = 0
+
+    def match(self, key: Key) -> Matched:
+        """Match, unless the key is long."""
+        if len(key) > 3:
+            Silent.asked += 1
+            raise ChildSilent("was silent at match, and was ended")
         return super().match(key)
 
 

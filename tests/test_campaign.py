@@ -115,6 +115,32 @@ def test_a_cache_that_is_wrong_in_everything_is_left_soon() -> None:
     assert report.tally.cases < 400
 
 
+def test_a_cache_that_does_not_answer_is_asked_a_few_times_only() -> None:
+    """A cache that hangs is waited for in every case, and a thousand times while it is reduced."""
+    faulty.Silent.asked = 0
+    silent = Search(Adapter("silent", faulty.Silent))
+    report, why = searched(silent, blocks=100, each=100)
+    assert why == ENOUGH
+    assert faulty.Silent.asked == 2
+    with workers(1) as by:
+        (failure,) = reduce_all(silent, report, by)
+    assert failure.finding.name == "ChildSilent"
+    assert faulty.Silent.asked < 20
+
+
+def test_an_adapter_is_made_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child process is started for every few cases."""
+    made = []
+
+    def counted(name: str) -> Adapter:
+        made.append(name)
+        return Adapter(name, ReferenceCache)
+
+    monkeypatch.setattr("kvcanon.conformance.judging.campaign.adapter_named", counted)
+    searched(Named("counted", against="another"))
+    assert sorted(made) == ["another", "counted"]
+
+
 def test_the_time_is_a_ceiling() -> None:
     """A campaign goes on when its time is over, or hides that it was."""
     with workers(1) as by:

@@ -14,7 +14,7 @@ from kvcanon.conformance.judging.check import STAGES, check
 from kvcanon.conformance.judging.effort import EFFORTS, effort_named
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.result import CheckResult, Standing
+from kvcanon.conformance.judging.result import CheckResult, Failure, Standing
 from kvcanon.conformance.judging.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS
 
@@ -52,14 +52,18 @@ def test_any_number_of_processes_comes_to_the_same_result() -> None:
     assert facts(check(names, jobs=2)) == facts(check(names, jobs=1))
 
 
+def shows(failure: Failure) -> bool:
+    """Whether a failure shows when its case is played again."""
+    trial = Trial(adapter_as(failure.finding.cache), Judges(black_box=failure.black_box))
+    seen, _ = trial.play(failure.case)
+    return same_fault(failure.finding, seen)
+
+
 def test_each_failure_can_be_played_again() -> None:
     """A report shows a case in which nothing happens."""
-    result = check(["faulty:Leaky"], jobs=1)
-    assert {failure.origin.split(",")[0] for failure in result.failures} <= {"walker", "machine"}
-    for failure in result.failures:
-        trial = Trial(adapter_as(failure.finding.cache), Judges(black_box=failure.black_box))
-        seen, _ = trial.play(failure.case)
-        assert same_fault(failure.finding, seen)
+    failures = check(["faulty:Leaky"], only=["walker"], jobs=1).failures
+    assert failures
+    assert all(shows(failure) for failure in failures)
 
 
 def test_a_broken_law_stands_as_broken_for_its_cache_alone() -> None:
@@ -80,6 +84,7 @@ def test_hypothesis_finds_it_too() -> None:
     (failure,) = result.failures
     assert failure.origin == "machine, seed 0, run 0"
     assert failure.finding.name in failure.laws
+    assert shows(failure)
 
 
 def test_only_the_laws_asked_for_are_judged() -> None:
@@ -93,9 +98,11 @@ def test_only_the_laws_asked_for_are_judged() -> None:
 def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None:
     """Every case ends at what is known, and nothing else is ever found."""
     broken = {
-        law_id for failure in check(["faulty:Leaky"], jobs=1).failures for law_id in failure.laws
+        law_id
+        for failure in check(["faulty:Leaky"], only=["walker"], jobs=1).failures
+        for law_id in failure.laws
     }
-    result = check(["faulty:Leaky"], known=sorted(broken), jobs=1)
+    result = check(["faulty:Leaky"], only=["walker"], known=sorted(broken), jobs=1)
     assert all(law_id not in broken for each in result.failures for law_id in each.laws)
     assert not any(result.caches[0].tally.laws[law_id] for law_id in broken)
 
@@ -159,6 +166,18 @@ def test_a_deep_check_that_lasts_as_long_as_it_was_told_was_not_cut_short() -> N
     """Every deep check looks as if something had gone wrong."""
     result = check(["reference"], effort="deep", minutes=0.01, jobs=1)
     assert [stage.cut_short for stage in result.stages] == ["", ""]
+
+
+def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
+    """A cache that hangs is waited for in every stage, while others wait for their turn."""
+    result = check(["faulty:Silent", "reference"], jobs=1)
+    silent, sound = result.caches
+    assert [failure.finding.name for failure in silent.failures] == ["ChildSilent"]
+    assert not sound.failures
+    walker, machine = result.stages
+    assert silent.tally.cases + sound.tally.cases == walker.cases + machine.cases
+    assert "faulty:Silent: enough was found" in walker.cut_short
+    assert not machine.cut_short
 
 
 def test_progress_is_told() -> None:

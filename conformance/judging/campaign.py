@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import get_context
 from time import monotonic
 from typing import ParamSpec, TypeVar
@@ -29,7 +30,7 @@ from kvcanon.conformance.judging.finding import Finding, Tally
 from kvcanon.conformance.judging.play import Judges
 from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
-from kvcanon.conformance.judging.trial import Trial, same_fault
+from kvcanon.conformance.judging.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.spec.law import LAWS, Need
 
@@ -42,6 +43,8 @@ FAULTS_ENOUGH = 12
 """Different faults after which a cache is not searched any further."""
 FINDINGS_ENOUGH = 64
 """Findings after which it is not, either: they hide what else there is."""
+SILENCES_ENOUGH = 2
+"""Cases without an answer after which it is not: each takes as long as a hundred others."""
 
 Fingerprint = tuple[str, str, str]
 
@@ -110,8 +113,14 @@ class Report:
     @property
     def enough(self) -> bool:
         """Whether there is no point in going on."""
-        findings = sum(found.times for found in self.found.values())
-        return len(self.found) >= FAULTS_ENOUGH or findings >= FINDINGS_ENOUGH
+        found = self.found.values()
+        silences = sum(each.times for each in found if is_silence(each.finding))
+        findings = sum(each.times for each in found)
+        return (
+            len(found) >= FAULTS_ENOUGH
+            or findings >= FINDINGS_ENOUGH
+            or silences >= SILENCES_ENOUGH
+        )
 
     def take(self, found: Found) -> None:
         """Take in findings of one fingerprint."""
@@ -131,6 +140,8 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Rep
         report.tally.add(tally)
         if finding is not None:
             report.note(finding, case, number)
+            if report.enough:
+                break
     return report
 
 
@@ -331,4 +342,10 @@ def _reduce(asked: Asked, found: Found) -> Failure | None:
 
 
 def _search(asked: Asked) -> Search:
-    return asked if isinstance(asked, Search) else asked.search()
+    return asked if isinstance(asked, Search) else _named(asked)
+
+
+@cache
+def _named(asked: Named) -> Search:
+    """The search, once a process: to make an adapter may start a child."""
+    return asked.search()

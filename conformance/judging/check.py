@@ -10,8 +10,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 
+from attrs import evolve
+
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import (
+    Adapter,
     CacheKind,
     Capability,
     RequestSubject,
@@ -27,6 +30,7 @@ from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.plan import Outcome, Plan, Progress, RunStage, silent
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.judging.stages import draw, walk
+from kvcanon.conformance.judging.trial import is_silence
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.spec.law import LAWS, Need
 
@@ -70,12 +74,13 @@ def check(
         progress=progress,
     )
     everyone = (*plan.names, *((against,) if against else ()))
-    made = {name: _made(name, black_box=black_box) for name in everyone}
+    adapters = {name: adapter_as(name, black_box=black_box) for name in everyone}
+    made = {name: _made(adapter) for name, adapter in adapters.items()}
     for name, subject in made.items():
         if against is not None and isinstance(subject, RequestSubject):
             raise Fault(f"{name} is used by requests; agreement is between caches of prefixes")
     outcomes = _run(plan, stages)
-    results = tuple(_result(name, made[name], outcomes, plan.known) for name in made)
+    results = tuple(_result(adapters[name], made[name], outcomes, plan.known) for name in made)
     for result in results:
         if result.name in plan.names and not result.failures and not result.tally.laws:
             raise Fault(f"nothing was judged of {result.name}; it lacks {', '.join(result.lacks)}")
@@ -93,44 +98,53 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return stages, tuple(law_id for law_id in LAWS if law_id in only)
 
 
-def _made(name: str, *, black_box: bool) -> Subject | RequestSubject:
-    """One cache of this name, to see what it has. Raises: Fault."""
-    adapter = adapter_as(name, black_box=black_box)
+def _made(adapter: Adapter) -> Subject | RequestSubject:
+    """One cache, to see what it has. Raises: Fault."""
     make = make_request_subject if adapter.kind is CacheKind.REQUEST else make_subject
     for seed in range(CONFIGS_TRIED):
         try:
             return make(adapter, draw_case(seed, adapter.offer).config)
         except Unoffered:
             continue
-    raise Fault(f"{name} offers none of {CONFIGS_TRIED} configurations")
+    raise Fault(f"{adapter.name} offers none of {CONFIGS_TRIED} configurations")
 
 
 def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
     """Run stages one by one; each has its share of what is left of the time."""
-    outcomes = []
+    outcomes: list[Outcome] = []
     end = monotonic() + plan.effort.seconds
     with workers(plan.jobs) as by:
         for at, name in enumerate(stages):
             left = sum(SHARES[each] for each in stages[at:])
             deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
-            outcomes.append(STAGES[name](plan, by, deadline))
+            outcomes.append(STAGES[name](_without_silent(plan, outcomes), by, deadline))
     return outcomes
 
 
+def _without_silent(plan: Plan, outcomes: Sequence[Outcome]) -> Plan:
+    """The plan without caches that did not answer: nothing more is to be learnt of them."""
+    failures = (failure for outcome in outcomes for failure in outcome.failures)
+    silent_ones = {each.finding.cache for each in failures if is_silence(each.finding)}
+    return evolve(plan, names=tuple(name for name in plan.names if name not in silent_ones))
+
+
 def _result(
-    name: str, subject: Subject | RequestSubject, outcomes: Sequence[Outcome], known: frozenset[str]
+    adapter: Adapter,
+    subject: Subject | RequestSubject,
+    outcomes: Sequence[Outcome],
+    known: frozenset[str],
 ) -> CacheResult:
     """What the stages found out about one cache."""
     tally = Tally()
     for outcome in outcomes:
-        tally.add(outcome.tallies.get(name, Tally()))
+        tally.add(outcome.tallies.get(adapter.name, Tally()))
     everything = (failure for outcome in outcomes for failure in outcome.failures)
-    failures = distinct(each for each in everything if each.finding.cache == name)
+    failures = distinct(each for each in everything if each.finding.cache == adapter.name)
     lacks = [each.value for each in Capability if each not in subject.can]
     lacks += [each.value for each in Need if each not in subject.shows]
     return CacheResult(
-        name,
-        adapter_as(name).profile,
+        adapter.name,
+        adapter.profile,
         tuple(dict.fromkeys(lacks)),
         tally,
         _standings(tally, failures, known),

@@ -17,12 +17,14 @@ from attrs import evolve
 from kvcanon.conformance.adapters.adapter import Offer
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.judging.finding import Finding
-from kvcanon.conformance.judging.trial import Trial, same_fault
+from kvcanon.conformance.judging.trial import Trial, is_silence, same_fault
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
 
 PLAYS = 1500
 """How often a case is played at most while it is reduced."""
+PLAYS_IF_SILENT = 12
+"""The same where a play takes until the cache is given up."""
 
 SMALL = 42
 """Smaller picks are tried one by one: namespaces times lengths of a prompt."""
@@ -34,13 +36,14 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 
 
 def reduce_case(
-    case: Case, finding: Finding, trial: Trial, plays: int = PLAYS
+    case: Case, finding: Finding, trial: Trial, plays: int | None = None
 ) -> tuple[Case, Finding] | None:
     """The smallest case that was found to show the same fault, and what is found in it.
 
     The same arguments give the same case. None where the case does not show the fault.
     """
-    reducer = _Reducer(case, finding, trial, plays)
+    usual = PLAYS_IF_SILENT if is_silence(finding) else PLAYS
+    reducer = _Reducer(case, finding, trial, usual if plays is None else plays)
     if not reducer.tries(case):
         return None
     # What comes after the fault never was of use.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.adapters.pipe import ChildSilent
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
@@ -41,6 +42,15 @@ class Trial:
         text = f"no cache of this configuration could be made: {fault}"
         name = self.adapter.name
         return Finding(name, Grounds.CRASH, "not made", (), text, text, action=0, operation=0)
+
+
+SILENT = frozenset({ChildSilent.__name__})
+"""What is raised where a cache did not answer in time."""
+
+
+def is_silence(finding: Finding) -> bool:
+    """Whether a cache did not answer, so that each further look at it takes long."""
+    return finding.grounds is Grounds.CRASH and finding.name in SILENT
 
 
 def same_fault(one: Finding, other: Finding | None) -> bool:
