@@ -581,3 +581,10 @@ def test_misnamed_orders_are_the_matter_of_one_law(law_id: str) -> None:
     strange = ordered(BEFORE, 77, 1, 2, 2, 3, 4, 9, ROOT)
     assert use(law_id, strange, ordered(prompt(1, 2, 3, 4), 1, 88, 2, 9, 3, 3, 4)) == []
     assert ask(law_id, step(strange, Evict(Counts(swa=1)), strange, Evicted(Counts()))) == []
+
+
+@pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "REC-5"])
+def test_a_prefix_that_is_not_in_the_tree_is_no_use(law_id: str) -> None:
+    """A cache that says it found what is not there breaks the judge instead of a law of matches."""
+    other = state_of(CONFIG, node(9, ROOT, [7], full=on([9]), swa=on([9])))
+    assert use(law_id, other, other, match(2)) == []

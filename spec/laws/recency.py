@@ -243,9 +243,10 @@ def _refreshed(
     """Whether an order is the one before, with these pages of the used key put to its end."""
     numbers = step.numbers.of_key(used)
     free = {numbers[at] for at in may_move} | _moved_by_cuts(step)
-    if may_move and component is not MAMBA:
+    whole = list(pages_along(step.after, used, step.numbers).values())
+    if may_move and whole and component is not MAMBA:
         # The last node may be used in part; a state is never at the end of a part.
-        free.update(list(pages_along(step.after, used, step.numbers).values())[-1])
+        free.update(whole[-1])
     # Of each node its last page is enough: the pages of a node lie next to each other in an order.
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import (
+    announce,
+    backup,
     cache,
+    insert,
+    lock,
+    slots,
     transfer,
     tree,
 )
-from kvcanon.reference.state import Data, Node, State
+from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import (
     CPU,
+    FULL,
     GPU,
     Component,
+    Medium,
     TransferId,
 )
 from meta.mutants.entry import mutant
@@ -55,3 +62,119 @@ def settle_as_they_come(patch: Overrides) -> None:
 def failure_cancels_nothing(patch: Overrides) -> None:
     """Copies that build on a failed one go on."""
     patch.setattr(transfer, "_builds_on", lambda later, failed: False)
+
+
+@mutant("ASYNC-2", "D11 vllm#49829")
+def ended_copies_keep_their_receipts(patch: Overrides) -> None:
+    """What a copy held is not given back when it ends."""
+    patch.setattr(transfer, "release_hold", lambda *_: None)
+
+
+@mutant("ASYNC-4", "B3 sgl#27072")
+def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
+    """Of a node that was cut while its copy was in flight only the lower part is told of."""
+
+    def of_the_end_only(state: State, node: Node, medium: Medium) -> None:
+        waits = (
+            child.data[FULL].backing if medium is CPU else child.data[FULL].loading
+            for child in node.children.values()
+        )
+        if not any(waits):
+            announce.announce_stored(state, node, medium)
+
+    patch.setattr(transfer, "announce_stored", of_the_end_only)
+
+
+@mutant("ASYNC-5", "B2 sgl#27108")
+def failed_backup_counts_as_one(patch: Overrides) -> None:
+    """The nodes of a backup that failed keep its slots, as if it had succeeded."""
+    undo = transfer._undo
+
+    def of_loads_only(state: State, failed: Transfer) -> None:
+        if failed.direction is Direction.LOAD_BACK:
+            undo(state, failed)
+        else:
+            for node, component in failed.parts:
+                transfer._mark_filled(node, component, failed)
+
+    patch.setattr(transfer, "_undo", of_loads_only)
+
+
+@mutant("ASYNC-6")
+def flush_is_a_poll(patch: Overrides) -> None:
+    """A flush takes what has come, and waits for nothing."""
+    patch.setattr(cache, "flush", transfer.settle)
+
+
+@mutant("ASYNC-7")
+def inserts_do_not_tell_their_backups(patch: Overrides) -> None:
+    """An insert enqueues copies and names none."""
+
+    def untold(state: State, node: Node) -> tuple[TransferId, ...]:
+        backup.back_up(state, node)
+        return ()
+
+    patch.setattr(insert, "back_up", untold)
+
+
+@mutant("ASYNC-7", "D11 vllm#49829")
+def inserts_name_backups_that_are_none(patch: Overrides) -> None:
+    """A backup is told of that nobody enqueued: whoever waits for it waits for ever."""
+
+    def promised(state: State, node: Node) -> tuple[TransferId, ...]:
+        enqueued = backup.back_up(state, node)
+        return enqueued or (state.new_id(),)
+
+    patch.setattr(insert, "back_up", promised)
+
+
+@mutant("ASYNC-8", "dynamo#15079")
+def failure_cancels_everything(patch: Overrides) -> None:
+    """One copy that fails takes all others of its direction along."""
+    patch.setattr(transfer, "_builds_on", lambda later, failed: True)
+
+
+@mutant("ASYNC-8")
+def done_loads_are_forgotten(patch: Overrides) -> None:
+    """What a load brought is dropped when it ends."""
+    settle_one = transfer._settle_one
+
+    def dropping(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
+        parts = list(ending.parts)
+        status = settle_one(state, ending, ok=ok)
+        if status is TransferStatus.DONE and ending.direction is Direction.LOAD_BACK:
+            for node, component in reversed(parts[-1:]):
+                slots.drop(state, node, component, GPU)
+        return status
+
+    patch.setattr(transfer, "_settle_one", dropping)
+
+
+@mutant("ASYNC-9", "D13 lmc#4133")
+def copies_release_twice(patch: Overrides) -> None:
+    """The lock of a copy that ended is taken off two times, once from somebody else."""
+    release_hold = lock.release_hold
+
+    def twice(state: State, held: Hold) -> None:
+        release_hold(state, held)
+        if held.node.data[FULL].lock_refs:
+            lock._count(held, -1)
+
+    patch.setattr(transfer, "release_hold", twice)
+
+
+@mutant("ASYNC-9")
+def done_backups_leave_the_device(patch: Overrides) -> None:
+    """A copy to the host is taken for a move: its source comes free when it ends."""
+    settle_one = transfer._settle_one
+
+    def moving(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
+        parts = list(ending.parts)
+        status = settle_one(state, ending, ok=ok)
+        if status is TransferStatus.DONE and ending.direction is Direction.BACKUP:
+            for node, component in reversed(parts):
+                if component is not FULL and not node.data[component].lock_refs:
+                    slots.drop(state, node, component, GPU)
+        return status
+
+    patch.setattr(transfer, "_settle_one", moving)

@@ -5,16 +5,29 @@ What readers get wrong: that a lost event heals: nothing tells a router that it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from attrs import evolve
+
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import (
     announce,
+    backup,
+    cache,
+    evict,
     host_insert,
+    insert,
+    transfer,
     victims,
 )
-from kvcanon.reference.state import Node, State
+from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.spec.events import BlockStored, Event
+from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
+    FULL,
     GPU,
+    Component,
     Medium,
 )
 from meta.mutants.entry import mutant
@@ -48,3 +61,191 @@ def host_eviction_is_silent(patch: Overrides) -> None:
 def host_insert_is_silent(patch: Overrides) -> None:
     """Routers are not told of pages that were fetched."""
     patch.setattr(host_insert, "announce_stored", lambda *_: None)
+
+
+def told_otherwise(patch: Overrides, tell: Callable[[list[BlockStored]], list[Event]]) -> None:
+    """Put other events in the place of the stores of a node, whoever sends them."""
+    announce_stored = announce.announce_stored
+
+    def otherwise(state: State, node: Node, medium: Medium) -> None:
+        at = len(state.events)
+        announce_stored(state, node, medium)
+        stores = [event for event in state.events[at:] if isinstance(event, BlockStored)]
+        state.events[at:] = tell(stores)
+
+    for module in (insert, host_insert, transfer):
+        patch.setattr(module, "announce_stored", otherwise)
+
+
+@mutant("EVENT-1", "C14 vllm#58119")
+def last_page_is_stored_first(patch: Overrides) -> None:
+    """The pages of a node are told of from its end, each before the one that it hangs on."""
+    told_otherwise(patch, lambda stores: list(reversed(stores)))
+
+
+@mutant("EVENT-2", "D1 vllm#49125")
+def pages_are_stored_again(patch: Overrides) -> None:
+    """A page whose duplicate is freed is told of once more."""
+    free = insert._free
+
+    def loud(
+        state: State, component: Component, some: tuple[int, ...], incoming: insert._Incoming
+    ) -> None:
+        free(state, component, some, incoming)
+        for node, owned in [(node, node.data[FULL].device) for node in state.owners[FULL, GPU]]:
+            if component is FULL and owned is not None and node.hashes is not None:
+                announce.announce_stored(state, node, GPU)
+                break
+
+    patch.setattr(insert, "_free", loud)
+
+
+@mutant("EVENT-3", "C2 sgl#22894", founding=True)
+def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
+    """The host copy is said to be there when it is asked for."""
+
+    def eager(
+        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+    ) -> Transfer:
+        enqueued = transfer.enqueue(state, direction, parts, held)
+        for node, component in parts:
+            if component is FULL:
+                announce.announce_stored(state, node, CPU)
+        return enqueued
+
+    patch.setattr(backup, "enqueue", eager)
+
+
+@mutant("EVENT-4", "C4 sgl#32537")
+def return_to_the_device_is_silent(patch: Overrides) -> None:
+    """A page that was demoted, and is computed again, is not told of."""
+    announce_stored = announce.announce_stored
+
+    def of_new_nodes(state: State, node: Node, medium: Medium) -> None:
+        if node.data[FULL].host is None:
+            announce_stored(state, node, medium)
+
+    patch.setattr(insert, "announce_stored", of_new_nodes)
+
+
+@mutant("EVENT-4", "C5 sgl#29750")
+def deletion_is_silent(patch: Overrides) -> None:
+    """What leaves the tree with its node is not told of; only demotions are."""
+    announce_removed = announce.announce_removed
+
+    def demoted(state: State, node: Node, medium: Medium) -> None:
+        if medium is GPU and node.data[FULL].host is not None:
+            announce_removed(state, node, medium)
+
+    patch.setattr(victims, "announce_removed", demoted)
+
+
+@mutant("EVENT-5", "sgl#24718", founding=True)
+def tombstone_is_announced(patch: Overrides) -> None:
+    """A node that loses its window data is said to be gone."""
+    evict_inside = evict._evict_inside
+
+    def loud(state: State, node: Node, component: Component) -> None:
+        announce.announce_removed(state, node, GPU)
+        evict_inside(state, node, component)
+
+    patch.setattr(evict, "_evict_inside", loud)
+
+
+@mutant("EVENT-6", "C17 vllm#44103")
+def pages_are_told_under_other_names(patch: Overrides) -> None:
+    """A store carries a name that is not that of its page in the chain."""
+    told_otherwise(
+        patch,
+        lambda stores: [evolve(event, block_hash=b"?" + event.block_hash[1:]) for event in stores],
+    )
+
+
+@mutant("EVENT-7", "C16 vllm-ascend#12252")
+def parent_chain_skips_a_page(patch: Overrides) -> None:
+    """A page is said to hang on the page before the one that it hangs on."""
+
+    def skipping(stores: list[BlockStored]) -> list[Event]:
+        earlier = [None, None, *(event.parent_hash for event in stores)]
+        return [
+            event if at < 2 else evolve(event, parent_hash=earlier[at + 1])
+            for at, event in enumerate(stores)
+        ]
+
+    told_otherwise(patch, skipping)
+
+
+@mutant("EVENT-8")
+def reset_is_silent(patch: Overrides) -> None:
+    """A reset says nothing, and nobody can tell that all has gone."""
+    announce_cleared = announce.announce_cleared
+
+    def at_first_only(state: State) -> None:
+        if state.clock == 0:
+            announce_cleared(state)
+
+    patch.setattr(cache, "announce_cleared", at_first_only)
+
+
+@mutant("EVENT-9", "C15 vllm#44451")
+def tokens_and_names_do_not_line_up(patch: Overrides) -> None:
+    """A store carries the tokens of all pages that it was sent with."""
+
+    def together(stores: list[BlockStored]) -> list[Event]:
+        units = tuple(unit for event in stores for unit in event.page)
+        return [evolve(event, page=units) for event in stores]
+
+    told_otherwise(patch, together)
+
+
+@mutant("EVENT-9", "A29 sgl#10846")
+def bigrams_are_told_as_tokens(patch: Overrides) -> None:
+    """Of each pair of tokens in a bigram key the store carries the first."""
+
+    def firsts(stores: list[BlockStored]) -> list[Event]:
+        return [
+            evolve(
+                event,
+                page=tuple([unit[0] if isinstance(unit, tuple) else unit for unit in event.page]),
+            )
+            for event in stores
+        ]
+
+    told_otherwise(patch, firsts)
+
+
+@mutant("EVENT-10", "C13 vllm#45261")
+def load_back_is_silent(patch: Overrides) -> None:
+    """Routers are not told of what came back to the device."""
+    announce_stored = announce.announce_stored
+
+    def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
+        if medium is CPU:
+            announce_stored(state, node, medium)
+
+    patch.setattr(transfer, "announce_stored", of_the_host_only)
+
+
+@mutant("EVENT-11")
+def only_the_latest_events_wait(patch: Overrides) -> None:
+    """Where nobody takes events for a while, the oldest are dropped."""
+    announce_removed = announce.announce_removed
+
+    def bounded(state: State, node: Node, medium: Medium) -> None:
+        announce_removed(state, node, medium)
+        del state.events[:-8]
+
+    patch.setattr(victims, "announce_removed", bounded)
+
+
+@mutant("EVENT-12", "D18 trt#4596")
+def beginning_is_removed_first(patch: Overrides) -> None:
+    """A node's pages are said to leave from its first on, under those that hang on it."""
+    announce_removed = announce.announce_removed
+
+    def from_the_top(state: State, node: Node, medium: Medium) -> None:
+        at = len(state.events)
+        announce_removed(state, node, medium)
+        state.events[at:] = reversed(state.events[at:])
+
+    patch.setattr(victims, "announce_removed", from_the_top)

@@ -12,12 +12,16 @@ from kvcanon.reference import (
     evict,
     host,
     slots,
+    tree,
     victims,
 )
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import (
+    CPU,
     FULL,
     GPU,
+    MAMBA,
+    SWA,
     Component,
     Counts,
     Medium,
@@ -57,3 +61,95 @@ def backed_leaf_is_deleted(patch: Overrides) -> None:
             host.delete_from_host(state, node)
 
     patch.setattr(evict, "vacate", deleting)
+
+
+@mutant("EVICT-1", "B14 sgl#22592")
+def children_on_the_host_keep_a_leaf(patch: Overrides) -> None:
+    """A node whose children are on the host alone is not taken for a leaf of the device."""
+    is_device_leaf = victims.is_device_leaf
+
+    def childless(node: Node) -> bool:
+        return is_device_leaf(node) and not node.children
+
+    patch.setattr(victims, "is_device_leaf", childless)
+    patch.setattr(evict, "is_device_leaf", childless)
+
+
+@mutant("EVICT-1")
+def recurrent_states_never_leave(patch: Overrides) -> None:
+    """States are evicted with their leaves only: their own pool fills up."""
+    evict_auxiliary = evict._evict_auxiliary
+
+    def windows_only(state: State, component: Component, enough: int) -> None:
+        if component is SWA:
+            evict_auxiliary(state, component, enough)
+
+    patch.setattr(evict, "_evict_auxiliary", windows_only)
+
+
+@mutant("EVICT-2")
+def windows_leave_with_every_eviction(patch: Overrides) -> None:
+    """Whatever room is asked for, the oldest window data goes, too."""
+
+    def eager(state: State, counts: Counts) -> Counts:
+        swa = counts.swa + int(SWA in state.config.components and bool(counts))
+        return evict.evict(state, Counts(counts.full, swa, counts.mamba))
+
+    patch.setattr(cache, "evict", eager)
+
+
+@mutant("EVICT-4", "B24 sgl#33713")
+def duplicate_leaves_with_its_node(patch: Overrides) -> None:
+    """The host copy of what is on the device is given up, and its node with it."""
+
+    def thorough(state: State, node: Node, medium: Medium) -> None:
+        victims.vacate(state, node, medium)
+        if node.data[FULL].device is not None and not node.children:
+            victims.vacate(state, node, GPU)
+            tree.remove_leaf(state, node)
+
+    patch.setattr(host, "vacate", thorough)
+
+
+@mutant("EVICT-6")
+def victims_reset_the_hits_above_them(patch: Overrides) -> None:
+    """An eviction reaches into the node that its victim hung on."""
+    vacate = victims.vacate
+
+    def reaching(state: State, node: Node, medium: Medium) -> None:
+        vacate(state, node, medium)
+        if node.parent is not None:
+            node.parent.hit_count = 0
+
+    patch.setattr(evict, "vacate", reaching)
+
+
+@mutant("EVICT-7")
+def host_leaves_go_before_duplicates(patch: Overrides) -> None:
+    """What is on the host only is given up while copies of what is on the device stay."""
+    evict_duplicates = host._evict_duplicates
+
+    def last(state: State, enough: int) -> None:
+        for leaf in victims.leaves_in_turn(state, CPU, enough):
+            host.delete_from_host(state, leaf)
+        evict_duplicates(state, enough)
+
+    patch.setattr(host, "_evict_duplicates", last)
+
+
+@mutant("EVICT-8", "A27 sgl#29204")
+def tombstones_are_made_without_a_backup(patch: Overrides) -> None:
+    """Under write_back, window data and states leave from inside the tree, and nobody copies."""
+
+    def drop(state: State, node: Node, component: Component) -> None:
+        slots.drop(state, node, component, GPU)
+        if component is SWA and MAMBA in node.data:
+            slots.drop(state, node, MAMBA, GPU)
+
+    patch.setattr(evict, "_evict_inside", drop)
+
+
+@mutant("EVICT-8")
+def write_back_never_writes(patch: Overrides) -> None:
+    """Under write_back, victims are dropped as if there were no host."""
+    patch.setattr(evict, "back_up_now", lambda *_: None)

@@ -10,6 +10,7 @@ from itertools import cycle
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import (
+    cache,
     evict,
     load,
     lock,
@@ -17,16 +18,20 @@ from kvcanon.reference import (
     transfer,
 )
 from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
+    MAMBA,
+    SWA,
     Component,
     Counts,
+    Key,
 )
 from meta.mutants.entry import mutant
 
 
-@mutant("LOAD-1", "A4 sgl#26302")
+@mutant("LOAD-1", "A4 sgl#26302", founding=True)
 def short_of_either_is_short_of_full(patch: Overrides) -> None:
     """The smaller of two free rooms is taken for the room for full data."""
     turns = cycle((True, False))
@@ -69,3 +74,84 @@ def load_gives_up_the_host_copy(patch: Overrides) -> None:
         return enqueued
 
     patch.setattr(load, "enqueue", moving)
+
+
+@mutant("LOAD-3", "B9 sgl#30986")
+def failed_load_keeps_its_lock(patch: Overrides) -> None:
+    """A load that found no room never gives back what it held meanwhile."""
+    patch.setattr(load, "release_hold", lambda *_: None)
+
+
+@mutant("LOAD-4", "B7 sgl#25088")
+def load_starts_one_node_too_low(patch: Overrides) -> None:
+    """The first node that has to come is taken for the one to load below."""
+    parts_of = load._parts
+
+    def lower(state: State, end: Node) -> list[tuple[Node, Component]]:
+        parts = parts_of(state, end)
+        return parts[1:] if len(parts) > 1 else parts
+
+    patch.setattr(load, "_parts", lower)
+
+
+@mutant("LOAD-4", "B19 sgl#27291")
+def load_leaves_the_window_behind(patch: Overrides) -> None:
+    """Full data comes to the device, and the window that its end needs does not."""
+    parts_of = load._parts
+
+    def windowless(state: State, end: Node) -> list[tuple[Node, Component]]:
+        parts = parts_of(state, end)
+        return [part for part in parts if part[1] is not SWA] or parts
+
+    patch.setattr(load, "_parts", windowless)
+
+
+@mutant("LOAD-4", "B25 sgl#30057")
+def load_leaves_the_state_behind(patch: Overrides) -> None:
+    """Pages come to the device without the recurrent state that belongs to them."""
+    parts_of = load._parts
+
+    def stateless(state: State, end: Node) -> list[tuple[Node, Component]]:
+        parts = parts_of(state, end)
+        return [part for part in parts if part[1] is not MAMBA] or parts
+
+    patch.setattr(load, "_parts", stateless)
+
+
+@mutant("LOAD-6")
+def quota_is_no_quota_at_its_limit(patch: Overrides) -> None:
+    """A load of exactly as many pages as were allowed is refused."""
+    decide = load._decide
+
+    def strict(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
+        lower = None if quota_pages is None else max(0, quota_pages - 1)
+        return decide(state, needed, lower)
+
+    patch.setattr(load, "_decide", strict)
+
+
+@mutant("LOAD-6")
+def what_is_worth_a_copy_is_counted_in_full_pages(patch: Overrides) -> None:
+    """Window data alone is never loaded: it is below a threshold of full pages."""
+    decide = load._decide
+
+    def full_only(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
+        if needed and needed.full == 0:
+            return LoadDecision.BELOW_THRESHOLD
+        return decide(state, needed, quota_pages)
+
+    patch.setattr(load, "_decide", full_only)
+
+
+@mutant("LOAD-7")
+def load_counts_as_a_hit(patch: Overrides) -> None:
+    """To load a prefix back makes it look more popular."""
+
+    def counting(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+        loaded = load.load_back(state, key, quota_pages)
+        if loaded.transfer_id is not None:
+            for node, _ in state.transfers[loaded.transfer_id].parts:
+                node.hit_count += 1
+        return loaded
+
+    patch.setattr(cache, "load_back", counting)

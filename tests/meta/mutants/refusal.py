@@ -65,7 +65,7 @@ def host_data_cannot_be_locked(patch: Overrides) -> None:
     patch.setattr(lock, "require", on_device_only)
 
 
-@mutant("REFUSE-1")
+@mutant("REFUSE-2")
 def early_release_spends_the_receipt(patch: Overrides) -> None:
     """A lock whose window was given back cannot be given back."""
     open_hold = lock._open_hold
@@ -79,7 +79,7 @@ def early_release_spends_the_receipt(patch: Overrides) -> None:
     patch.setattr(lock, "_open_hold", spent)
 
 
-@mutant("REFUSE-1")
+@mutant("REFUSE-2")
 def reset_waits_for_slots(patch: Overrides) -> None:
     """A reset is refused while slots are in use, though nobody holds a lock."""
     free_tree = slots.free_tree

@@ -87,7 +87,7 @@ def cut_registers_the_lower_part_wrongly(patch: Overrides) -> None:
         patch.setattr(module, "cut", misnaming)
 
 
-@mutant("TREE-5", "A5 sgl#38482")
+@mutant("REC-7", "A5 sgl#38482")
 def cut_makes_the_lower_part_recent(patch: Overrides) -> None:
     """What did not match moves to the most recent end when its node is cut."""
     cut_data = tree._cut_data

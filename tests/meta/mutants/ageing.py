@@ -1,0 +1,42 @@
+"""Faults of ageing: what makes recent, and is no use.
+
+What readers get wrong: that a little more recency does no harm. It comes out of what others have.
+"""
+
+from __future__ import annotations
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.reference import cache, load, lock, match, tree
+from kvcanon.reference.state import State
+from kvcanon.spec.operations import LoadedBack, Receipt
+from kvcanon.spec.types import SWA, Key
+from meta.mutants.entry import mutant
+
+
+@mutant("REC-7")
+def load_makes_recent(patch: Overrides) -> None:
+    """A load-back counts as a use of what it loads."""
+
+    def using(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+        loaded = load.load_back(state, key, quota_pages)
+        if loaded.transfer_id is not None:
+            node = state.transfers[loaded.transfer_id].parts[-1][0]
+            match.touch(state, node, state.tick())
+        return loaded
+
+    patch.setattr(cache, "load_back", using)
+
+
+@mutant("REC-7", "A3 sgl#26615")
+def lock_makes_windows_recent(patch: Overrides) -> None:
+    """A lock moves all window data of its path to the most recent end."""
+
+    def using(state: State, key: Key) -> Receipt:
+        receipt = lock.lock(state, key)
+        tick = state.tick()
+        for node in tree.upwards(state.holds[receipt.receipt_id].node):
+            if SWA in node.data:
+                node.data[SWA].used = tick
+        return receipt
+
+    patch.setattr(cache, "lock", using)
