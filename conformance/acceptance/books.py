@@ -190,18 +190,21 @@ class Books:
         Returns the pages that lost theirs.
         """
         component, slots = COMPONENTS[column], self.slots
+        if column in slots.blind:
+            return []
         expected = slots.free_count(column) + came_free - taken
-        seen = slots.look(column, max(0, expected))
+        seen = slots.look(column, expected)
         self.check(
             "ALLOC-3",
-            not seen.twice and (len(seen.slots) == expected or not seen.complete),
+            seen.right,
             f"{came_free} {component} slots were said to come free and {taken} to be taken, which "
-            f"leaves {expected} free; {len(seen.slots)} are{' (some twice)' if seen.twice else ''}",
+            f"leaves {expected} free; that is not so",
         )
         found: list[PageBook] = []
-        ambiguous = False
-        owned = [(slot, slots.owners[column].get(slot)) for slot in sorted(seen.slots)]
-        for slot, owner in owned:
+        freed, ambiguous = 0, False
+        for slot in sorted(seen.slots):
+            owner = slots.owners[column].get(slot)
+            freed += owner is not None
             ambiguous |= owner is LOADING
             if isinstance(owner, PageBook):
                 # Who was in doubt may have lost it long ago, to someone who was not told.
@@ -209,15 +212,11 @@ class Books:
                 found += [] if owner.doubtful[column] else [owner]
                 self.lost(column, slot, owner)
             elif owner is not None:
-                self.check(
-                    "ALLOC-1", owner is LOADING, f"a request's {component} slot {slot} is free"
-                )
+                text = f"a request's {component} slot {slot} is free"
+                self.check("ALLOC-1", owner is LOADING, text)
                 slots.free(column, slot)
-        freed = sum(owner is not None for _, owner in owned)
-        unseen = slots.unseen[column] + came_free - freed
-        slots.unseen[column] = 0 if seen.complete else max(0, unseen)
-        if slots.unseen[column] or (taken and freed < came_free):
-            # The slots of the others were taken again at once, or are out of sight.
+        if taken and freed < came_free:
+            # The slots of the others were taken again at once.
             found += self.doubt_unlocked(column)
         elif ambiguous:
             # The slot may have been that of a page of which nobody was told the slot.

@@ -62,28 +62,33 @@ def _place(
 ) -> None:
     """Find out which slots came free; the others are those of their pages."""
     component, slots = COMPONENTS[column], books.slots
+    if column in slots.blind:
+        _place_unseen(books, column, pages, handed)
+        return
     expected = slots.free_count(column) + freed
     seen = slots.look(column, expected)
-    books.check(
-        "ALLOC-3",
-        not seen.twice and (len(seen.slots) == expected or not seen.complete),
-        f"an insert freed {freed} {component} slots, which makes {expected} free; "
-        f"{len(seen.slots)} are",
-    )
+    text = f"an insert freed {freed} {component} slots, which makes {expected} free; that is not so"
+    books.check("ALLOC-3", seen.right, text)
     for page, slot in zip(pages, handed, strict=True):
-        has_one = page.device[column] is not None
-        if slot in seen.slots or (not seen.complete and page.surely_on_device(column)):
+        if slot in seen.slots:
             slots.free(column, slot)
-        elif has_one and page.doubtful[column] and not seen.complete:
-            # It has this slot or the one that it had, and the other is free.
-            slots.give(column, (slot,), page)
-            slots.unseen[column] += 1
-            page.device[column], page.doubtful[column] = SOMEWHERE, False
         else:
             _adopt(books, column, page, slot)
     for slot, page in slots.pages_in(column):
         if slot in seen.slots:
             books.lost(column, slot, page)
+
+
+def _place_unseen(
+    books: Books, column: Column, pages: list[PageBook], handed: tuple[Slot, ...]
+) -> None:
+    """Pages have data now, in these slots or in those they had; what is behind them is theirs."""
+    for page, slot in zip(pages, handed, strict=True):
+        books.slots.free(column, slot)
+        page.device[column], page.doubtful[column] = SOMEWHERE, True
+        page.use(column, books.now, surely=False)
+        data = books.written[column].pop(slot, None)
+        page.content[column] = page.content[column] | {data} if data is not None else set()
 
 
 def _adopt(books: Books, column: Column, page: PageBook, slot: Slot) -> None:

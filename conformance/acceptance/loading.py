@@ -32,7 +32,7 @@ def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> N
     loading, evicted = outcome.loading, outcome.evicted
     if outcome.decision is LoadDecision.ENQUEUED:
         short = [
-            loading[component] > books.slots.free_count(column)
+            column in books.slots.blind or loading[component] > books.slots.free_count(column)
             for column, component in enumerate(COMPONENTS)
         ]
         free = [books.slots.free_count(column) for column in ALL_COLUMNS]
@@ -69,7 +69,9 @@ def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> N
         for page in _loaded_pages(books, path, column, loading[COMPONENTS[column]])
     ]
     for page, column in loads:
-        page.device[column], page.loading[column] = SOMEWHERE, True
+        blind = column in books.slots.blind
+        page.device[column], page.loading[column] = SOMEWHERE, not blind
+        page.doubtful[column] |= blind
         page.used_to[column] = books.now
     if outcome.transfer_id is not None:
         taken = Counter(

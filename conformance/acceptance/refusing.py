@@ -48,6 +48,7 @@ def after_refusal(books: Books, operation: Operation, error: CacheError) -> None
 def _room(books: Books, asked: Operation) -> str | None:
     if isinstance(asked, Allocate) and all(
         books.slots.free_count(column) >= asked.counts[component]
+        and (column not in books.slots.blind or not asked.counts[component])
         for column, component in enumerate(COMPONENTS)
     ):
         return "every pool has as many free slots as were asked"

@@ -6,17 +6,16 @@ freed it. Where its free list says otherwise, one of the two is wrong, and both 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import TypeAlias
 
 from attrs import frozen
 
-from kvcanon.conformance.acceptance.pages import ALL_COLUMNS, Column, PageBook
+from kvcanon.conformance.acceptance.pages import ALL_COLUMNS, SWA_COLUMN, Column, PageBook
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
 
 COMPONENTS = (FULL, SWA, MAMBA)
 
@@ -38,13 +37,11 @@ Owner: TypeAlias = PageBook | Held | Loading
 
 @frozen
 class FreeList:
-    """The free slots of a pool, as far as they can be seen."""
+    """The free slots of a pool, as they were seen."""
 
     slots: frozenset[Slot]
-    complete: bool
-    """Whether there are no others."""
-    twice: tuple[Slot, ...] = ()
-    """Slots that are in it more than once."""
+    right: bool
+    """Whether they are as many as expected, each of them once."""
 
 
 class SlotBooks:
@@ -55,32 +52,37 @@ class SlotBooks:
         self._shown = shown
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
-        self.unseen = [0, 0, 0]
-        """Slots that are free by the cache's word, though nobody could see which; they have owners
-        by the book."""
+        self.blind = frozenset() if shown else frozenset({SWA_COLUMN})
+        """Components whose free slots cannot be seen: window slots are given out beside full ones
+        only, so that not all of them can be taken to see which they are."""
 
     def free_count(self, column: Column) -> int:
         """How many slots are free, by the book."""
-        return self.capacity[column] - len(self.owners[column]) + self.unseen[column]
+        return self.capacity[column] - len(self.owners[column])
 
     def look(self, column: Column, expected: int) -> FreeList:
         """See which slots are free: as the cache shows them, or by taking all and giving them back.
 
-        Window slots are only given out beside full slots, so that not all can be taken.
+        There should be so many.
         """
+        component = COMPONENTS[column]
         if self._shown:
-            seen = Counter(self._cache.free_slots(COMPONENTS[column], GPU))
-            twice = tuple(slot for slot, times in seen.items() if times > 1)
-            return FreeList(frozenset(seen), complete=True, twice=twice)
-        count = min(expected, self.free_count(0)) if column == 1 else expected
-        counts = [Counts(count), Counts(count, count), Counts(mamba=count)][column]
+            shown = self._cache.free_slots(component, GPU)
+            slots = frozenset(shown)
+            return FreeList(slots, right=len(shown) == len(slots) == expected)
+        if expected < 0 or self._take(component, expected + 1) is not None:
+            return FreeList(frozenset(), right=False)
+        taken = self._take(component, expected)
+        return FreeList(frozenset(taken or ()), right=len(set(taken or ())) == expected)
+
+    def _take(self, component: Component, count: int) -> tuple[Slot, ...] | None:
+        """Take so many slots and give them back; None where that is refused."""
         try:
-            taken = self._cache.allocate(counts)
+            taken = self._cache.allocate(Counts(**{component.value: count}))
         except CacheError:
-            return FreeList(frozenset(), complete=False)
+            return None
         self._cache.free(taken)
-        slots = taken[COMPONENTS[column]]
-        return FreeList(frozenset(slots), complete=len(slots) == expected)
+        return taken[component]
 
     def free_on_host(self) -> list[int] | None:
         """How many host slots of each component are free; None where the cache does not show it."""
@@ -113,13 +115,9 @@ class SlotBooks:
                 count -= 1
 
     def settle_on(self, column: Column, slot: Slot, page: PageBook) -> None:
-        """A slot is a page's; what else the book has under its name is free, or was taken again."""
+        """A slot is a page's; what else the book has under its name was taken again."""
         for other in [each for each, owner in self.owners[column].items() if owner is page]:
-            if self.unseen[column]:
-                self.free(column, other)
-                self.unseen[column] -= 1
-            else:
-                self.owners[column][other] = LOADING
+            self.owners[column][other] = LOADING
         self.owners[column][slot] = page
 
     def owner_in_words(self, column: Column, slot: Slot) -> str:
@@ -138,4 +136,3 @@ class SlotBooks:
                 slot: owner for slot, owner in self.owners[column].items() if owner is HELD
             }
             self.owners[column] = kept
-        self.unseen = [0, 0, 0]

@@ -1,0 +1,180 @@
+"""The acceptor: it accuses no sound cache, whatever that cache shows, and sees faults from outside."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve, frozen
+
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.judging.finding import Finding
+from kvcanon.conformance.judging.play import Judges, play
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.reference import ReferenceCache, announce, cache, lock, transfer, victims
+from kvcanon.reference.state import Node, State, Transfer
+from kvcanon.spec.errors import PrefixNotCached
+from kvcanon.spec.events import AllBlocksCleared
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.operations import Receipt
+from kvcanon.spec.transfer import TransferStatus
+from kvcanon.spec.types import FULL, GPU, Counts, Key, Slots
+
+OUTSIDE = Judges(black_box=True)
+
+
+def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
+    """What is found from outside in the cases of some seeds."""
+    return [
+        (seed, finding)
+        for seed in seeds
+        for finding in play(draw_case(seed, Offer()), [adapter], OUTSIDE)[0]
+    ]
+
+
+class NoFreeSlots(ReferenceCache):
+    """Does not show its free lists, so that they are found out by taking all slots."""
+
+    free_slots = None  # type: ignore[assignment]
+
+
+class NoEvents(ReferenceCache):
+    """Sends no events, so that little is known of the host."""
+
+    take_events = None  # type: ignore[assignment]
+
+
+class Least(ReferenceCache):
+    """Has what it must have, and no more."""
+
+    free_slots = take_events = read = write = None  # type: ignore[assignment]
+    evict = evict_host = load_back = insert_host = poll = flush = None  # type: ignore[assignment]
+    unlock_window = reset = snapshot = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])
+def test_sound_cache_that_shows_little_is_not_accused(kind: type[ReferenceCache]) -> None:
+    """What cannot be seen is taken for wrong."""
+    found = findings(Adapter(kind.__name__, kind), range(150))
+    assert not found, f"seed {found[0][0]}: {found[0][1].words}"
+
+
+def test_least_cache_is_judged() -> None:
+    """A cache of six operations passes because nothing is asked of it."""
+    judged: set[str] = set()
+    for seed in range(10):
+        _, tallies = play(draw_case(seed, Offer()), [Adapter("least", Least)], OUTSIDE)
+        judged |= {law_id for law_id, times in tallies["least"].laws.items() if times}
+    assert {"MATCH-2", "MATCH-3", "ALLOC-1", "ALLOC-3", "ALLOC-5", "LOCK-9"} <= judged
+    assert not judged & {"EVENT-4", "DATA-1", "EVICT-1"}
+
+
+@frozen
+class Fault:
+    """A fault, and the law that says so from outside."""
+
+    law_id: str
+    plant: Plant
+
+
+def gives_one_slot_more(patch: Overrides) -> None:
+    """An allocation gives a slot more than was asked for."""
+    allocate = cache.slot_owners.allocate
+
+    def generous(state: State, counts: Counts) -> Slots:
+        room = state.pools[FULL, GPU].free_slots > counts.full > 0
+        return allocate(state, evolve(counts, full=counts.full + room))
+
+    patch.setattr(cache.slot_owners, "allocate", generous)
+
+
+def reset_keeps_slots(patch: Overrides) -> None:
+    """A reset forgets the tree and not its slots."""
+    patch.setattr(cache.slot_owners, "free_tree", lambda _: None)
+
+
+def reset_is_silent(patch: Overrides) -> None:
+    """Routers are not told of a reset."""
+    patch.setattr(cache, "announce_cleared", lambda _: None)
+
+
+def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
+    """Routers are told to forget all whenever something leaves."""
+    removed = announce.announce_removed
+
+    def loud(state: State, node: Node, medium: object) -> None:
+        if state.config.events:
+            state.events.append(AllBlocksCleared())
+        removed(state, node, GPU)
+
+    patch.setattr(victims, "announce_removed", loud)
+
+
+def asked_for_nothing_it_evicts(patch: Overrides) -> None:
+    """An eviction for nothing takes something."""
+    evict = cache.evict
+
+    def greedy(state: State, counts: Counts) -> Counts:
+        return evict(state, counts or Counts(full=1))
+
+    patch.setattr(cache, "evict", greedy)
+
+
+def lock_of_what_is_gone(patch: Overrides) -> None:
+    """A lock is given for as much of a key as is there."""
+    rightly = lock.lock
+
+    def lenient(state: State, key: Key) -> Receipt:
+        try:
+            return rightly(state, key)
+        except PrefixNotCached:
+            return rightly(state, key.prefix(0))
+
+    patch.setattr(cache, "lock", lenient)
+
+
+def flush_waits_for_nothing(patch: Overrides) -> None:
+    """A flush takes what has come, and leaves the rest in flight."""
+    patch.setattr(cache, "flush", transfer.settle)
+
+
+def failure_cancels_everything(patch: Overrides) -> None:
+    """Whatever comes after a copy that failed is said to be cancelled."""
+    settle_one = transfer._settle_one
+
+    def gloomy(state: State, each: Transfer, *, ok: bool) -> TransferStatus:
+        status = settle_one(state, each, ok=ok)
+        return status if status is TransferStatus.DONE else TransferStatus.CANCELLED
+
+    patch.setattr(transfer, "_settle_one", gloomy)
+
+
+FAULTS = [
+    Fault("ALLOC-5", gives_one_slot_more),
+    Fault("ALLOC-7", reset_keeps_slots),
+    Fault("EVENT-8", reset_is_silent),
+    Fault("EVENT-8", all_is_cleared_at_every_eviction),
+    Fault("EVICT-2", asked_for_nothing_it_evicts),
+    Fault("LOCK-9", lock_of_what_is_gone),
+    Fault("ASYNC-6", flush_waits_for_nothing),
+    Fault("ASYNC-5", failure_cancels_everything),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[each.plant.__name__ for each in FAULTS])
+def test_fault_is_seen_from_outside(fault: Fault) -> None:
+    """Nobody who sees answers, events and bytes only can tell that something is wrong."""
+    adapter = Adapter("faulty", overriding(fault.plant))
+    spoken: set[str] = set()
+    for seed in range(120):
+        for _, finding in findings(adapter, range(seed, seed + 1)):
+            spoken |= set(finding.broken)
+        if fault.law_id in spoken:
+            return
+    pytest.fail(f"{fault.law_id} did not speak; {spoken or 'no law'} did")
+
+
+def test_every_law_that_is_checked_from_outside_is_in_the_book() -> None:
+    """A check names a law that does not exist."""
+    for seed in range(30):
+        _, tallies = play(draw_case(seed, Offer()), [Adapter("reference", ReferenceCache)], OUTSIDE)
+        assert set(tallies["reference"].laws) <= LAWS.keys()
