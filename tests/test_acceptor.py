@@ -1,4 +1,4 @@
-"""The acceptor: it accuses no sound cache, whatever that cache shows, and sees faults from outside."""
+"""The acceptor: it accuses no sound cache, however little that shows, and sees faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcanon.conformance.judging.finding import Finding
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.reference import ReferenceCache, announce, cache, lock, transfer, victims
+from kvcanon.reference import ReferenceCache, announce, cache, evict, lock, slots, transfer, victims
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.events import AllBlocksCleared
@@ -78,18 +78,18 @@ class Fault:
 
 def gives_one_slot_more(patch: Overrides) -> None:
     """An allocation gives a slot more than was asked for."""
-    allocate = cache.slot_owners.allocate
+    allocate = slots.allocate
 
     def generous(state: State, counts: Counts) -> Slots:
         room = state.pools[FULL, GPU].free_slots > counts.full > 0
         return allocate(state, evolve(counts, full=counts.full + room))
 
-    patch.setattr(cache.slot_owners, "allocate", generous)
+    patch.setattr(slots, "allocate", generous)
 
 
 def reset_keeps_slots(patch: Overrides) -> None:
     """A reset forgets the tree and not its slots."""
-    patch.setattr(cache.slot_owners, "free_tree", lambda _: None)
+    patch.setattr(slots, "free_tree", lambda _: None)
 
 
 def reset_is_silent(patch: Overrides) -> None:
@@ -111,10 +111,10 @@ def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
 
 def asked_for_nothing_it_evicts(patch: Overrides) -> None:
     """An eviction for nothing takes something."""
-    evict = cache.evict
+    rightly = evict.evict
 
     def greedy(state: State, counts: Counts) -> Counts:
-        return evict(state, counts or Counts(full=1))
+        return rightly(state, counts or Counts(full=1))
 
     patch.setattr(cache, "evict", greedy)
 
