@@ -7,6 +7,7 @@ import pytest
 from kvcanon.conformance.adapters.adapter import (
     Adapter,
     CacheKind,
+    Offer,
     Capability,
     Unoffered,
     make_request_subject,
@@ -17,6 +18,7 @@ from kvcanon.conformance.adapters.tree import ESSENTIAL, TreeCache
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.play import play
+from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Profile
@@ -198,3 +200,13 @@ def test_unknown_name_says_what_there_is() -> None:
     """Whoever mistypes the name of a cache is not told how to name one."""
     with pytest.raises(Fault, match=r"package\.module:factory, or a child process as pipe:"):
         adapter_named("referense")
+
+
+def test_agreement_is_asked_of_what_both_can() -> None:
+    """Two caches are said to differ because one of them was asked for what the other lacks."""
+    lacking = ("unlock_window", "flush", "reset", "take_events", "read", "write", "evict_host")
+    make = type("Fewer", (ReferenceCache,), dict.fromkeys(lacking))
+    fewer = Adapter("fewer", make, Offer(namespaces=False))
+    for seed in range(40):
+        found, _ = play(draw_case(seed, fewer.offer), [fewer], against=REFERENCE)
+        assert not found, found[0].words

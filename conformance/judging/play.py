@@ -97,20 +97,20 @@ class Run:
         self.finding: Finding | None = None
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | Acceptor | RequestAcceptor
-        self._client: Client | RequestClient
+        self.client: Client | RequestClient
         self._actions = 0
         namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
         if adapter.kind is CacheKind.REQUEST:
             asked, self._judge = make_judged_requests(adapter, config, judges)
-            self._client = RequestClient(self._judge, asked.can, stamps, namespaces)
+            self.client = RequestClient(self._judge, asked.can, stamps, namespaces)
         else:
             subject, self._judge = make_judged(adapter, config, judges)
             self.recorder = Recorder(self._judge, recording=compared)
-            self._client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
+            self.client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
 
     def act(self, action: Action) -> None:
         """Do an action of the case. What is wrong becomes the finding, and ends the run."""
-        client = self._client
+        client = self.client
         if isinstance(client, RequestClient):
             self._try(lambda: act_by_requests(client, *action))
         else:
@@ -119,7 +119,7 @@ class Run:
 
     def drain(self, order: Sequence[Component]) -> None:
         """Drain the cache, unless something was found."""
-        self._try(lambda: self._client.drain(order))
+        self._try(lambda: self.client.drain(order))
 
     def tally(self) -> Tally:
         """What was judged so far."""
@@ -196,6 +196,12 @@ class SideBySide:
         if against is not None:
             self._model = self._run(against, config, judges, against)
         self._everyone = [self._model, *self._runs] if self._model else self._runs
+        if self._model is not None:
+            # What one of them lacks nobody is asked for: else their clients part ways at once.
+            can = frozenset.intersection(*(run.client.can for run in self._everyone))
+            namespaces = min((run.client.namespaces for run in self._everyone), key=len)
+            for run in self._everyone:
+                run.client.can, run.client.namespaces = can, namespaces
 
     @property
     def over(self) -> bool:
