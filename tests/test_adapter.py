@@ -7,8 +7,8 @@ import pytest
 from kvcanon.conformance.adapters.adapter import (
     Adapter,
     CacheKind,
-    Offer,
     Capability,
+    Offer,
     Unoffered,
     make_request_subject,
     make_subject,
