@@ -87,11 +87,11 @@ def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int
         return []
     begin = {FULL_COLUMN: 0, SWA_COLUMN: books.window_from(len(path)), MAMBA_COLUMN: len(path) - 1}
     concerned = path[begin[column] :]
-    lacking = [
-        page
-        for page in concerned
-        if page.device[column] is None and page.host[column] is not Known.NO
-    ]
+    lacking = _lacking(concerned, column)
+    if len(lacking) < count:
+        # More comes than the end needs: whole nodes, as some caches load them.
+        concerned = path
+        lacking = _lacking(path, column)
     in_doubt = [page for page in concerned if page.doubtful[column]]
     for page in in_doubt:
         # It is where it was, or it was gone and comes back somewhere else.
@@ -105,10 +105,18 @@ def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int
     return lacking
 
 
+def _lacking(pages: list[PageBook], column: Column) -> list[PageBook]:
+    """The pages whose data is not on the device, and may be on the host."""
+    return [
+        page for page in pages if page.device[column] is None and page.host[column] is not Known.NO
+    ]
+
+
 def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> None:
     """Copies end in order, each once; what failed is where it was before."""
     came_free: Counter[Column] = Counter()
     for transfer_id, status in outcome.transfers:
+        enqueued = list(books.transfers)
         transfer = books.transfers.pop(transfer_id, None)
         books.check(
             "ASYNC-1",
@@ -119,8 +127,8 @@ def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> N
             continue
         earlier = [
             other_id
-            for other_id, other in books.transfers.items()
-            if other.direction is transfer.direction and other_id < transfer_id
+            for other_id in enqueued[: enqueued.index(transfer_id)]
+            if books.transfers[other_id].direction is transfer.direction
         ]
         books.check("ASYNC-1", not earlier, f"transfer {transfer_id} settled before {earlier[:1]}")
         came_free += _settle(books, transfer_id, transfer, status)
