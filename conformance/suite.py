@@ -149,7 +149,9 @@ def machine_failures(suite: Suite, part: int) -> tuple[Failure, ...]:
 
 def _require_judged(tally: Tally, found: Collection[object]) -> None:
     if not tally.laws and not found:
-        raise AssertionError(f"nothing was judged in {tally.cases} cases")
+        raise AssertionError(
+            f"nothing was judged in {tally.cases} cases; {tally.unoffered} more are not offered"
+        )
 
 
 # All of it.

@@ -105,13 +105,14 @@ def test_printed_code_can_be_pasted() -> None:
 
 
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
-    """An action is never drawn, or without a pick that it takes."""
+    """An action is never drawn, or without a pick that it takes, or where it can do nothing."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
     assert rules.keys() == ACTIONS.keys()
     for name, kind in ACTIONS.items():
         doers = [kind.do, *requests.ACTIONS.get(name, ())[:1]]
         used = {each for do in doers for each in inspect.signature(do).parameters}
         assert rules[name].arguments.keys() == used & set(Action._fields)
+        assert bool(rules[name].preconditions) == kind.host
 
 
 def test_fault_that_shows_in_the_drain_is_found() -> None:
