@@ -272,7 +272,7 @@ def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("cache", "said"),
     [
-        ("optimised", "no cache 'optimised'; name reference, one as package.module:factory"),
+        ("optimised", "package.module:factory, or a child process as pipe:COMMAND"),
         ("their_caches", "no cache 'their_caches'; name reference"),
         (":factory", "no cache ':factory'"),
         ("no.such:factory", "no.such cannot be imported: ModuleNotFoundError"),
