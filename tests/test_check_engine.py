@@ -215,4 +215,4 @@ def test_efforts_grow() -> None:
 
 def test_every_stage_has_a_share_of_the_time() -> None:
     """A stage that was added last has no time, and ends the check with a KeyError."""
-    assert check_module.SHARES.keys() == STAGES.keys()
+    assert STAGES.keys() <= check_module.SHARES.keys()
