@@ -85,7 +85,8 @@ def test_sound_cache_is_not_accused() -> None:
 
 def test_seed_decides() -> None:
     """The same seed draws other cases, or another seed the same."""
-    first, again, other = (run_machine(KEPT, examples=40, from_seed=number) for number in (3, 3, 4))
+    draws = (run_machine(Trial(REFERENCE), examples=8, from_seed=number) for number in (3, 3, 4))
+    first, again, other = draws
     assert first == again
     assert first[1] != other[1]
 
