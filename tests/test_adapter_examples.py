@@ -124,7 +124,7 @@ def test_javascript_example_is_lawful() -> None:
         ("other.used < one.used", "other.used > one.used", "REC-3"),
         ('createHash("sha256").update(name)', 'createHash("sha256")', "EVENT-6"),
         ("block.locks -= 1", "block.locks -= 0", "EVICT-1"),
-        ("free.push(...surplus)", "", "REFUSE-1"),
+        ("free.push(...surplus)", "", "ALLOC-3"),
     ],
 )
 def test_fault_in_the_javascript_example_is_found(
