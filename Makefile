@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv check test test-deep lint format wheel clean
+.PHONY: help venv check test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ test: $(READY) ## Run the tests.
 
 test-deep: $(READY) ## Run the tests on many more cases, from new random seeds.
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
+
+vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
+	PYTHONPATH=tests $(BIN)/python -m meta.make_vectors
+
+mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
+	page="$$($(BIN)/kvcanon mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md
 
 lint: $(READY) ## Check style and types.
 	$(BIN)/ruff check .

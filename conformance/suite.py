@@ -27,6 +27,8 @@ from kvcanon.conformance.judging.play import make_judged
 from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial
+from kvcanon.conformance.judging.walker import is_offered
+from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.spec.law import Law, Need
 
 LAW_CASES = {"quick": 24, "standard": 96}
@@ -60,9 +62,11 @@ class LawNotJudged(Exception):
 # By law.
 
 
-def law_cases(suite: Suite, law: Law) -> Sequence[Case]:  # noqa: ARG001  # Vectors are of a law.
-    """The cases in which a law is asked."""
-    return _walked(suite)
+def law_cases(suite: Suite, law: Law) -> Sequence[Case]:
+    """The cases in which a law is asked: its vectors, and some that are drawn."""
+    vectors = (each.case for each in read_vectors() if each.law_id == law.law_id)
+    offer = suite.adapter.offer
+    return [*(case for case in vectors if is_offered(case.config, offer)), *_walked(suite)]
 
 
 def law_failures(suite: Suite, law: Law) -> list[Failure]:

@@ -1,4 +1,4 @@
-"""The command line: `kvcanon laws`, `check`, `replay`, and `bench`, each in a module of its name.
+"""The command line: `laws`, `check`, `mutants`, `replay` and `bench`, each in a module of its name.
 
 Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
 fault, or the cache that was named; one line on stderr says how.
@@ -19,6 +19,7 @@ from typer.main import get_command
 from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.laws import laws
+from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.mooncake import TraceError
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command("laws")(laws)
 app.command("check")(check_command)
+app.command("mutants")(mutants_command)
 app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")
 

@@ -1,7 +1,8 @@
 """`kvcanon laws`: the book's laws as a list, or one law whole.
 
-What readers get wrong: the list has the first sentence of each law only. Why it is a law, and where
-it was seen broken, is on its page: `kvcanon laws RES-4`.
+What readers get wrong: the list has the first sentence of each law only. Why it is a law, where it
+was seen broken, and a fault that breaks it in as few calls as could be found, is on its page:
+`kvcanon laws RES-4`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from rich.text import Text
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.terminal import Report, columns, print_json
+from kvcanon.conformance.reports.coding import lines_of, literal
+from kvcanon.conformance.reports.retelling import calls_of
+from kvcanon.conformance.reports.text import calls
+from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.vector import Vector, read_vectors
 from kvcanon.spec.law import LAWS, Law
 
 
@@ -34,6 +40,8 @@ def laws(
         _print_list()
     else:
         _print_page(law)
+        for witness in _witnesses(law):
+            _print_witness(witness)
 
 
 def _to_json(law: Law) -> dict[str, object]:
@@ -47,6 +55,7 @@ def _to_json(law: Law) -> dict[str, object]:
         "statement": law.statement,
         "why": law.why,
         "seen_broken": law.seen_broken,
+        "witnesses": [witness.vector_id for witness in _witnesses(law)],
     }
 
 
@@ -73,6 +82,24 @@ def _print_page(law: Law) -> None:
     table.add_row("Needs", Text(", ".join(sorted(need.value for need in law.needs))))
     table.add_row("Kind", Text(f"{law.kind.value}, {law.level.value}"))
     out.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _witnesses(law: Law) -> list[Vector]:
+    """The vectors in which a fault was seen to break the law."""
+    return [vector for vector in read_vectors() if vector.law_id == law.law_id]
+
+
+def _print_witness(witness: Vector) -> None:
+    """What goes wrong in a vector, and the calls in which it does, with a sound cache's answers."""
+    out = Report()
+    out.print()
+    out.print(Text(f"Witness {witness.vector_id}", "bold cyan"))
+    fault = f"A cache with this fault breaks it: {witness.reason}"
+    out.print(Padding(Text(fault), (0, 0, 1, 2)))
+    out.print(Padding(Text(f"in {literal(witness.case.config)}"), (0, 0, 1, 2)))
+    lines = lines_of(calls_of(witness.case, PLAIN))
+    out.print(Padding(calls(lines, witness.case.actions, None), (0, 0, 1, 2)))
+    out.print(Padding(Text("The answers are those of the plain cache."), (0, 0, 0, 2)))
 
 
 def _area_title(law: Law) -> str:

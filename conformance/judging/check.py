@@ -168,5 +168,5 @@ def _standings(
 
 STAGES: dict[str, RunStage] = {"walker": walk, "machine": draw}
 """What a check consists of, in this order."""
-SHARES = {"walker": 3, "machine": 1}
+SHARES = {"vectors": 1, "walker": 3, "machine": 1}
 """How the time is divided among the stages that have not run yet."""

@@ -55,6 +55,8 @@ class Stage:
     seconds: float
     cut_short: str = ""
     """Why it ended before it was done; empty where it was done."""
+    unoffered: int = 0
+    """Cases that a cache sat out, as it is not made with their configurations."""
 
 
 @frozen

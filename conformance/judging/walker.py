@@ -33,7 +33,7 @@ def draw_case(seed: int, offer: Offer, config: CacheConfig | None = None) -> Cas
     random = Random(seed)
     drawn = any_config(random.choice, offer)
     usual = usual_config()
-    if random.random() < USUAL_SHARE and _is_offered(usual, offer):
+    if random.random() < USUAL_SHARE and is_offered(usual, offer):
         drawn = usual
     weights = [kind.weight * random.choice(SWARM) for kind in ACTIONS.values()]
     if not any(weights):
@@ -45,7 +45,8 @@ def draw_case(seed: int, offer: Offer, config: CacheConfig | None = None) -> Cas
     return Case(config or drawn, actions, tuple(random.sample(DRAIN, len(DRAIN))))
 
 
-def _is_offered(config: CacheConfig, offer: Offer) -> bool:
+def is_offered(config: CacheConfig, offer: Offer) -> bool:
+    """Whether a cache can be made with a configuration."""
     return (
         config.page_size in offer.page_sizes
         and config.window_tokens in offer.windows_tokens

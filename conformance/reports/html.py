@@ -83,19 +83,20 @@ def _summary(report: CheckReport) -> Markup:
 
 
 def _stages(report: CheckReport) -> Markup:
-    headings = ("Stage", "Cases", "Operations", "Seconds", "Cut short")
+    headings = ("Stage", "Cases", "Not offered", "Operations", "Seconds", "Cut short")
     rows = [
         tag(
             "tr",
             tag("th", stage.name, scope="row"),
             _number(stage.cases),
+            _number(stage.unoffered),
             _number(stage.steps),
             tag("td", f"{stage.seconds:,.1f}", class_="number"),
             tag("td", stage.cut_short or "no"),
         )
         for stage in report.result.stages
     ]
-    return _table("Stages of the check", headings, rows, numbers=(1, 2, 3))
+    return _table("Stages of the check", headings, rows, numbers=(1, 2, 3, 4))
 
 
 def _caches(report: CheckReport) -> list[Markup]:

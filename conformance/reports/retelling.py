@@ -314,6 +314,13 @@ def retell(failure: Failure, adapter: Adapter, judges: Judges) -> Retelling:
     return Retelling(_up_to_the_finding(notebook.calls, failure), _is_again(raised, failure))
 
 
+def calls_of(case: Case, adapter: Adapter) -> tuple[Call, ...]:
+    """The calls of a case on a cache in which nothing is wrong with it. Raises: LawsBroken."""
+    notebook = Notebook()
+    _play(case, adapter, Judges(black_box=True), notebook)
+    return tuple(notebook.calls)
+
+
 def _up_to_the_finding(calls: Sequence[Call], failure: Failure) -> tuple[Call, ...]:
     """The calls as far as they matter: where two caches differ, both of them go on."""
     last = failure.finding.operation

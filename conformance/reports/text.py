@@ -6,15 +6,17 @@ stands above it is for those who want to know why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.result import CheckResult, Standing
+from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold, Verdict
 from kvcanon.conformance.reports.script import headline
 
@@ -57,9 +59,11 @@ def _stages(result: CheckResult) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     for stage in result.stages:
-        cut = f"cut short: {stage.cut_short}" if stage.cut_short else ""
+        remarks = [f"cut short: {stage.cut_short}"] if stage.cut_short else []
+        if stage.unoffered:
+            remarks.append(f"{stage.unoffered:,} not offered")
         counts = (f"{stage.cases:,}", f"{stage.steps:,}", f"{stage.seconds:.1f}")
-        table.add_row(stage.name, *counts, Text(cut, "yellow"))
+        table.add_row(stage.name, *counts, Text("; ".join(remarks), "yellow"))
     return table
 
 
@@ -107,7 +111,8 @@ def _failure(number: int, retold: Retold, script: str | None) -> Iterator[Render
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
     yield Padding(Text("\n".join(seen(retold))), (0, 0, 1, 2))
     if retold.lines:
-        yield Padding(_calls(retold), (0, 0, 1, 2))
+        actions = retold.failure.case.actions
+        yield Padding(calls(retold.lines, actions, retold.last_number), (0, 0, 1, 2))
     if script is not None:
         yield Padding(Text.assemble("Script: ", (script, "bold")), (0, 0, 1, 2))
 
@@ -144,25 +149,29 @@ def _where(retold: Retold) -> str:
 
 def action_name(retold: Retold, at: int) -> str:
     """What an action of the failure's case is called."""
-    actions = retold.failure.case.actions
+    return name_of(retold.failure.case.actions, at)
+
+
+def name_of(actions: Sequence[Action], at: int) -> str:
+    """What the action at some place of a case is called."""
     return actions[at].name if at < len(actions) else "the drain"
 
 
-def _calls(retold: Retold) -> Table:
-    """The calls, one a line, under the names of their actions."""
+def calls(lines: Sequence[Line], actions: Sequence[Action], last_number: int | None) -> Table:
+    """The calls of a case, one a line, under the names of its actions; one of them may be last."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="dim")
     table.add_column()
     table.add_column()
     last = None
-    for line in retold.lines:
+    for line in lines:
         if line.action != last:
             last = line.action
-            table.add_row("", Text(action_name(retold, last), "italic"), "")
+            table.add_row("", Text(name_of(actions, last), "italic"), "")
         for definition in line.before:
             table.add_row("", Text(definition), "")
         code = line.code.removeprefix("cache.").replace("= cache.", "= ")
-        style = "bold red" if line.number == retold.last_number else ""
+        style = "bold red" if line.number and line.number == last_number else ""
         answer = "" if line.number is None and line.answer == "done" else line.answer
         table.add_row(str(line.number or ""), Text(code, style), Text(answer, style))
     return table

@@ -1,0 +1,263 @@
+"""`kvcanon mutants`: the kill matrix, that is how soon each engine finds each planted fault.
+
+What readers get wrong: the faults are planted in the plain cache, in the checkout that one works
+in. What is judged here is the judge.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from attrs import asdict, frozen
+from rich.table import Table
+from rich.text import Text
+
+from kvcanon import __version__
+from kvcanon.conformance.cli.check import BROKEN
+from kvcanon.conformance.cli.options import AsJson, Seed
+from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging.campaign import workers
+from kvcanon.conformance.judging.effort import effort_named
+from kvcanon.conformance.judging.killing import HUNTS, Kill, find_mutants, what_goes_wrong
+
+EFFORTS = ("quick", "standard")
+WIDTH = 170
+"""Of the table in a pipe; it has a line for each mutant."""
+
+HEADINGS = {
+    "inside": "laws, by states",
+    "outside": "laws, from outside",
+    "agreement": "compared",
+    "machine": "machine",
+    "vectors": "vector",
+}
+"""What the ways to find a mutant are called."""
+
+SURVIVED = "survived"
+
+BY_LAWS = ("inside", "outside")
+BY_WALKER = (*BY_LAWS, "agreement")
+
+
+@frozen
+class Row:
+    """A mutant, and what found it."""
+
+    name: str
+    law_id: str
+    upstream: str
+    founding: bool
+    reason: str
+    kills: Mapping[str, Kill | None]
+    """By way."""
+
+    def by(self, *ways: str) -> bool:
+        """Whether it was found in one of some ways."""
+        return any(self.kills[way] is not None for way in ways)
+
+
+@frozen
+class Bar:
+    """How many mutants were found in some way, and how many have to be."""
+
+    what: str
+    found: int
+    of: int
+    least: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether they are enough."""
+        return self.found >= self.least
+
+
+def mutants_command(
+    *,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="These mutants only.")
+    ] = None,
+    effort: Annotated[
+        str, typer.Option(metavar="|".join(EFFORTS), help="How much is played at most.")
+    ] = "standard",
+    seed: Seed = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processes that play. Usual: one a core."),
+    ] = None,
+    as_json: AsJson = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a page, without what differs by machine.")
+    ] = False,
+) -> None:
+    """Find every planted fault in every way, and print how soon; needs the checkout."""
+    if effort not in EFFORTS:
+        raise Fault(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
+    rows = _rows(only, effort, seed, jobs or os.cpu_count() or 1)
+    bars = bars_of(rows)
+    if as_json:
+        print_json(
+            {
+                "kvcanon": __version__,
+                "effort": effort,
+                "seed": seed,
+                "mutants": [asdict(row) for row in rows],
+                "bars": [{**asdict(bar), "reached": bar.reached} for bar in bars],
+            }
+        )
+    elif as_markdown:
+        typer.echo("\n".join(_page(rows, bars, effort, seed)))
+    else:
+        _print(rows, bars, effort, seed)
+    if not all(bar.reached for bar in bars):
+        raise typer.Exit(BROKEN)
+
+
+def hunt(start: Path, name: str, way: str, effort: str, seed: int) -> Kill | None:
+    """Find a mutant in one way, in any process."""
+    (mutant,) = (each for each in find_mutants(start) if each.name == name)
+    return HUNTS[way](mutant, effort_named(effort), seed)
+
+
+def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[Row]:
+    here = Path.cwd()
+    mutants = {mutant.name: mutant for mutant in find_mutants(here)}
+    given = [name.strip() for name in only.split(",")] if only is not None else mutants
+    names = list(dict.fromkeys(given))
+    for name in names:
+        if name not in mutants:
+            raise Fault(f"no mutant {name!r}; `kvcanon mutants` lists them")
+    with workers(jobs) as by:
+        futures: dict[tuple[str, str], Future[Kill | None]] = {
+            (name, way): by.executor.submit(hunt, here, name, way, effort, seed)
+            for name, way in product(names, HUNTS)
+        }
+        with progress(list(futures), "mutants") as shown:
+            kills = {each: futures[each].result() for each in shown}
+    return [
+        Row(
+            name,
+            mutants[name].law_id,
+            mutants[name].upstream,
+            mutants[name].founding,
+            what_goes_wrong(mutants[name]),
+            {way: kills[name, way] for way in HUNTS},
+        )
+        for name in names
+    ]
+
+
+def bars_of(rows: Sequence[Row]) -> list[Bar]:
+    """What has to be reached: all in every way, but for a tenth that takes a comparison."""
+    founding = [row for row in rows if row.founding]
+    every = len(rows)
+    most = -(-9 * every // 10)
+
+    def bar(what: str, among: Sequence[Row], least: int, *ways: str) -> Bar:
+        return Bar(what, sum(row.by(*ways) for row in among), len(among), least)
+
+    return [
+        bar("found by the walker", rows, every, *BY_WALKER),
+        bar("found by the machine", rows, every, "machine"),
+        bar("found by a vector", rows, every, "vectors"),
+        bar("found by laws alone", rows, most, *BY_LAWS),
+        bar("founding bugs found from outside", founding, len(founding), "outside"),
+        bar("found from outside", rows, 0, "outside"),
+    ]
+
+
+# As text.
+
+
+def _print(rows: Sequence[Row], bars: Sequence[Bar], effort: str, seed: int) -> None:
+    out = Report()
+    if not out.is_terminal:
+        out.width = WIDTH
+    title = f"  {len(rows)} of them, {effort} effort, seed {seed}"
+    out.print(Text.assemble(("mutants", "bold cyan"), title))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("mutant", "law", "modelled on", *HEADINGS.values()):
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        cells = [_cell(way, row.kills[way], _timed) for way in HEADINGS]
+        name = f"{row.name} *" if row.founding else row.name
+        table.add_row(
+            name,
+            row.law_id,
+            row.upstream,
+            *(Text(cell, "bold red" if cell == SURVIVED else "") for cell in cells),
+        )
+    out.print(table)
+    out.print("Cases / steps / seconds until it was found; * is a founding bug.", style="dim")
+    for bar in bars:
+        style = "green" if bar.reached else "bold red"
+        out.print(Text(_said(bar), style))
+    slowest = [row.kills["outside"] for row in rows if row.founding]
+    seconds = [kill.seconds for kill in slowest if kill is not None]
+    if seconds:
+        out.print(f"slowest founding bug from outside: {max(seconds):.1f} s")
+
+
+def _said(bar: Bar) -> str:
+    needed = f", of which {bar.least} are needed" if not bar.reached else ""
+    return f"{bar.what}: {bar.found}/{bar.of}{needed}"
+
+
+def _cell(way: str, kill: Kill | None, counted: Callable[[Kill], str]) -> str:
+    if kill is None:
+        return SURVIVED
+    if way == "vectors":
+        return kill.where
+    more = f" +{len(kill.seen) - 1}" if len(kill.seen) > 1 else ""
+    return f"{kill.seen[0]}{more}: {counted(kill)}"
+
+
+def _timed(kill: Kill) -> str:
+    return f"{kill.cases:,}/{kill.steps:,}/{kill.seconds:.1f}"
+
+
+# As a page.
+
+
+def _page(rows: Sequence[Row], bars: Sequence[Bar], effort: str, seed: int) -> list[str]:
+    founding = "`*` marks the bugs for which the canon was begun."
+    return [
+        "# The kill matrix",
+        "",
+        "Faults that are planted in the plain cache, and what finds them. Written by",
+        f"`kvcanon mutants --markdown --effort {effort} --seed {seed}`; not by hand.",
+        "",
+        "Each fault overrides one function and is made to break one law; others may speak first.",
+        f"{founding} A cell says which law spoke, or what showed, after how",
+        "many cases / operations of the cache. *By states* and the *machine* ask every law of the",
+        "cache's states; *from outside* sees answers, events and bytes; *compared* asks no law,",
+        "and holds the cache against the plain one.",
+        "",
+        *(f"- {_said(bar)}" for bar in bars),
+        "",
+        _line("mutant", "law", "modelled on", *HEADINGS.values()),
+        _line(*["---"] * (3 + len(HEADINGS))),
+        *(
+            _line(
+                f"`{row.name}`{' *' * row.founding}: {row.reason}".replace("|", "\\|"),
+                row.law_id,
+                row.upstream,
+                *(_cell(way, row.kills[way], _counted) for way in HEADINGS),
+            )
+            for row in rows
+        ),
+    ]
+
+
+def _counted(kill: Kill) -> str:
+    return f"{kill.cases:,} / {kill.steps:,}"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,136 @@
+"""A vector: one case in a file of its own, and what goes wrong in it where its law is broken.
+
+`README.md` beside this module is the format, and what is promised about it.
+
+What readers get wrong: the transcript is no answer key. It is a digest of what the plain cache is
+asked in the case and what it answers, so that nobody changes unawares what a vector means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+from kvcanon.conformance.faults import Fault
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import LAWS
+
+FORMAT = "kvcanon-vector/1"
+FIELDS = ("format", "id", "law", "reason", "mutant", "level", "case", "transcript")
+
+FOLDER = Path(__file__).with_name("cases")
+"""The vectors, one a file, which is called by its id."""
+
+
+class Level(StrEnum):
+    """What it takes to see in a vector that its law is broken."""
+
+    BLACK_BOX = "black-box"
+    """Answers, events and bytes."""
+    SNAPSHOT = "snapshot"
+    """The states of the cache."""
+
+
+@frozen
+class Vector:
+    """A case, and why it is there."""
+
+    vector_id: str
+    """The id of its law, and a letter; never used again for anything else."""
+    law_id: str
+    mutant: str
+    """The fault that the case was found and reduced with."""
+    reason: str
+    """What a cache with that fault does wrong, in a sentence."""
+    level: Level
+    case: Case
+    transcript: str
+
+
+def vector_files() -> list[Path]:
+    """The files of all vectors."""
+    return sorted(FOLDER.glob("*.json"))
+
+
+@cache
+def read_vectors() -> tuple[Vector, ...]:
+    """All vectors, in the order of the book. Raises: Fault."""
+    vectors = [vector_from_json(path.stem, path.read_text("utf-8")) for path in vector_files()]
+    order = list(LAWS)
+    return tuple(sorted(vectors, key=lambda each: (order.index(each.law_id), each.vector_id)))
+
+
+def vector_from_json(name: str, text: str) -> Vector:
+    """The vector of a file. Raises: Fault."""
+    try:
+        return _vector(name, json.loads(text))
+    except (BadArgument, TypeError, ValueError) as problem:
+        raise Fault(f"vector {name} cannot be read: {problem}") from problem
+
+
+def _vector(name: str, value: Mapping[str, Any]) -> Vector:
+    if tuple(value) != FIELDS:
+        raise ValueError(f"it has not exactly {', '.join(FIELDS)}, in this order")
+    if value["format"] != FORMAT:
+        raise ValueError(f"its format is {value['format']!r}, not {FORMAT}")
+    law_id = value["law"]
+    if law_id not in LAWS:
+        raise ValueError(f"there is no law {law_id!r}")
+    if value["id"] != name or re.fullmatch(f"{law_id}-[a-z]+", name) is None:
+        raise ValueError(f"its id is {value['id']!r}, which is not {law_id}, a letter and its name")
+    case = case_from_json(value["case"])
+    unknown = sorted({action.name for action in case.actions} - ACTIONS.keys())
+    if unknown:
+        raise ValueError(f"there is no action {unknown[0]!r}")
+    level = Level(value["level"])
+    return Vector(name, law_id, value["mutant"], value["reason"], level, case, value["transcript"])
+
+
+def vector_text(vector: Vector) -> str:
+    """A vector as it stands in its file: a line for each thing that may differ between two."""
+    case = case_to_json(vector.case)
+    # What is as usual today is said, too: a vector does not change when that does.
+    config = asdict(vector.case.config)
+    actions = [f"      {json.dumps(each)}" for each in case["actions"]]
+    fields = [f"      {json.dumps(name)}: {json.dumps(each)}" for name, each in config.items()]
+    return "\n".join(
+        [
+            "{",
+            *_lines(
+                {
+                    "format": FORMAT,
+                    "id": vector.vector_id,
+                    "law": vector.law_id,
+                    "reason": vector.reason,
+                    "mutant": vector.mutant,
+                    "level": vector.level.value,
+                }
+            ),
+            '  "case": {',
+            '    "config": {',
+            ",\n".join(fields),
+            "    },",
+            '    "actions": [',
+            ",\n".join(actions),
+            "    ],",
+            f'    "drain": {json.dumps(case["drain"])}',
+            "  },",
+            f'  "transcript": {json.dumps(vector.transcript)}',
+            "}\n",
+        ]
+    )
+
+
+def _lines(values: Mapping[str, str]) -> Iterator[str]:
+    for name, value in values.items():
+        yield f"  {json.dumps(name)}: {json.dumps(value)},"
