@@ -64,8 +64,10 @@ class ManualEngine:
         if order is None:
             return
         for each in self.open_orders:
-            if each.direction is order.direction and each.transfer_id <= transfer_id:
+            if each.direction is order.direction:
                 self.acknowledge(each.transfer_id)
+            if each is order:
+                return
 
     def _order(self, transfer_id: TransferId) -> TransferOrder:
         if transfer_id not in self._open:

@@ -139,7 +139,7 @@ class Books:
         locked.update(page for transfer in self.transfers.values() for page in transfer.path)
         if column == MAMBA_COLUMN:
             return locked
-        return locked | {below for page in locked for below in same_run_below(page)}
+        return locked | {below for page in locked for below in same_node_below(page)}
 
     # What is used.
 
@@ -147,6 +147,10 @@ class Books:
         """The end of a match or an insert: full data of the prefix is used, and its window."""
         for page in path[:end]:
             page.use(FULL_COLUMN, self.now)
+        for page in same_node_below(path[end - 1]) if end else ():
+            # A node that is used in part, and is not cut for it, is used as a whole.
+            page.use(FULL_COLUMN, self.now, surely=False)
+            page.use(SWA_COLUMN, self.now, surely=False)
         if SWA_COLUMN in self.columns:
             self._use_window(path, end)
         if 2 in self.columns and end:
@@ -162,7 +166,9 @@ class Books:
         for page in path[window_from:end]:
             page.use(SWA_COLUMN, self.now)
         above = window_from - 1
-        while above >= 0 and (above == window_from - 1 or path[above].run == path[above + 1].run):
+        while above >= 0 and (
+            above == window_from - 1 or may_be_one_node(path[above], path[above + 1])
+        ):
             path[above].use(SWA_COLUMN, self.now, surely=False)
             above -= 1
 
@@ -170,12 +176,19 @@ class Books:
         """Nodes on a path may be cut now; where that refreshes a part, it may be any part."""
         if self.profile.split_keeps_recency:
             return
-        touched = [*path, *(below for page in path for below in same_run_below(page))]
+        touched = [*path, *(below for page in path for below in same_node_below(page))]
         for page in touched:
             for column in self.columns:
                 page.use(column, self.now, surely=False)
 
-    # What is lost.
+    # What is lost, or was never loaded.
+
+    def is_not_loading(self, column: Column, page: PageBook) -> None:
+        """A page has data, so that it is not it that some load in flight brings."""
+        page.loading[column] = page.doubtful[column] = False
+        for transfer in self.transfers.values():
+            if (page, column) in transfer.loads:
+                transfer.loads.remove((page, column))
 
     def lost(self, column: Column, slot: Slot, page: PageBook) -> None:
         """A slot that a page had is free now."""
@@ -264,12 +277,17 @@ class Books:
                     page.host[column] = Known.MAYBE
 
 
-def same_run_below(page: PageBook) -> list[PageBook]:
+def may_be_one_node(page: PageBook, below: PageBook) -> bool:
+    """Whether a page and one after it may lie in one node: they came at once, or nobody knows."""
+    return page.run == below.run or page.hazy or below.hazy
+
+
+def same_node_below(page: PageBook) -> list[PageBook]:
     """The pages below that may be of one node with a page."""
     found: list[PageBook] = []
     below = [page]
     for each in below:
-        same = [child for child in each.children.values() if child.run == page.run]
+        same = [child for child in each.children.values() if may_be_one_node(each, child)]
         found += same
         below += same
     return found

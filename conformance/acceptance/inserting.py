@@ -103,7 +103,8 @@ def _adopt(books: Books, column: Column, page: PageBook, slot: Slot) -> None:
         # It had lost that slot unseen, which was taken for a load since.
         books.slots.give(column, (earlier,), LOADING)
     new = page.host[column] is Known.NO
-    page.device[column], page.doubtful[column] = slot, False
+    page.device[column] = slot
+    books.is_not_loading(column, page)
     books.slots.give(column, (slot,), page)
     page.use(column, books.now, surely=new)
     data = books.written[column].pop(slot, None)

@@ -136,7 +136,7 @@ def _check_slot(books: Books, column: Column, page: PageBook, slot: Slot) -> Non
         text = f"a match gave {COMPONENTS[column]} slot {slot}, which a request has"
         books.check("MATCH-3", owner is None, text)
         return
-    page.doubtful[column] = False
+    books.is_not_loading(column, page)
     if page.device[column] == SOMEWHERE:
         right = owner is LOADING or owner is page or _lost_unseen(books, column, slot)
         if right:

@@ -197,11 +197,9 @@ def _question(operation: Operation) -> Fact:
 
 
 def _refusal(refusal: CacheError) -> Fact:
-    """Why a call was refused; which slot, receipt or transfer it was is left out."""
-    if isinstance(refusal, ReceiptSpent | SlotNotHeld | TransferPending):
+    """Why a call was refused; which argument, slot, receipt or transfer it was is left out."""
+    if isinstance(refusal, BadArgument | ReceiptSpent | SlotNotHeld | TransferPending):
         return type(refusal).__name__
-    if isinstance(refusal, BadArgument):
-        return type(refusal).__name__, refusal.argument
     return type(refusal).__name__, str(refusal)
 
 
