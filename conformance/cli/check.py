@@ -21,7 +21,7 @@ from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.check import STAGES, check
 from kvcanon.conformance.judging.effort import EFFORTS
 from kvcanon.conformance.judging.plan import silent
-from kvcanon.conformance.judging.result import Standing
+from kvcanon.conformance.judging.result import CheckResult, Standing
 from kvcanon.conformance.known import read_known, require_shown
 from kvcanon.conformance.reports.as_json import check_json, json_text
 from kvcanon.conformance.reports.html import check_html
@@ -137,7 +137,7 @@ def check_command(
     for path, write in writers.items():
         path.write_text(write(report), encoding="utf-8")
     _print(report, _write_scripts(report, scripts) if scripts is not None else {})
-    if known is not None and any(stage.name == VECTORS for stage in result.stages):
+    if known is not None and _all_vectors(result):
         standing = [cache.standings for cache in result.caches]
         shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
         require_shown(known, differences, shown)
@@ -145,6 +145,11 @@ def check_command(
         raise Fault("nothing was judged")
     if report.verdict is Verdict.BROKEN:
         raise typer.Exit(BROKEN)
+
+
+def _all_vectors(result: CheckResult) -> bool:
+    """Whether every vector was played: only then is it known what none of them shows."""
+    return any(stage.name == VECTORS and not stage.cut_short for stage in result.stages)
 
 
 def _chosen(only: str | None) -> tuple[str, ...]:

@@ -202,4 +202,3 @@ def _departures(profile: Profile) -> Iterator[Departure]:
         value, canon = getattr(profile, each.name), getattr(CANON, each.name)
         if value != canon:
             yield Departure(each.name, literal(value), literal(canon), DEPARTURES[each.name])
-

@@ -18,6 +18,7 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
 from kvcanon.conformance.cases.requests import RequestClient, act_by_requests
+from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
 from kvcanon.conformance.judging.result import Failure
@@ -336,7 +337,9 @@ def _is_again(raised: Exception | None, failure: Failure) -> bool:
             broken = raised.violations if isinstance(raised, LawsBroken) else ()
             return failure.finding.name in {each.law.law_id for each in broken}
         case Grounds.CRASH:
-            return type(raised).__name__ == failure.finding.name
+            # A cache that could not even be made was asked nothing.
+            kind = Fault.__name__ if not failure.finding.operation else failure.finding.name
+            return type(raised).__name__ == kind
         case Grounds.AGREEMENT:
             # It takes two to differ, and only one of them was asked.
             return raised is None

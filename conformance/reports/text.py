@@ -24,7 +24,7 @@ from kvcanon.conformance.reports.script import headline
 def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[RenderableType]:
     """The parts of the report; `scripts` are files by the number of their failure, if written.
 
-    A part that is a plain string is a script, and must not be wrapped.
+    A part that is a plain string is to be copied, and must not be wrapped.
     """
     yield _title(report)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
@@ -114,7 +114,7 @@ def _failure(number: int, retold: Retold, script: str | None) -> Iterator[Render
         actions = retold.failure.case.actions
         yield Padding(calls(retold.lines, actions, retold.last_number), (0, 0, 1, 2))
     if script is not None:
-        yield Padding(Text.assemble("Script: ", (script, "bold")), (0, 0, 1, 2))
+        yield f"  Script: {script}\n"
 
 
 def seen(retold: Retold) -> Iterator[str]:

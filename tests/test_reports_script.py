@@ -1,0 +1,144 @@
+"""Scripts: whoever runs one sees the fault while it is there, and sees that it is gone after."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvcanon.conformance.judging.campaign import adapter_as
+from kvcanon.conformance.judging.finding import Grounds
+from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.reports.report import report_of
+from kvcanon.conformance.reports.retelling import Retelling, judges_of, retell
+from kvcanon.conformance.reports.script import WIDTH, file_name
+from reported import ASK_TOO_MUCH, SERVE, check_of, failure_in, failure_of, result_of
+
+TESTS = Path(__file__).parent
+
+MUTANTS = (
+    "duplicates_leak",
+    "cut_forgets_copies_in_flight",
+    "settle_as_they_come",
+    "host_insert_is_silent",
+    "refusal_evicts",
+)
+"""Faults whose cases have refusals, copies that are decided about, and fetched pages."""
+
+
+def script(failure: Failure) -> str:
+    """The script of a failure."""
+    cache = result_of(failure.finding.cache, failure)
+    return report_of(check_of(cache, against=failure.against)).caches[0].failures[0].script
+
+
+def retelling(failure: Failure) -> Retelling:
+    """The failure, played once more."""
+    adapter = adapter_as(failure.finding.cache)
+    return retell(failure, adapter, judges_of(failure, ()))
+
+
+def run(code: str) -> tuple[int, str]:
+    """Run a script where the cache can be imported: its exit code, and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=TESTS, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["Forgetful", "Generous", "Blind", "REQUESTS", *MUTANTS])
+def test_script_shows_the_fault_and_then_that_it_is_mended(name: str) -> None:
+    """A script passes on the faulty cache, or fails on a sound one."""
+    failure = failure_of(f"reported:{name}")
+    code = script(failure)
+    exit_code, said = run(code)
+    assert exit_code == 1
+    assert failure.finding.name in said
+    assert 'File "<string>", line ' in said, "no line of the script is to blame"
+    sound = "serving:ServingCache" if name == "REQUESTS" else "reference"
+    mended = code.replace(f'    "reported:{name}",', f'    "{sound}",')
+    if name == "REQUESTS":
+        mended = mended.replace(f'"{sound}"', '"sound_requests:SOUND"')
+        mended = f"{SOUND_REQUESTS}\n{mended}"
+    exit_code, said = run(mended)
+    assert exit_code == 0, said
+    assert said.endswith("Holds: what this script was written for does not happen.\n")
+
+
+SOUND_REQUESTS = """
+import sys, types
+from kvcanon.conformance.adapters.adapter import Adapter, CacheKind
+from serving import ServingCache
+sys.modules["sound_requests"] = types.SimpleNamespace(
+    SOUND=Adapter("sound", ServingCache, kind=CacheKind.REQUEST)
+)
+"""
+
+
+def test_script_of_a_crash_raises_what_the_cache_raised() -> None:
+    """An author cannot see where the cache raises."""
+    failure = failure_of("reported:Crashing")
+    exit_code, said = run(script(failure))
+    assert exit_code == 1
+    assert "in lock" in said
+    assert "KeyError: '<nothing> & " in said
+
+
+def test_script_of_a_difference_says_who_did_what() -> None:
+    """A script plays the calls of one cache, and does not ask the other."""
+    failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
+    assert failure.finding.grounds is Grounds.AGREEMENT
+    exit_code, said = run(script(failure))
+    assert exit_code == 1
+    assert "the model:" in said
+
+
+def test_script_is_python_that_one_can_read() -> None:
+    """Lines are longer than a screen, or a call has no number to find it by."""
+    for name in ("Forgetful", *MUTANTS):
+        code = script(failure_of(f"reported:{name}"))
+        compile(code, name, "exec")
+        assert max(len(line) for line in code.splitlines()) <= WIDTH + 20
+        assert "# 1: " in code
+
+
+def test_scripts_of_one_check_have_names_of_their_own() -> None:
+    """The script of one failure overwrites that of another."""
+    found = [failure_of(f"reported:{name}").finding for name in ("Forgetful", "Crashing", *MUTANTS)]
+    names = {file_name(finding.cache, finding) for finding in found}
+    assert len(names) == len(found)
+    assert "reported_Forgetful-LOCK_8.py" in names
+    assert all(name.replace("-", "").replace(".", "").isidentifier() for name in names)
+
+
+def test_retelling_hears_every_operation_once() -> None:
+    """A report leaves out a call, or tells one that nobody made."""
+    told = retelling(failure_in("reported:Forgetful", SERVE))
+    assert told.again
+    assert [call.number for call in told.calls] == [1, 2, 3, None, 4, 5]
+    assert {call.action for call in told.calls} == {0}
+
+
+def test_retelling_says_when_the_fault_does_not_show_again() -> None:
+    """A cache in which there is chance is reported as if its fault came each time."""
+    assert not retelling(failure_in("reported:once", SERVE)).again
+
+
+def test_a_cache_that_is_not_made_is_told_as_such() -> None:
+    """A factory that raises is reported as if it had raised only once."""
+    failure = failure_of("faulty:unmade")
+    assert not failure.finding.operation
+    assert retelling(failure).again
+    exit_code, said = run(script(failure))
+    assert exit_code == 1
+    assert "no such kernel" in said
+
+
+def test_retelling_ends_where_caches_differ() -> None:
+    """What both caches did after they differed is told as if it led there."""
+    failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
+    told = retelling(failure)
+    numbers = [call.number for call in told.calls if call.number is not None]
+    assert numbers[-1] == failure.finding.operation
