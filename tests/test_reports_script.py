@@ -11,9 +11,12 @@ import pytest
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.reports.coding import lines_of
 from kvcanon.conformance.reports.report import report_of
-from kvcanon.conformance.reports.retelling import Retelling, judges_of, retell
+from kvcanon.conformance.reports.retelling import Call, Retelling, judges_of, retell
 from kvcanon.conformance.reports.script import WIDTH, file_name
+from kvcanon.spec.operations import Allocate, Free, Match
+from kvcanon.spec.types import Counts, Key, Namespace, Slots
 from reported import ASK_TOO_MUCH, SERVE, check_of, failure_in, failure_of, result_of
 
 TESTS = Path(__file__).parent
@@ -142,3 +145,40 @@ def test_retelling_ends_where_caches_differ() -> None:
     told = retelling(failure)
     numbers = [call.number for call in told.calls if call.number is not None]
     assert numbers[-1] == failure.finding.operation
+
+
+def test_slots_are_named_by_who_gave_them() -> None:
+    """A script hands over other slots than the client did, once numbers are other ones."""
+    given = Slots(full=(4, 5, 6), swa=(1, 2, 3))
+    asked = (
+        (Allocate(Counts(full=3, swa=3)), given),
+        (Free(given), None),
+        (Free(Slots(given.full, given.swa[1:])), None),
+        (Free(Slots(full=(5,), swa=(1, 2))), None),
+        (Free(Slots(full=(99,))), None),
+        (Allocate(Counts(full=2)), Slots(full=(6, 7))),
+        (Free(Slots(full=(6,))), None),
+    )
+    calls = [Call(0, number, *each) for number, each in enumerate(asked, 1)]
+    assert [line.code for line in lines_of(calls)] == [
+        "slots_1 = cache.allocate(Counts(full=3, swa=3))",
+        "cache.free(slots_1)",
+        "cache.free(Slots(full=slots_1.full, swa=slots_1.swa[1:]))",
+        "cache.free(Slots(full=slots_1.full[1:2], swa=slots_1.swa[:2]))",
+        "cache.free(Slots(full=(99,)))",
+        "slots_2 = cache.allocate(Counts(full=2))",
+        "cache.free(Slots(full=slots_2.full[:1]))",
+    ]
+
+
+def test_keys_are_named_once_and_told_by_their_prefixes() -> None:
+    """A key of another namespace, or another key, is taken for one that was named before."""
+    key, elsewhere = Key(((1,), (2,))), Key(((1,),), Namespace(lora="a"))
+    asked = (Match(key), Match(key.prefix(1)), Match(elsewhere), Match(key))
+    lines = lines_of([Call(0, number, each, None) for number, each in enumerate(asked, 1)])
+    assert [(line.before, line.code) for line in lines] == [
+        (("key_1 = Key(((1,), (2,)))",), "cache.match(key_1)"),
+        ((), "cache.match(key_1.prefix(1))"),
+        (("key_2 = Key(((1,),), Namespace(lora='a'))",), "cache.match(key_2)"),
+        ((), "cache.match(key_1)"),
+    ]
