@@ -13,7 +13,7 @@ from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.reports.coding import lines_of
 from kvcanon.conformance.reports.report import report_of
-from kvcanon.conformance.reports.retelling import Call, Retelling, judges_of, retell
+from kvcanon.conformance.reports.retelling import Asked, Call, Retelling, judges_of, retell
 from kvcanon.conformance.reports.script import WIDTH, file_name
 from kvcanon.spec.operations import Allocate, Free, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
@@ -150,7 +150,7 @@ def test_retelling_ends_where_caches_differ() -> None:
 def test_slots_are_named_by_who_gave_them() -> None:
     """A script hands over other slots than the client did, once numbers are other ones."""
     given = Slots(full=(4, 5, 6), swa=(1, 2, 3))
-    asked = (
+    asked: tuple[tuple[Asked, object], ...] = (
         (Allocate(Counts(full=3, swa=3)), given),
         (Free(given), None),
         (Free(Slots(given.full, given.swa[1:])), None),
