@@ -3,9 +3,12 @@
 
 PYTHON ?= python3
 
-# What `make check` runs. It is the project's main job: generated conversations through the reference,
-# with every law checked after every operation.
-CHECK ?= replay reference --guard 1
+# What `make check` runs. It is the project's main job: the judge on the reference and on a lawful
+# variant of it, which makes other choices wherever the book leaves one. `make check-deep` goes on for
+# MINUTES, and takes up what it left where STORE is a directory or a Redis.
+CHECK ?= check reference variant --effort quick
+MINUTES ?= 30
+STORE ?=
 
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
@@ -18,10 +21,10 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv check test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv check check-standard check-deep test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp is written last: an install that was cut short is done again. The backend comes first
 # and from the constraints, since an isolated build would fetch another one that nothing pins.
@@ -33,8 +36,14 @@ $(READY): pyproject.toml constraints.txt
 
 venv: $(READY) ## Set up .venv with this checkout installed in it.
 
-check: $(READY) ## Replay requests through the reference cache, every law checked after each step.
+check: $(READY) ## Judge our caches, for less than a minute, and print the report.
 	$(BIN)/kvcanon $(CHECK)
+
+check-standard: $(READY) ## Judge our caches for up to ten minutes.
+	$(BIN)/kvcanon check reference variant --effort standard
+
+check-deep: $(READY) ## Judge our caches for MINUTES, from where STORE left off.
+	$(BIN)/kvcanon check reference variant --effort deep --minutes $(MINUTES) $(STORE:%=--store %)
 
 test: $(READY) ## Run the tests.
 	$(PYTEST) $(PYTEST_ARGS)
