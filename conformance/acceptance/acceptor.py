@@ -122,6 +122,8 @@ class Acceptor(WrappedCache):
         books.stored_on_host = 0
         if isinstance(operation, EvictHost):
             books.leaves_of_host = host_leaves(books)
+        elif isinstance(operation, Evict) and books.writes_back:
+            books.room_on_host = books.slots.free_on_host()
         try:
             answer = call(*args, **kwargs)
         except CacheError as error:

@@ -49,6 +49,14 @@ class OpenReceipt:
 
 
 @define(eq=False)
+class Batch:
+    """The copies that one insert enqueued, and what must be on the host when all are done."""
+
+    open_copies: int
+    items: list[tuple[PageBook, Column]]
+
+
+@define(eq=False)
 class OpenTransfer:
     """A copy in flight, and what it may hold."""
 
@@ -59,6 +67,8 @@ class OpenTransfer:
     """Device data that it will fill, if it is done."""
     slots_taken: Counter[Column] = Factory(Counter)
     """Device slots that it was given."""
+    batch: Batch | None = None
+    """The copies to the host that it was enqueued with."""
     may_be_cancelled: bool = False
     """Whether a copy on whose pages it may build has failed."""
 
@@ -85,6 +95,8 @@ class Books:
     """The names of the pages that are on each medium, as the events say."""
     written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
     """What requests wrote into their slots, by column."""
+    room_on_host: list[int] | None = None
+    """Free host slots before an eviction; None where they are not shown."""
     leaves_of_host: list[PageBook] = Factory(list)
     """What an eviction from the host may choose from, as it was before it."""
     stored_on_host: int = 0
@@ -262,6 +274,9 @@ class Books:
 
     def doubt_host(self, columns: Collection[Column]) -> None:
         """Host data of these components may have been evicted unseen."""
+        for transfer in self.transfers.values():
+            if transfer.batch is not None:
+                transfer.batch.items.clear()
         for page in self.pages:
             for column in columns:
                 if page.host[column] is Known.YES and not (column == FULL_COLUMN and self.hears):

@@ -55,7 +55,24 @@ def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
                 _check_turns(books, victims[column], leaves)
             else:
                 _check_order(books, column, victims[column], in_use[column])
+    _check_copied(books, victims[FULL_COLUMN])
     after_making_room(books)
+
+
+def _check_copied(books: Books, victims: list[PageBook]) -> None:
+    """Under write_back what leaves is on the host, where that has room for all that could leave."""
+    room = books.room_on_host
+    if room is None or not books.hears or not books.writes_back or not victims:
+        return
+    if any(room[column] < books.slots.capacity[column] for column in books.columns):
+        return
+    left = [page for page in victims if page.host[FULL_COLUMN] is Known.NO]
+    books.check(
+        "EVICT-8",
+        not left,
+        f"{left[0].describe() if left else ''} was evicted without a copy on the host, which had "
+        f"{room[0]} full, {room[1]} window and {room[2]} state slots free",
+    )
 
 
 def after_making_room(books: Books) -> None:

@@ -6,7 +6,7 @@ slot is either free afterwards or it is that of its page; and no page has two.
 
 from __future__ import annotations
 
-from kvcanon.conformance.acceptance.books import Books, OpenTransfer
+from kvcanon.conformance.acceptance.books import Batch, Books, OpenTransfer
 from kvcanon.conformance.acceptance.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
@@ -141,13 +141,27 @@ def _count_hits(path: list[PageBook], operation: Insert) -> None:
 
 def _follow_backups(books: Books, path: list[PageBook], outcome: Inserted) -> None:
     """Note which copies are in flight, and which pages must have one when all have settled."""
+    if outcome.backups or outcome.backup_declined_pages:
+        # What made room on the host was not seen leaving.
+        books.doubt_host(ALL_COLUMNS)
+    aux = [column for column in books.columns if column != FULL_COLUMN]
+    items = [
+        (page, column)
+        for page in path
+        for column in aux
+        if page.host[FULL_COLUMN] is Known.NO and page.surely_on_device(column)
+    ]
+    # What an insert declined, or left to an earlier copy in flight, it need not have copied whole.
+    busy = any(each.direction is Direction.BACKUP for each in books.transfers.values())
+    whole = books.hears and not outcome.backup_declined_pages and not busy
+    batch = Batch(len(outcome.backups), items if whole else [])
     for transfer_id in outcome.backups:
         books.check(
             "ASYNC-1",
             transfer_id not in books.transfers,
             f"transfer {transfer_id} was enqueued twice",
         )
-        books.transfers[transfer_id] = OpenTransfer(Direction.BACKUP, path)
+        books.transfers[transfer_id] = OpenTransfer(Direction.BACKUP, path, batch=batch)
     for page in path if outcome.backups else ():
         for column in books.columns:
             heard = column == FULL_COLUMN and books.hears

@@ -155,14 +155,28 @@ def _settle(
     if status is TransferStatus.FAILED:
         _cancel_what_builds_on(books, transfer)
     if transfer.direction is Direction.BACKUP:
-        for page in transfer.path if status is not TransferStatus.DONE else ():
-            books.due.pop(page, None)
+        _settle_backup(books, transfer, done=status is TransferStatus.DONE)
         return Counter()
     for page, column in transfer.loads:
         page.loading[column] = False
         if status is not TransferStatus.DONE:
             page.lose(column)
     return Counter() if status is TransferStatus.DONE else transfer.slots_taken
+
+
+def _settle_backup(books: Books, transfer: OpenTransfer, *, done: bool) -> None:
+    """Once all copies of an insert are done, all that its new host pages had is on the host."""
+    batch = transfer.batch
+    if not done:
+        for page in transfer.path:
+            books.due.pop(page, None)
+        if batch is not None:
+            batch.items.clear()
+    elif batch is not None:
+        batch.open_copies -= 1
+        for page, column in batch.items if not batch.open_copies else ():
+            if page.host[FULL_COLUMN] is Known.YES:
+                page.host[column] = Known.YES
 
 
 def _cancel_what_builds_on(books: Books, failed: OpenTransfer) -> None:

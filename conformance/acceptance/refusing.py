@@ -39,7 +39,7 @@ def after_refusal(books: Books, operation: Operation, error: CacheError) -> None
     doubt = _DOUBTS.get(type(error))
     truth = doubt(books, operation) if doubt is not None else None
     books.check(
-        "REFUSE-1",
+        "REFUSE-2" if isinstance(error, ReceiptSpent | CacheBusy) else "REFUSE-1",
         truth is None,
         f"{type(operation).__name__} was refused ({error}), but {truth}",
     )

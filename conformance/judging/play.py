@@ -32,6 +32,7 @@ from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.guard import GuardedCache, guard
 from kvcanon.conformance.judging.agreement import Recorder, first_difference
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
+from kvcanon.conformance.judging.patience import ACTION_SECONDS, CacheSilent, within
 from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -150,7 +151,7 @@ class Run:
         if self.finding is not None:
             return
         try:
-            do()
+            within(ACTION_SECONDS, do)
         except LawsBroken as broken:
             first = broken.violations[0]
             self.finding = Finding(
@@ -166,6 +167,9 @@ class Run:
         except CacheError as refusal:
             text = f"refused in the drain, where nobody holds anything: {refusal}"
             self.found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except CacheSilent as silence:
+            text = str(silence)
+            self.found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
         except Exception as error:  # noqa: BLE001  # Whatever it is, the cache must not raise it.
             text = f"raised {what_was_raised(error)}"
             self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())

@@ -13,6 +13,7 @@ from kvcanon.conformance.adapters.pipe import ChildSilent
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
+from kvcanon.conformance.judging.patience import CacheSilent
 from kvcanon.conformance.judging.play import ALL_JUDGES, Judges, play
 
 
@@ -44,7 +45,7 @@ class Trial:
         return Finding(name, Grounds.CRASH, "not made", (), text, text, action=0, operation=0)
 
 
-SILENT = frozenset({ChildSilent.__name__})
+SILENT = frozenset({ChildSilent.__name__, CacheSilent.__name__})
 """What is raised where a cache did not answer in time."""
 
 

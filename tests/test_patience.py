@@ -1,0 +1,65 @@
+"""Patience: what never ends is ended, and what ends is left alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.judging import play as play_module
+from kvcanon.conformance.judging.patience import CacheSilent, within
+from kvcanon.conformance.judging.play import play
+from kvcanon.conformance.judging.trial import is_silence
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import Matched
+from kvcanon.spec.types import Key
+
+
+def walk_in_a_ring() -> None:
+    """Never end, and stop at no exception."""
+    while True:
+        try:
+            for _ in range(1000):
+                pass
+        except Exception:  # noqa: BLE001, S112  # As careless code does.
+            continue
+
+
+def test_what_never_ends_is_ended() -> None:
+    """A loop without end goes on."""
+    with pytest.raises(CacheSilent):
+        within(0.05, walk_in_a_ring)
+
+
+def test_the_clock_is_left_as_it_was() -> None:
+    """A signal or its handler is left behind."""
+    before = signal.getsignal(signal.SIGALRM)
+    within(5, lambda: None)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_other_threads_take_their_time() -> None:
+    """A thread that cannot be interrupted fails."""
+    done: list[int] = []
+    thread = threading.Thread(target=lambda: within(5, lambda: done.append(1)))
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+
+def test_cache_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign hangs in a cache that hangs."""
+
+    class Ring(ReferenceCache):
+        def match(self, key: Key) -> Matched:
+            walk_in_a_ring()
+            return super().match(key)
+
+    monkeypatch.setattr(play_module, "ACTION_SECONDS", 0.05)
+    found, _ = play(Case(CacheConfig(), (Action("serve"),)), [Adapter("ring", Ring)])
+    assert [is_silence(finding) for finding in found] == [True]
