@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_what_was_not_asked_is_not_judged(capsys: pytest.CaptureFixture[str]) ->
     """Laws that --only leaves out are reported as held."""
     printed = " ".join(read(capsys, *FORGETFUL, code=1).split())
     assert f"1 judged: 0 held, 1 broken; {len(LAWS) - 1} not judged" in printed
-    assert "not judged it was not asked for: " in printed
+    assert f"not judged {len(LAWS) - 1} laws: it was not asked for" in printed
 
 
 def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +161,7 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
     """A cache without a snapshot is refused, or what it cannot show is said to hold."""
     printed = read(capsys, "check", "reported:Blind", "--jobs", "1", code=1)
     assert "lacks" in printed
-    assert "the cache shows no snapshot: TREE-1" in " ".join(printed.split())
+    assert re.search("not judged TREE-1,.*: the cache shows no snapshot", " ".join(printed.split()))
     assert "BROKEN: MATCH-" in printed
 
 
@@ -268,7 +269,7 @@ def test_a_vector_that_was_not_played_proves_nothing_mended(
     monkeypatch.setitem(judging.STAGES, "vectors", play)
     options = ("--only", "vectors,walker,LOCK-8,TREE-1", *known(tmp_path, "LOCK-8"))
     printed = read(capsys, "check", "reference", "--jobs", "1", *options, code=0)
-    assert "it is known to be broken, and no vector came to it" in " ".join(printed.split())
+    assert "LOCK-8: it is known to be broken, and no vector came to it" in " ".join(printed.split())
 
 
 def test_what_is_not_known_breaks_beside_what_is(

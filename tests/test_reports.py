@@ -93,7 +93,7 @@ def test_text_tells_the_standing_of_laws(report: CheckReport) -> None:
     assert (
         f"{len(LAWS) - 1} judged: {len(LAWS) - 3} held, 1 broken, 1 known; 1 not judged" in printed
     )
-    assert "not judged the cache shows no bytes: DATA-1" in printed
+    assert "not judged DATA-1: the cache shows no bytes" in printed
     assert f"known EVICT-3 {LAWS['EVICT-3'].name}: {KNOWN.reason} ({KNOWN.link})" in printed
     assert "lacks bytes, reset" in printed
     assert "departs from the canon: window_lock_exact is False, not True: a window lock" in printed
@@ -127,6 +127,14 @@ def test_last_line_is_the_verdict(report: CheckReport) -> None:
     last = text(report).splitlines()[-1]
     assert last == "BROKEN: LOCK-8, no agreement: allocate, crash: KeyError"
     assert text(sound()).splitlines()[-1] == f"No law is broken. {len(LAWS)} were judged."
+
+
+def test_what_is_known_is_not_forgotten_where_nothing_else_is_broken() -> None:
+    """The last line says that all holds, where one law is only excused."""
+    excused = report_of(check_of(result_of("reference", known=KNOWN.law)), (), (KNOWN,))
+    assert excused.verdict is Verdict.HOLDS
+    assert text(excused).splitlines()[-1].startswith("No law is broken but what is known. ")
+    assert "No law is broken but what is known" in page(excused).said
 
 
 def test_markup_in_what_a_cache_says_is_shown(report: CheckReport) -> None:
@@ -176,6 +184,7 @@ def test_why_a_law_was_not_judged(
     )
     (reason,) = report_of(check_of(result), only, known).caches[0].not_judged
     assert said in reason
+    assert ("RES-4" in reason) == ("asked" not in said)
 
 
 def test_every_departure_has_its_meaning() -> None:

@@ -16,16 +16,10 @@ from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.markup import Markup, joined, tag
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Judged, Retold, Verdict
 from kvcanon.conformance.reports.script import headline
-from kvcanon.conformance.reports.text import action_name, laws_counted, seen
+from kvcanon.conformance.reports.text import action_name, holds, laws_counted, seen
 from kvcanon.spec.law import LAWS
 
 STYLE = Path(__file__).with_name("page.css")
-
-VERDICTS = {
-    Verdict.HOLDS: "No law is broken",
-    Verdict.BROKEN: "A law is broken",
-    Verdict.NOT_JUDGED: "Nothing was judged",
-}
 
 
 def check_html(report: CheckReport) -> str:
@@ -61,10 +55,15 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
 
 
 def _verdict(report: CheckReport) -> str:
-    found = [each.failure.finding for cache in report.caches for each in cache.failures]
-    if report.verdict is Verdict.BROKEN and not any(each.grounds is Grounds.LAW for each in found):
-        return "A fault was found" if found else VERDICTS[Verdict.BROKEN]
-    return VERDICTS[report.verdict]
+    match report.verdict:
+        case Verdict.HOLDS:
+            return holds(report)
+        case Verdict.NOT_JUDGED:
+            return "Nothing was judged"
+        case Verdict.BROKEN:
+            found = [each.failure.finding for cache in report.caches for each in cache.failures]
+            by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
+            return "A law is broken" if by_law else "A fault was found"
 
 
 def _summary(report: CheckReport) -> Markup:
@@ -123,10 +122,7 @@ def _facts(cache: CacheReport) -> Markup:
     ]
     if cache.result.lacks:
         rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
-    rows += [
-        ("Not judged", joined(f"{reason}: {', '.join(law.law_id for law in laws)}"))
-        for reason, laws in cache.not_judged.items()
-    ]
+    rows += [("Not judged", joined(told)) for told in cache.not_judged]
     return tag("dl", *(joined(tag("dt", name), tag("dd", told)) for name, told in rows))
 
 

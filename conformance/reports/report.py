@@ -32,6 +32,8 @@ class Verdict(StrEnum):
     """No law was judged, and nothing was found."""
 
 
+NOT_ASKED = "it was not asked for"
+
 DEPARTURES = {
     "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
     "before the bytes are there",
@@ -113,13 +115,17 @@ class CacheReport:
         return tuple(_departures(self.result.profile))
 
     @property
-    def not_judged(self) -> dict[str, list[Law]]:
-        """The laws that were not judged, by the reason."""
-        reasons: dict[str, list[Law]] = {}
+    def not_judged(self) -> tuple[str, ...]:
+        """The laws that were not judged, by the reason, in words."""
+        reasons: dict[str, list[str]] = {}
         for each in self.laws:
             if each.standing is Standing.NOT_JUDGED:
-                reasons.setdefault(each.remark, []).append(each.law)
-        return reasons
+                reasons.setdefault(each.remark, []).append(each.law.law_id)
+        return tuple(
+            # Who asked for some laws knows that all the others were left out.
+            f"{len(ids)} laws: {reason}" if reason == NOT_ASKED else f"{', '.join(ids)}: {reason}"
+            for reason, ids in reasons.items()
+        )
 
 
 @frozen
@@ -193,7 +199,7 @@ def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence
     if hidden:
         return f"the cache shows no {' and no '.join(hidden)}"
     if LAWS.keys() & only and law.law_id not in only:
-        return "it was not asked for"
+        return NOT_ASKED
     return "no case came to it"
 
 

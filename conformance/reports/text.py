@@ -78,9 +78,8 @@ def _facts(cache: CacheReport) -> Table:
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
-    for reason, laws in cache.not_judged.items():
-        ids = ", ".join(law.law_id for law in laws)
-        table.add_row("not judged", Text(f"{reason}: {ids}"))
+    for told in cache.not_judged:
+        table.add_row("not judged", Text(told))
     return table
 
 
@@ -181,12 +180,18 @@ def _verdict(report: CheckReport) -> Text:
     match report.verdict:
         case Verdict.HOLDS:
             judged = min(cache.judged for cache in report.caches)
-            return Text.assemble(("No law is broken. ", "bold green"), f"{judged} were judged.")
+            return Text.assemble((f"{holds(report)}. ", "bold green"), f"{judged} were judged.")
         case Verdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
         case Verdict.BROKEN:
             found = [each for cache in report.caches for each in cache.failures]
             return Text(f"BROKEN: {', '.join(_names(found))}", "bold red")
+
+
+def holds(report: CheckReport) -> str:
+    """What to say of a check that found nothing new."""
+    known = any(cache.count(Standing.KNOWN) for cache in report.caches)
+    return "No law is broken but what is known" if known else "No law is broken"
 
 
 def _names(found: list[Retold]) -> list[str]:
