@@ -25,7 +25,7 @@ from kvcanon.conformance.cli.terminal import Report, print_json, progress
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import workers
 from kvcanon.conformance.judging.effort import effort_named
-from kvcanon.conformance.judging.killing import HUNTS, Kill, find_mutants, what_goes_wrong
+from kvcanon.conformance.judging.killing import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
 
 EFFORTS = ("quick", "standard")
 WIDTH = 170
@@ -237,7 +237,8 @@ def _page(rows: Sequence[Row], bars: Sequence[Bar], effort: str, seed: int) -> l
         f"{founding} A cell says which law spoke, or what showed, after how",
         "many cases / operations of the cache. *By states* and the *machine* ask every law of the",
         "cache's states; *from outside* sees answers, events and bytes; *compared* asks no law,",
-        "and holds the cache against the plain one.",
+        f"and holds the cache against the plain one. In these two ways {FEW} cases are played, or",
+        "as many as it takes for a founding bug; not every fault can be seen so.",
         "",
         *(f"- {_said(bar)}" for bar in bars),
         "",

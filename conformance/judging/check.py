@@ -32,6 +32,7 @@ from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure
 from kvcanon.conformance.judging.stages import draw, walk
 from kvcanon.conformance.judging.trial import is_silence
 from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.vectors.stage import hold
 from kvcanon.spec.law import LAWS, Need
 
 CONFIGS_TRIED = 200
@@ -166,7 +167,7 @@ def _standings(
     return standings
 
 
-STAGES: dict[str, RunStage] = {"walker": walk, "machine": draw}
+STAGES: dict[str, RunStage] = {"vectors": hold, "walker": walk, "machine": draw}
 """What a check consists of, in this order."""
 SHARES = {"vectors": 1, "walker": 3, "machine": 1}
 """How the time is divided among the stages that have not run yet."""

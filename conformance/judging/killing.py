@@ -41,6 +41,9 @@ from kvcanon.spec.transfer import TransferEngine
 NO_LAWS = Judges(black_box=True, laws=(LAWS["NS-2"],))
 """Judges who never speak: what they ask is of the book alone, and no cache can break it."""
 
+FEW = 300
+"""Cases after which a fault that has not been seen most likely cannot be, in that way."""
+
 WHERE = Path("tests/meta/mutants/__init__.py")
 """What shows that a folder is a checkout."""
 
@@ -121,17 +124,19 @@ Hunt = Callable[[Mutant, Effort, int], Kill | None]
 
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, who asks every law about the cache's states."""
-    return _walk(Trial(mutated(mutant)), effort, from_seed)
+    return _walk(Trial(mutated(mutant)), effort.walker_cases, from_seed)
 
 
 def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, from answers, events and bytes alone."""
-    return _walk(Trial(mutated(mutant), Judges(black_box=True)), effort, from_seed)
+    trial = Trial(mutated(mutant), Judges(black_box=True))
+    cases = effort.walker_cases if mutant.founding else _few(effort)
+    return _walk(trial, cases, from_seed)
 
 
 def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, who asks no law, and compares with the plain cache."""
-    return _walk(Trial(mutated(mutant), NO_LAWS, PLAIN), effort, from_seed)
+    return _walk(Trial(mutated(mutant), NO_LAWS, PLAIN), _few(effort), from_seed)
 
 
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
@@ -188,9 +193,14 @@ def vector_trials(vector: Vector, adapter: Adapter) -> Iterator[Trial]:
         yield Trial(adapter, Judges(black_box=True))
 
 
-def _walk(trial: Trial, effort: Effort, from_seed: int) -> Kill | None:
+def _few(effort: Effort) -> int:
+    """How many cases are played in a way in which not every fault can be seen."""
+    return min(FEW, effort.walker_cases or FEW)
+
+
+def _walk(trial: Trial, cases: int | None, from_seed: int) -> Kill | None:
     began, total = monotonic(), Tally()
-    for number in islice(count(from_seed << 40), effort.walker_cases):
+    for number in islice(count(from_seed << 40), cases):
         finding, tally = trial.play(draw_case(number, trial.adapter.offer))
         total.add(tally)
         if finding is not None:

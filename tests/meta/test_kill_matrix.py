@@ -1,0 +1,51 @@
+"""The vectors see: each planted fault makes its own law speak in one that was made for that law.
+
+How soon random cases find the same faults, `kvcanon mutants` prints.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.judging.effort import EFFORTS
+from kvcanon.conformance.judging.killing import find_mutants, hunt_by_vectors
+from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
+from kvcanon.spec.law import LAWS, Level
+from meta.make_vectors import Candidate, covers, vectors_of
+from meta.mutants import MUTANTS, Mutant
+
+each_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
+
+
+@each_mutant
+def test_a_vector_makes_its_law_speak(mutant: Mutant) -> None:
+    """A fault is planted that no vector of its law shows; `make vectors` adds one."""
+    assert covers(mutant, read_vectors()) is not None
+
+
+def test_every_law_that_a_mutant_breaks_has_a_witness() -> None:
+    """The page of a law has no case in which it is broken."""
+    broken = {mutant.law_id for mutant in MUTANTS if LAWS[mutant.law_id].level is Level.MUST}
+    assert broken <= {vector.law_id for vector in read_vectors()}
+
+
+def test_the_command_finds_these_mutants() -> None:
+    """The kill matrix is of other faults than those that are tested."""
+    assert [each.name for each in find_mutants(FOLDER)] == [each.name for each in MUTANTS]
+
+
+def test_the_first_vectors_are_of_its_own_law() -> None:
+    """The matrix names a vector that another law was made for, though there is one of its own."""
+    mutant = next(each for each in MUTANTS if each.founding)
+    kill = hunt_by_vectors(mutant, EFFORTS["quick"], 0)
+    assert kill is not None
+    assert kill.where.rpartition("-")[0] == mutant.law_id
+
+
+def test_new_vectors_take_no_id_that_is_in_use() -> None:
+    """An id that was given to a vector is given to another one, too."""
+    some = read_vectors()[0]
+    there = {f"{some.law_id}-a", f"{some.law_id}-c"}
+    like = [Candidate(some.mutant, some.level, some.case)] * 2
+    ids = [vector.vector_id for vector in vectors_of(some.law_id, like, there)]
+    assert ids == [f"{some.law_id}-d", f"{some.law_id}-e"]
