@@ -283,3 +283,10 @@ def test_what_is_not_known_breaks_beside_what_is(
     options = ("--only", "vectors", *known(tmp_path, "LOCK-8"))
     printed = read(capsys, "check", "reported:Forgetful", *options, code=1)
     assert printed.splitlines()[-1] == "BROKEN: RES-4"
+
+
+def test_the_page_in_the_docs_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """An option is there and nobody reads of it, or one is written of that there is not."""
+    page = (Path(__file__).parents[1] / "docs" / "check.md").read_text(encoding="utf-8")
+    there = set(re.findall(r"--[a-z-]+", read(capsys, "check", "--help", code=0)))
+    assert set(re.findall(r"`(--[a-z-]+)", page)) == there - {"--help"}

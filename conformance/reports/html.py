@@ -91,7 +91,7 @@ def _stages(report: CheckReport) -> Markup:
             _number(stage.unoffered),
             _number(stage.steps),
             tag("td", f"{stage.seconds:,.1f}", class_="number"),
-            tag("td", stage.cut_short or "no"),
+            tag("td", stage.cut_short or "no", class_="remark"),
         )
         for stage in report.result.stages
     ]
@@ -135,11 +135,11 @@ def _failure(retold: Retold) -> Markup:
         tag("p", sentence(law), class_="soft") if law else joined(),
         tag("p", finding.text, class_="said"),
         tag("p", " ".join(seen(retold)), class_="soft"),
-        _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation")),
+        _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation", "words")),
         _folded(f"The {len(retold.lines)} calls that lead to it", _calls(retold), open_=True)
         if retold.lines
         else joined(),
-        _folded("A script that shows it again", _pre(retold.script, "script")),
+        _folded("A script that shows it again", _pre(retold.script, "script", "code")),
         class_="failure",
     )
 
@@ -215,8 +215,8 @@ def _scrolling(label: str, table: Markup) -> Markup:
     return tag("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
 
 
-def _pre(text: str, label: str) -> Markup:
-    return tag("pre", text, role="region", aria_label=label, tabindex="0")
+def _pre(text: str, label: str, class_: str) -> Markup:
+    return tag("pre", text, class_=class_, role="region", aria_label=label, tabindex="0")
 
 
 def _folded(summary: str, content: Markup, *, open_: bool = False) -> Markup:
