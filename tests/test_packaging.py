@@ -198,7 +198,9 @@ def test_installed_version_is_the_distributions(release: Release) -> None:
     assert release.python("import kvcanon; print(kvcanon.__version__)").strip() == "0.1.0"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("laws",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("laws",), ("check", "reference", "--only", "vectors")], ids=" ".join
+)
 def test_installed_command_answers(release: Release, arguments: tuple[str, ...]) -> None:
     """The command works as installed: it explains itself, and it prints the laws."""
     done = release.run("kvcanon", *arguments)
