@@ -65,6 +65,17 @@ class Wordy(ReferenceCache):
             raise evolve(refusal, pool="the large pool") from refusal
 
 
+class Silent(ReferenceCache):
+    """Gives no answer to an insert."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Go round in a ring."""
+        while True:
+            pass
+
+
 class Nonsense(ReferenceCache):
     """Answers with what is no answer."""
 

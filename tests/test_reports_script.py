@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.judging import play
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.reports import retelling as retelling_module
 from kvcanon.conformance.reports.coding import lines_of
 from kvcanon.conformance.reports.report import report_of
 from kvcanon.conformance.reports.retelling import Asked, Call, Retelling, judges_of, retell
 from kvcanon.conformance.reports.script import WIDTH, file_name
-from kvcanon.spec.operations import Allocate, Free, Match
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import Allocate, Free, Insert, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
 from reported import ASK_TOO_MUCH, SERVE, check_of, failure_in, failure_of, result_of
 
@@ -145,6 +149,27 @@ def test_retelling_ends_where_caches_differ() -> None:
     told = retelling(failure)
     numbers = [call.number for call in told.calls if call.number is not None]
     assert numbers[-1] == failure.finding.operation
+
+
+def test_the_operation_that_differs_is_told_and_not_the_last_of_its_action() -> None:
+    """An author looks at a call that did just what the other cache did."""
+    case = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve", c=4),), ())
+    failure = failure_in("reported:Wordy", case, "reference")
+    assert failure.finding.action == 0
+    last = retelling(failure).calls[-1]
+    assert isinstance(last.asked, Allocate)
+    assert last.number == failure.finding.operation == 3
+
+
+def test_a_cache_that_gives_no_answer_is_told_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of a cache that hangs hangs, too."""
+    monkeypatch.setattr(play, "ACTION_SECONDS", 0.2)
+    monkeypatch.setattr(retelling_module, "ACTION_SECONDS", 0.2)
+    failure = failure_in("reported:Silent", SERVE)
+    told = retelling(failure)
+    assert told.again
+    assert isinstance(told.calls[-1].asked, Insert)
+    assert "it does not end" in script(failure)
 
 
 def test_slots_are_named_by_who_gave_them() -> None:

@@ -52,6 +52,8 @@ class Difference:
     """What differs: the name of an operation, "events" or "state"."""
     text: str
     words: str
+    index: int | None = None
+    """Which operation since the last comparison it was; None where it shows in none of them."""
 
 
 class Recorder(WrappedCache):
@@ -121,9 +123,9 @@ class Recorder(WrappedCache):
 
 def first_difference(model: Recorder, other: Recorder, numbers: PageNumbers) -> Difference | None:
     """The first thing in which two caches differ since the last comparison."""
-    for ours, theirs in zip_longest(model.facts, other.facts):
+    for index, (ours, theirs) in enumerate(zip_longest(model.facts, other.facts)):
         if ours != theirs:
-            return _different_answer(ours, theirs)
+            return evolve(_different_answer(ours, theirs), index=index)
     state, other_state = model.state(), other.state()
     if state is None or other_state is None:
         return None

@@ -10,7 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.acceptance.acceptor import Acceptor
@@ -100,6 +100,8 @@ class Run:
         self._judge: GuardedCache | Acceptor | RequestAcceptor
         self.client: Client | RequestClient
         self._actions = 0
+        self._at = 0
+        """Index of the action that is being done, or was done last."""
         namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
         if adapter.kind is CacheKind.REQUEST:
             asked, self._judge = make_judged_requests(adapter, config, judges)
@@ -112,6 +114,7 @@ class Run:
     def act(self, action: Action) -> None:
         """Do an action of the case. What is wrong becomes the finding, and ends the run."""
         client = self.client
+        self._at = self._actions
         if isinstance(client, RequestClient):
             self._try(lambda: act_by_requests(client, *action))
         else:
@@ -120,6 +123,7 @@ class Run:
 
     def drain(self, order: Sequence[Component]) -> None:
         """Drain the cache, unless something was found."""
+        self._at = self._actions
         self._try(lambda: self.client.drain(order))
 
     def tally(self) -> Tally:
@@ -130,7 +134,7 @@ class Run:
     def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding, and stop."""
         self.finding = Finding(
-            self.name, grounds, name, (), text, words, self._actions, self._judge.steps
+            self.name, grounds, name, (), text, words, self._at, self._judge.steps
         )
 
     def compare_with(self, model: Run, numbers: PageNumbers) -> None:
@@ -140,6 +144,9 @@ class Run:
             difference = first_difference(ours, theirs, numbers)
             if difference is not None:
                 self.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+                if difference.index is not None and self.finding is not None:
+                    later = max(0, len(theirs.facts) - 1 - difference.index)
+                    self.finding = evolve(self.finding, operation=self._judge.steps - later)
         self.forget_recorded()
 
     def forget_recorded(self) -> None:
@@ -161,7 +168,7 @@ class Run:
                 broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
                 text=first.text,
                 words=str(broken),
-                action=self._actions,
+                action=self._at,
                 operation=self._judge.steps,
             )
         except CacheError as refusal:

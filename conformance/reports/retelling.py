@@ -7,6 +7,7 @@ calls are not kept with a failure: they are heard from the cache itself, wheneve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import TypeAlias, TypeVar
 
@@ -20,6 +21,7 @@ from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
 from kvcanon.conformance.cases.requests import RequestClient, act_by_requests
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Grounds
+from kvcanon.conformance.judging.patience import ACTION_SECONDS, CacheSilent, within
 from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.verdict import LawsBroken
@@ -128,7 +130,7 @@ class Notebook:
             number = self._operations
         try:
             answer = call()
-        except Exception as error:
+        except (Exception, CacheSilent) as error:
             self.calls.append(Call(self.action, number, asked, error))
             raise
         self.calls.append(Call(self.action, number, asked, answer))
@@ -306,11 +308,11 @@ def judges_of(failure: Failure, asked: Collection[str]) -> Judges:
 def retell(failure: Failure, adapter: Adapter, judges: Judges) -> Retelling:
     """Play a failure's case again on a new cache, and write down what is called and answered."""
     notebook = Notebook()
-    raised: Exception | None = None
+    raised: BaseException | None = None
     play = _play_requests if adapter.kind is CacheKind.REQUEST else _play
     try:
         play(failure.case, adapter, judges, notebook)
-    except Exception as error:  # noqa: BLE001  # Whatever it is, it is what is being told.
+    except (Exception, CacheSilent) as error:  # noqa: BLE001  # Whatever it is, it is to be told.
         raised = error
     return Retelling(_up_to_the_finding(notebook.calls, failure), _is_again(raised, failure))
 
@@ -326,12 +328,12 @@ def _up_to_the_finding(calls: Sequence[Call], failure: Failure) -> tuple[Call, .
     """The calls as far as they matter: where two caches differ, both of them go on."""
     last = failure.finding.operation
     kept = list(takewhile(lambda call: call.number is None or call.number <= last, calls))
-    while kept and kept[-1].number is None and not isinstance(kept[-1].answer, Exception):
+    while kept and kept[-1].number is None and not isinstance(kept[-1].answer, BaseException):
         kept.pop()
     return tuple(kept)
 
 
-def _is_again(raised: Exception | None, failure: Failure) -> bool:
+def _is_again(raised: BaseException | None, failure: Failure) -> bool:
     match failure.finding.grounds:
         case Grounds.LAW:
             broken = raised.violations if isinstance(raised, LawsBroken) else ()
@@ -352,10 +354,10 @@ def _play(case: Case, adapter: Adapter, judges: Judges, notebook: Notebook) -> N
     client = HeardClient(cache, subject.can, copies, stamps, _namespaces_of(adapter))
     client.notebook = notebook
     for action in case.actions:
-        act(client, *action)
+        within(ACTION_SECONDS, partial(act, client, *action))
         notebook.action += 1
     if case.drain:
-        client.drain(case.drain)
+        within(ACTION_SECONDS, partial(client.drain, case.drain))
 
 
 def _play_requests(case: Case, adapter: Adapter, judges: Judges, notebook: Notebook) -> None:
@@ -364,10 +366,10 @@ def _play_requests(case: Case, adapter: Adapter, judges: Judges, notebook: Noteb
     client = HeardRequestClient(cache, subject.can, stamps, _namespaces_of(adapter))
     client.notebook = notebook
     for action in case.actions:
-        act_by_requests(client, *action)
+        within(ACTION_SECONDS, partial(act_by_requests, client, *action))
         notebook.action += 1
     if case.drain:
-        client.drain(case.drain)
+        within(ACTION_SECONDS, partial(client.drain, case.drain))
 
 
 def _namespaces_of(adapter: Adapter) -> tuple[Namespace, ...]:

@@ -18,6 +18,7 @@ from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges
 from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.judging.trial import is_silence
 from kvcanon.conformance.reports.coding import Line
 from kvcanon.spec.law import LAWS
 
@@ -68,11 +69,13 @@ def _what(finding: Finding) -> str:
 
 def _docstring(cache: str, finding: Finding) -> str:
     told = wrap(finding.text, WIDTH) or [""]
-    ending = wrap(
-        "Run it where the cache can be imported: it ends with exit code 1 and the words of what "
-        "is wrong, or with 0 once that is mended.",
-        WIDTH,
+    seen = (
+        "it does not end while the cache gives no answer; interrupt it to see where that is. It "
+        "ends with exit code 0"
+        if is_silence(finding)
+        else "it ends with exit code 1 and the words of what is wrong, or with 0"
     )
+    ending = wrap(f"Run it where the cache can be imported: {seen} once that is mended.", WIDTH)
     lines = [
         f"{headline(finding)}, shown by {cache}.",
         "",

@@ -63,7 +63,7 @@ def _(answer: bytes) -> str:
 
 
 @_in_words.register
-def _(answer: Exception) -> str:
+def _(answer: BaseException) -> str:
     return f"raised {type(answer).__name__}: {answer}".rstrip(": ")
 
 
