@@ -179,3 +179,18 @@ def test_the_list_names_witnesses(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {each["id"]: each["witnesses"] for each in json.loads(capsys.readouterr().out)}
     assert listed.keys() == LAWS.keys()
     assert sorted(one for some in listed.values() for one in some) == sorted(IDS)
+
+
+def test_a_cache_that_does_not_answer_is_not_asked_again() -> None:
+    """A cache that hangs is waited for in every vector; or it is not said that some are left."""
+    result = check(["faulty:Silent"], only=["vectors"], jobs=1)
+    (played,) = result.stages
+    assert "faulty:Silent: it gave no answer after" in played.cut_short
+    assert 0 < played.cases < len(IDS)
+    assert [each.finding.name for each in result.failures] == ["ChildSilent"]
+
+
+def test_a_cache_that_takes_its_process_along_is_a_fault() -> None:
+    """Vectors that nobody finished are passed."""
+    with pytest.raises(Fault, match="faulty:Dying ended its process, in one of the vectors"):
+        check(["faulty:Dying"], only=["vectors"], jobs=2)
