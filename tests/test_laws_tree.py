@@ -284,6 +284,8 @@ def test_tree_5_refused_call_and_eviction_are_not_its_matter() -> None:
 
 HOST_ONLY = with_data(LEAF, full=on(None, [8]), swa=on(None, [8]), mamba=on(None, [2]))
 DEVICE_ONLY = with_data(LEAF, full=on([8]), swa=on([8]), mamba=on([2]))
+MOVED_ON_HOST = with_data(LEAF, full=on([8], [9]), swa=on(None, [8]))
+MOVED_HOST_ONLY = with_data(HOST_ONLY, full=on(None, [9]))
 HOST_TOMBSTONE = with_data(HOST_ONLY, swa=on())
 LOCKED = with_data(HOST_ONLY, full=on(None, [8], lock_refs=1))
 IN_FLIGHT = with_data(LEAF, full=on([8], [8], loading=4))
@@ -315,6 +317,9 @@ MATCH, LOCK, INSERT, INSERT_HOST, LOAD_BACK = OPERATIONS
         (LOAD_BACK, THROUGH, IN_FLIGHT, HOST_ONLY, False),
         (LOAD_BACK, BACK, DEVICE_ONLY, HOST_ONLY, True),
         (LOAD_BACK, BACK, HOST_ONLY, None, True),
+        (LOAD_BACK, BACK, LEAF, MOVED_ON_HOST, True),
+        (LOAD_BACK, BACK, HOST_ONLY, MOVED_HOST_ONLY, False),
+        (LOAD_BACK, THROUGH, LEAF, MOVED_ON_HOST, False),
         (LOAD_BACK, BACK, LOCKED, None, False),
         # No room is needed.
         (MATCH, THROUGH, HOST_ONLY, None, False),

@@ -210,10 +210,11 @@ class _Room:
             return False
         if new.slot(component, medium) is not None:
             # Under write_back a victim is copied before it leaves the device: into a new slot, also
-            # where the room for others was made from an older copy of it.
+            # where the room for others was made from an older copy of it. A node of which only a
+            # part leaves is copied as a whole, so that its full data may get another slot, too.
             demotes = self.write_back and GPU in self.media
-            left_device = old.slot(component, GPU) is not None and new.slot(component, GPU) is None
-            return demotes and medium is CPU and (old.slot(component, CPU) is None or left_device)
+            duplicate = old.slot(component, GPU) is not None and not any(old.lock_refs)
+            return demotes and medium is CPU and (old.slot(component, CPU) is None or duplicate)
         if component is FULL and medium is CPU and not self.write_back:
             return False  # What has a host copy keeps it while it is on the device.
         return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None
