@@ -205,8 +205,11 @@ class Client:
 
     def _evict_all(self, evict: Callable[[Counts], object], component: Component) -> None:
         one = Counts(**{component.value: 1})
-        while getattr(evict(one), "freed", Counts())[component]:
-            pass
+        config = self.cache.config
+        # A cache that frees more slots than there are does not stop saying so.
+        for _ in range(config.device_slots[component] + config.host_slots[component] + 1):
+            if not getattr(evict(one), "freed", Counts())[component]:
+                return
 
     def _flush(self) -> None:
         if Capability.FLUSH in self.can:

@@ -141,7 +141,12 @@ class Run:
         """Note where the cache did something else than the one that it must agree with."""
         ours, theirs = model.recorder, self.recorder
         if ours is not None and theirs is not None and not (self.finding or model.finding):
-            difference = first_difference(ours, theirs, numbers)
+            try:
+                difference = first_difference(ours, theirs, numbers)
+            except Exception as error:  # noqa: BLE001  # No law may have asked if it is a state.
+                text = f"shows a state that cannot be compared: {what_was_raised(error)}"
+                self.found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                return
             if difference is not None:
                 self.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
                 if difference.index is not None and self.finding is not None:

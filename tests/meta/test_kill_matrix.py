@@ -6,11 +6,23 @@ How soon random cases find the same faults, `kvcanon mutants` prints.
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.killing import find_mutants, hunt_by_vectors
+from kvcanon.conformance.judging.killing import (
+    NO_LAWS,
+    find_mutants,
+    hunt_by_vectors,
+    hunt_differences,
+)
+from kvcanon.conformance.judging.trial import Trial
+from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, Level
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.types import Counts
 from meta.make_vectors import Candidate, covers, vectors_of
 from meta.mutants import MUTANTS, Mutant
 
@@ -49,3 +61,26 @@ def test_new_vectors_take_no_id_that_is_in_use() -> None:
     like = [Candidate(some.mutant, some.level, some.case)] * 2
     ids = [vector.vector_id for vector in vectors_of(some.law_id, like, there)]
     assert ids == [f"{some.law_id}-d", f"{some.law_id}-e"]
+
+
+class Endless(ReferenceCache):
+    """Says that a page came free, whether there was one or not."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Evict, and say that all of it was there."""
+        return evolve(super().evict(counts), freed=counts)
+
+
+def test_a_drain_ends_whatever_the_cache_says() -> None:
+    """Where no law speaks up, a cache that frees for ever is drained for ever."""
+    finding, tally = Trial(Adapter("endless", Endless), NO_LAWS).play(draw_case(0, Offer()))
+    assert finding is None
+    assert tally.steps
+
+
+def test_a_state_that_is_none_is_a_difference() -> None:
+    """Where no law speaks up, the judge trips over a state that is no tree."""
+    (mutant,) = (each for each in MUTANTS if each.name == "nothing_new_becomes_a_leaf")
+    kill = hunt_differences(mutant, EFFORTS["quick"], 0)
+    assert kill is not None
+    assert kill.seen == ("state",)
