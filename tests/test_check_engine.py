@@ -22,7 +22,8 @@ from kvcanon.spec.law import LAWS
 @pytest.fixture(autouse=True)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same efforts, with fewer cases."""
-    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10)
+    # A ceiling that a busy machine comes to would make equal checks differ.
+    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=900)
     monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.setitem(EFFORTS, "deep", evolve(EFFORTS["deep"], block=8, run=10))
 
