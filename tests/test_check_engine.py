@@ -23,7 +23,7 @@ from kvcanon.spec.law import LAWS
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same efforts, with fewer cases."""
     # A ceiling that a busy machine comes to would make equal checks differ.
-    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=900)
+    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=560)
     monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.setitem(EFFORTS, "deep", evolve(EFFORTS["deep"], block=8, run=10))
 
