@@ -19,6 +19,10 @@ from kvcanon.conformance.judging.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS
 
 
+USUAL = dict(EFFORTS)
+"""The efforts as they are."""
+
+
 @pytest.fixture(autouse=True)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same efforts, with fewer cases."""
@@ -207,7 +211,7 @@ def test_a_wrong_call_is_told_in_one_line(arguments: dict[str, object], problem:
 
 def test_efforts_grow() -> None:
     """A larger effort plays less, or may take longer than it is said to."""
-    quick, standard, deep = (effort_named(name) for name in ("quick", "standard", "deep"))
+    quick, standard, deep = (USUAL[name] for name in ("quick", "standard", "deep"))
     assert quick.seconds < 60 < standard.seconds < 600 < deep.seconds
     assert quick.walker_cases is not None
     assert standard.walker_cases is not None
