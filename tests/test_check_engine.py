@@ -18,7 +18,6 @@ from kvcanon.conformance.judging.result import CheckResult, Failure, Standing
 from kvcanon.conformance.judging.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS
 
-
 USUAL = dict(EFFORTS)
 """The efforts as they are."""
 
