@@ -39,6 +39,7 @@ from kvcanon.conformance.cases.case import (
 )
 from kvcanon.conformance.cases.configs import any_config
 from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging.constants import no_local_constants
 from kvcanon.conformance.judging.finding import Finding, Tally
 from kvcanon.conformance.judging.play import SideBySide
 from kvcanon.conformance.judging.reduce import reduce_case
@@ -177,7 +178,8 @@ def run_machine(
         database=database,
     )
     try:
-        run_state_machine_as_test(machine, settings=asked)
+        with no_local_constants():
+            run_state_machine_as_test(machine, settings=asked)
     except Found as found:
         return _failure(trial, found, from_seed), journal.tally
     except Flaky:

@@ -1,0 +1,32 @@
+"""Constants: what is loaded makes no difference to what a seed draws."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.judging.machine import run_machine
+from kvcanon.conformance.judging.trial import Trial
+from kvcanon.reference import ReferenceCache
+
+NUMBERS = "\n".join(f"N{number} = {number}" for number in range(701, 3900, 53))
+
+
+def test_a_module_of_numbers_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A seed gives other cases once another module of the working folder is loaded."""
+    trial = Trial(Adapter("reference", ReferenceCache))
+    _, before = run_machine(trial, examples=12)
+    source = tmp_path / "numbers_of_mine.py"
+    source.write_text(NUMBERS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("numbers_of_mine")
+    module.__file__ = str(source)
+    monkeypatch.setitem(sys.modules, "numbers_of_mine", module)
+    _, after = run_machine(trial, examples=12)
+    assert after == before
