@@ -18,7 +18,7 @@ from kvcanon.conformance.adapters.request import FullRequestCache, RequestId
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
 from kvcanon.conformance.cases.prompts import known_key, new_prompt
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
+from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
 
 
 @define(eq=False)
@@ -83,16 +83,18 @@ class RequestClient:
             self.end(request_id, self.cache.abort)
         if Capability.EVICT in self.can:
             for component in order:
-                one = Counts(**{component.value: 1})
-                while (
-                    component in self.cache.config.components
-                    and (self.cache.evict(one).freed[component])
-                ):
-                    pass
+                self._evict_all(component)
         if not self.cache.config.host_tier:
             self.end(self.admit(self.whole_pool()), self.cache.abort)
         if Capability.TAKE_EVENTS in self.can:
             self.cache.take_events()
+
+    def _evict_all(self, component: Component) -> None:
+        """Evict one slot after another; a cache that frees more than there are is not asked on."""
+        capacity = self.cache.config.capacity(component, GPU)
+        for _ in range(capacity + 1 if component in self.cache.config.components else 0):
+            if not self.cache.evict(Counts(**{component.value: 1})).freed[component]:
+                return
 
     def whole_pool(self) -> Key:
         """A key that shares nothing with any other, and needs every page that there is."""

@@ -24,6 +24,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.faults import Fault, what_was_raised
+from kvcanon.conformance.judging.constants import no_local_constants
 from kvcanon.conformance.judging.effort import Effort
 from kvcanon.conformance.judging.finding import Finding, Tally
 from kvcanon.conformance.judging.machine import CI, STEPS, Found, Journal, machine_of
@@ -155,7 +156,8 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
             phases=(Phase.generate,),
         )
         try:
-            run_state_machine_as_test(machine, settings=asked)
+            with no_local_constants():
+                run_state_machine_as_test(machine, settings=asked)
         except Found as found:
             total.add(journal.tally)
             return _kill(found.finding, total, began)
