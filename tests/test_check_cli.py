@@ -153,7 +153,7 @@ def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixtur
     options = ("--only", "walker,TREE-1,MATCH-1", "--black-box", "--json", str(path))
     read(capsys, "check", "reference", *options, code=0)
     laws = {law["id"]: law for law in value(path)["caches"][0]["laws"]}
-    assert laws["TREE-1"]["remark"] == "the cache shows no snapshot"
+    assert laws["TREE-1"]["remark"] == "the cache has no snapshot"
     assert laws["MATCH-1"]["standing"] == "held"
 
 
@@ -161,7 +161,7 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
     """A cache without a snapshot is refused, or what it cannot show is said to hold."""
     printed = read(capsys, "check", "reported:Blind", "--jobs", "1", code=1)
     assert "lacks" in printed
-    assert re.search("not judged TREE-1,.*: the cache shows no snapshot", " ".join(printed.split()))
+    assert re.search("not judged TREE-1,.*: the cache has no snapshot", " ".join(printed.split()))
     assert "BROKEN: MATCH-" in printed
 
 

@@ -281,7 +281,7 @@ def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) ->
             "their_script cannot be imported: SystemExit: 0 (their_script.py:",
         ),
         ("their_caches:nothing", "their_caches has no factory 'nothing'"),
-        ("their_caches:not_callable", "their_caches has no factory 'not_callable'"),
+        ("their_caches:not_callable", "their_caches:not_callable is no factory but a "),
         ("their_caches:no_cache", "made no cache: RuntimeError: no pools today (their_caches.py:"),
         ("their_caches:no_object", "made no cache: its NoneType lacks config, match, lock"),
         ("their_caches:Crashing", "failed: KeyError: 'nothing' (their_caches.py:"),

@@ -93,7 +93,7 @@ def test_text_tells_the_standing_of_laws(report: CheckReport) -> None:
     assert (
         f"{len(LAWS) - 1} judged: {len(LAWS) - 3} held, 1 broken, 1 known; 1 not judged" in printed
     )
-    assert "not judged DATA-1: the cache shows no bytes" in printed
+    assert "not judged DATA-1: the cache has no bytes" in printed
     assert f"known EVICT-3 {LAWS['EVICT-3'].name}: {KNOWN.reason} ({KNOWN.link})" in printed
     assert "lacks bytes, reset" in printed
     assert "departs from the canon: window_lock_exact is False, not True: a window lock" in printed
@@ -167,7 +167,7 @@ def test_a_crash_is_broken_though_no_law_is() -> None:
 @pytest.mark.parametrize(
     ("only", "known", "lacks", "said"),
     [
-        ((), (), ("snapshot", "recency", "events"), "the cache shows no snapshot"),
+        ((), (), ("snapshot", "recency", "events"), "the cache has no snapshot"),
         ((), (), ("events",), "no case came to it"),
         (("LOCK-8",), (), (), "it was not asked for"),
         (("walker",), (), (), "no case came to it"),
@@ -285,7 +285,7 @@ def test_junit_tells_broken_from_skipped(report: CheckReport) -> None:
     skipped = {name: each.find("skipped") for name, each in case.items()}
     told = {name: each.get("message") for name, each in skipped.items() if each is not None}
     assert told == {
-        "DATA-1": "not judged: the cache shows no bytes",
+        "DATA-1": "not judged: the cache has no bytes",
         "EVICT-3": f"known to be broken: {KNOWN.reason} ({KNOWN.link})",
     }
     assert wordy.find("testcase[@name='agreement with reference']/failure") is not None

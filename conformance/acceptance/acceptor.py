@@ -39,23 +39,30 @@ from kvcanon.spec.law import Law, Need
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
+    Evicted,
     EvictHost,
     Flush,
     Free,
+    HostInserted,
     Insert,
+    Inserted,
     InsertHost,
     LoadBack,
+    LoadedBack,
     Lock,
     Match,
+    Matched,
     Operation,
     Poll,
+    Receipt,
     Refused,
     Reset,
+    Settled,
     TakeEvents,
     Unlock,
     UnlockWindow,
 )
-from kvcanon.spec.types import Component, Slot
+from kvcanon.spec.types import Component, Slot, Slots
 from kvcanon.spec.views import COLUMN
 
 CHECKS: dict[type[Operation], Callable[[Books, Any, Any], None]] = {
@@ -75,6 +82,20 @@ CHECKS: dict[type[Operation], Callable[[Books, Any, Any], None]] = {
     Reset: after_reset,
 }
 """What is asked of the books, an operation and its answer."""
+ANSWERS: dict[type[Operation], type] = {
+    Match: Matched,
+    Lock: Receipt,
+    Allocate: Slots,
+    Insert: Inserted,
+    InsertHost: HostInserted,
+    Evict: Evicted,
+    EvictHost: Evicted,
+    LoadBack: LoadedBack,
+    Poll: Settled,
+    Flush: Settled,
+    TakeEvents: tuple,
+}
+"""What kind of answer each operation has; nobody looks at that of the others."""
 MOVES_FULL_DATA = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
 
 
@@ -131,6 +152,7 @@ class Acceptor(WrappedCache):
             after_refusal(books, operation, error)
             self._raise(operation, f"refused: {error}")
             raise
+        _check_kind(operation, answer)
         if isinstance(operation, Insert | InsertHost):
             books.pages.path_made(operation.key, books.now)
         if not isinstance(operation, TakeEvents):
@@ -169,3 +191,11 @@ class Acceptor(WrappedCache):
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
         raise LawsBroken(words, violations)
+
+
+def _check_kind(operation: Operation, answer: object) -> None:
+    """Raises: TypeError: the answer is none that the operation has."""
+    kind = ANSWERS.get(type(operation), object)
+    if not isinstance(answer, kind):
+        name = type(operation).__name__
+        raise TypeError(f"{name} was answered {answer!r}; it must be answered {kind.__name__}")

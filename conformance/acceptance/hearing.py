@@ -34,9 +34,10 @@ STORES_ON_HOST = (Poll, Flush, InsertHost)
 
 def hear(books: Books, operation: Operation, events: Sequence[Event], refused: bool) -> None:
     """Check the events of an operation one by one, and write down what they say of the host."""
-    if events and (refused or not isinstance(operation, SENDERS)):
+    if refused or not isinstance(operation, SENDERS):
         what = "was refused and" if refused else "moved no full data and"
-        books.check("EVENT-5", False, f"{type(operation).__name__} {what} sent {events[0]}")
+        text = f"{type(operation).__name__} {what} sent {events[0]}" if events else ""
+        books.check("EVENT-5", not events, text)
     cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
     once = isinstance(operation, Reset) and not refused
     if once or cleared:

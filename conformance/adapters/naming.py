@@ -7,6 +7,7 @@ caches. A function is taken to make all that there is; an adapter says what it o
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -35,6 +36,7 @@ def adapter_named(name: str) -> Adapter:
         known = ", ".join(NAMED)
         ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
         raise Fault(f"no cache {name!r}; name {known}, {ways}")
+    module_name = module_name.removesuffix(".py")
     # As under `python -m`, modules of the folder that one works in are found.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -45,6 +47,11 @@ def adapter_named(name: str) -> Adapter:
     found = getattr(module, attribute, None)
     if isinstance(found, Adapter):
         return found
+    if found is None:
+        near = get_close_matches(attribute, vars(module), n=3)
+        hint = f"; near it are {', '.join(near)}" if near else ""
+        raise Fault(f"{module_name} has no factory {attribute!r}{hint}")
     if not callable(found):
-        raise Fault(f"{module_name} has no factory {attribute!r}")
+        kind = type(found).__name__
+        raise Fault(f"{name} is no factory but a {kind}; name a function, a class or an Adapter")
     return Adapter(name, cast("MakeCache", found))

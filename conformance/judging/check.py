@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from time import monotonic
 
 from attrs import evolve
@@ -94,7 +95,9 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The stages and the laws among some names. Raises: Fault."""
     for name in only:
         if name not in STAGES and name not in LAWS:
-            raise Fault(f"no law {name}, and no stage; the stages are {', '.join(STAGES)}")
+            near = get_close_matches(name, (*STAGES, *LAWS), n=3)
+            hint = f"near it are {', '.join(near)}" if near else f"stages are {', '.join(STAGES)}"
+            raise Fault(f"no law {name}, and no stage; {hint}")
     stages = tuple(name for name in STAGES if name in only) or tuple(STAGES)
     return stages, tuple(law_id for law_id in LAWS if law_id in only)
 

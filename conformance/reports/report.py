@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from attrs import fields, frozen
 
+from kvcanon.conformance.acceptance.coverage import FROM_OUTSIDE, missing_for
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
@@ -192,12 +193,14 @@ def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence
         return excuse
     if excuse:
         return "it is known to be broken, and no vector came to it"
-    hidden = sorted(need.value for need in law.needs if need.value in cache.lacks)
+    hidden: list[str] = sorted(need.value for need in law.needs if need.value in cache.lacks)
     if Need.SNAPSHOT.value in hidden:
-        # The others are in it, but for events and bytes, which then matter no more.
+        # From outside it may be judged all the same, by what the operations show.
         hidden = [Need.SNAPSHOT.value]
+        if law.law_id in FROM_OUTSIDE:
+            hidden = missing_for(law.law_id, cache.lacks)
     if hidden:
-        return f"the cache shows no {' and no '.join(hidden)}"
+        return f"the cache has no {' and no '.join(hidden)}"
     if LAWS.keys() & only and law.law_id not in only:
         return NOT_ASKED
     return "no case came to it"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.judging.finding import Finding, Grounds
+from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import CheckResult, Standing
 from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold, Verdict
@@ -184,8 +184,7 @@ def _verdict(report: CheckReport) -> Text:
         case Verdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
         case Verdict.BROKEN:
-            found = [each for cache in report.caches for each in cache.failures]
-            return Text(f"BROKEN: {', '.join(_names(found))}", "bold red")
+            return Text(f"BROKEN: {', '.join(_names(report))}", "bold red")
 
 
 def holds(report: CheckReport) -> str:
@@ -194,9 +193,14 @@ def holds(report: CheckReport) -> str:
     return "No law is broken but what is known" if known else "No law is broken"
 
 
-def _names(found: list[Retold]) -> list[str]:
-    return list(dict.fromkeys(_name(each.failure.finding) for each in found))
-
-
-def _name(finding: Finding) -> str:
-    return finding.name if finding.grounds is Grounds.LAW else headline(finding)
+def _names(report: CheckReport) -> list[str]:
+    """The laws that are broken, all of them, and what was found besides laws."""
+    laws = [
+        each.law.law_id
+        for cache in report.caches
+        for each in cache.laws
+        if each.standing is Standing.BROKEN
+    ]
+    findings = [each.failure.finding for cache in report.caches for each in cache.failures]
+    others = [headline(each) for each in findings if each.grounds is not Grounds.LAW]
+    return list(dict.fromkeys((*laws, *others)))
