@@ -81,7 +81,7 @@ def law_failures(suite: Suite, law: Law) -> list[Failure]:
         judged.add(tally)
     if not judged.laws:
         found = [finding.words for finding, _ in played if finding is not None]
-        raise AssertionError("\n".join(["nothing was judged", *found[:1]]))
+        raise AssertionError("\n".join([*found[:1], "nothing was judged"]))
     if not judged.laws[law.law_id]:
         raise LawNotJudged(f"not judged: {_why_not(suite, law)}")
     return []
