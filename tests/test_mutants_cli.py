@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.judging.killing import HUNTS
+from meta.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[1]
 TWO = ("salt_is_ignored", "match_ignores_tombstones")
@@ -106,3 +108,12 @@ def test_without_a_checkout_there_are_no_mutants(
     err = capsys.readouterr().err
     assert "is in no checkout of kvcanon" in err
     assert err.count("\n") == 1
+
+
+def test_the_committed_page_is_of_these_mutants() -> None:
+    """`docs/mutants.md` is of an earlier list; `make mutants` writes it anew."""
+    page = (ROOT / "docs/mutants.md").read_text("utf-8")
+    assert re.findall(r"^\| `(\w+)`", page, re.MULTILINE) == [each.name for each in MUTANTS]
+    summary = page.partition("| mutant |")[0]
+    for way in ("the walker", "the machine", "a vector", "laws alone"):
+        assert f"found by {way}: {len(MUTANTS)}/{len(MUTANTS)}" in summary
