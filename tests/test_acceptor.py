@@ -6,12 +6,15 @@ import pytest
 from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.judging.finding import Finding
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
 from kvcanon.reference import ReferenceCache, announce, cache, evict, lock, slots, transfer, victims
 from kvcanon.reference.state import Node, State, Transfer
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.law import LAWS
@@ -49,6 +52,23 @@ class Least(ReferenceCache):
     free_slots = take_events = read = write = None  # type: ignore[assignment]
     evict = evict_host = load_back = insert_host = poll = flush = None  # type: ignore[assignment]
     unlock_window = reset = snapshot = None  # type: ignore[assignment]
+
+
+def test_whole_nodes_that_are_loaded_are_followed() -> None:
+    """A cache that loads whole nodes is accused of window data that it said it would load."""
+    actions = (
+        Action("fetch_and_load", 0, 0, 7),
+        Action("fetch_and_load", 0, 1, 0),
+        Action("serve", 0, 1, 2),
+        Action("admit", 0, 0, 8),
+        Action("fetch_and_load", 2, 1, 0),
+    )
+    slots = Counts(full=9, swa=3)
+    config = CacheConfig(
+        window_tokens=8, device_slots=slots, host_slots=slots, write_policy="write_back"
+    )
+    found, _ = play(Case(config, actions), [adapter_named("variant")], OUTSIDE)
+    assert not found, found[0].words
 
 
 @pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])

@@ -88,8 +88,8 @@ def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int
     begin = {FULL_COLUMN: 0, SWA_COLUMN: books.window_from(len(path)), MAMBA_COLUMN: len(path) - 1}
     concerned = path[begin[column] :]
     lacking = _lacking(concerned, column)
-    if len(lacking) < count:
-        # More comes than the end needs: whole nodes, as some caches load them.
+    if len(lacking) < count or not books.profile.window_lock_exact:
+        # More may come than the end needs: whole nodes, as some caches load them.
         concerned = path
         lacking = _lacking(path, column)
     in_doubt = [page for page in concerned if page.doubtful[column]]
