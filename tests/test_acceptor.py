@@ -71,6 +71,21 @@ def test_whole_nodes_that_are_loaded_are_followed() -> None:
     assert not found, found[0].words
 
 
+def test_doubt_about_a_load_that_fails_is_kept() -> None:
+    """Of two loads, one of which fails, the wrong one is taken for what brought a page."""
+    named = ("fetch_and_load", 0, 0), ("fetch_and_load", 1, 0), ("serve", 0, 1)
+    more = ("copy", 0, 0), ("poll", 0, 0), ("fetch_and_load", 2, 1), ("copy", 3, 0)
+    actions = [Action(name, 0, b, c) for name, b, c in (*named, *more, ("fetch_and_load", 1, 0))]
+    config = CacheConfig(
+        window_tokens=3,
+        device_slots=Counts(full=7, swa=3),
+        host_slots=Counts(full=8, swa=4),
+        write_policy="write_through",
+    )
+    found, _ = play(Case(config, tuple(actions)), [adapter_named("variant")], OUTSIDE)
+    assert not found, found[0].words
+
+
 @pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])
 def test_sound_cache_that_shows_little_is_not_accused(kind: type[ReferenceCache]) -> None:
     """What cannot be seen is taken for wrong."""

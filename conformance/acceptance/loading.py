@@ -98,7 +98,8 @@ def _loaded_pages(books: Books, path: list[PageBook], column: Column, count: int
         page.device[column] = SOMEWHERE
         mine = [slot for slot, owner in books.slots.pages_in(column) if owner is page]
         books.slots.give(column, mine, LOADING)
-    if in_doubt or len(lacking) != count:
+    whole_nodes = column == SWA_COLUMN and not books.profile.window_lock_exact
+    if in_doubt or len(lacking) != count or whole_nodes:
         # Which of them are loaded is in doubt; so is what becomes of them.
         for page in lacking:
             page.doubtful[column] = True
@@ -159,7 +160,8 @@ def _settle(
         return Counter()
     for page, column in transfer.loads:
         page.loading[column] = False
-        if status is not TransferStatus.DONE:
+        # Where it is in doubt which pages were loaded, another load may have brought this one.
+        if status is not TransferStatus.DONE and not page.doubtful[column]:
             page.lose(column)
     return Counter() if status is TransferStatus.DONE else transfer.slots_taken
 
@@ -188,7 +190,9 @@ def _cancel_what_builds_on(books: Books, failed: OpenTransfer) -> None:
             deepest = max((page.depth for page, _ in other.loads), default=-1)
             if not filled.isdisjoint(other.path[: deepest + 1]):
                 for page, column in other.loads:
-                    page.lose(column)
+                    page.loading[column] = False
+                    if not page.doubtful[column]:
+                        page.lose(column)
                 other.loads = []
 
 
