@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvcanon.conformance.cli import main
+from kvcanon.spec.law import LAWS
+from meta.mutants import MUTANTS
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\.venv/bin/kvcanon (.+)$", README, re.MULTILINE)
@@ -33,6 +35,14 @@ def test_readme_has_commands_and_an_example() -> None:
     """The tests above find nothing to try."""
     assert len(COMMANDS) >= 4
     assert len(EXAMPLES) == 1
+
+
+def test_readme_counts_what_there_is() -> None:
+    """The README counts laws, planted faults or the bugs behind them as they were once."""
+    rows = {each.upstream.split()[0] for each in MUTANTS if re.match(r"[ABCD]\d+ ", each.upstream)}
+    assert f"No law is broken. {len(LAWS)} were judged." in README
+    counted = f"{len(MUTANTS)} planted faults,\nmodelled on {len(rows)} historical bugs"
+    assert counted in README
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

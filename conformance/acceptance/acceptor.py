@@ -15,7 +15,7 @@ from typing import Any
 
 from kvcanon.conformance.acceptance.books import Books
 from kvcanon.conformance.acceptance.evicting import after_evict, after_evict_host, host_leaves
-from kvcanon.conformance.acceptance.hearing import add_up, hear
+from kvcanon.conformance.acceptance.hearing import SENDERS, add_up, hear
 from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
 from kvcanon.conformance.acceptance.loading import after_load_back, after_settling, check_due
 from kvcanon.conformance.acceptance.refusing import after_refusal
@@ -96,7 +96,6 @@ ANSWERS: dict[type[Operation], type] = {
     TakeEvents: tuple,
 }
 """What kind of answer each operation has; nobody looks at that of the others."""
-MOVES_FULL_DATA = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
 
 
 class Acceptor(WrappedCache):
@@ -160,7 +159,7 @@ class Acceptor(WrappedCache):
         check = CHECKS.get(type(operation))
         if check is not None:
             check(books, operation, answer)
-        if isinstance(operation, MOVES_FULL_DATA) and not books.violations:
+        if isinstance(operation, SENDERS) and not books.violations:
             if books.hears:
                 add_up(books)
             check_due(books)

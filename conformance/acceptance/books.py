@@ -27,7 +27,7 @@ from kvcanon.conformance.acceptance.pages import (
     columns_of,
 )
 from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING, SlotBooks
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile
 from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
@@ -112,10 +112,11 @@ class Books:
 
     def check(self, law_id: str, holds: bool, text: str = "") -> None:
         """Count that a law was judged, and say so where it does not hold."""
+        law = LAWS[law_id]
         if law_id in self.asked:
             self.judged[law_id] += 1
             if not holds:
-                self.violations.append(Violation(LAWS[law_id], text))
+                self.violations.append(Violation(law, text))
 
     @property
     def writes_back(self) -> bool:
@@ -165,11 +166,11 @@ class Books:
             page.use(SWA_COLUMN, self.now, surely=False)
         if SWA_COLUMN in self.columns:
             self._use_window(path, end)
-        if 2 in self.columns and end:
-            path[end - 1].use(2, self.now)
-            if self.profile.mamba_refresh != "node":
+        if MAMBA_COLUMN in self.columns and end:
+            path[end - 1].use(MAMBA_COLUMN, self.now)
+            if self.profile.mamba_refresh is MambaRefresh.PATH:
                 for page in path[: end - 1]:
-                    page.use(2, self.now, surely=False)
+                    page.use(MAMBA_COLUMN, self.now, surely=False)
         self.may_cut(path)
 
     def _use_window(self, path: list[PageBook], end: int) -> None:
