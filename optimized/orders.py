@@ -1,0 +1,108 @@
+"""What the cache asks of an engine: pages, from slots on one medium to slots on the other.
+
+What readers get wrong: no engine locks a slot. **A slot is not reused while a copy reads or writes
+it**, and the tree sees to that alone: the transfer holds a lock on what it reads, and owns what it
+writes, from the enqueue until it is settled, which is after the engine said that the copy ended. So
+an engine must never report an order as complete while a byte of it may still move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.spec.transfer import Copy, Direction, TransferOrder
+from kvcanon.spec.types import Component, TransferId
+
+SlotArray: TypeAlias = npt.NDArray[np.int32]
+
+ALL_LAYERS = slice(None)
+
+
+@frozen(eq=False)
+class Move:
+    """Slot by slot, within one component's pools on two media."""
+
+    component: Component
+    sources: SlotArray
+    targets: SlotArray
+    """As many as there are sources, each once."""
+
+
+class PageCopier(Protocol):
+    """Pools, as orders see them."""
+
+    @property
+    def layouts(self) -> Mapping[Component, PageLayout]:
+        """What a page of each component is made of."""
+
+    def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
+        """Move the bytes of some layers; returns when they are there."""
+
+
+class PageOrder(TransferOrder):
+    """An order that names its slots in arrays, and can be performed some layers at a time.
+
+    Layers are counted from 0 in each component, and a component has no part in the layers behind
+    its last: an order is through with layer 5 when every component is that has one.
+    """
+
+    __slots__ = ("moves", "pools")
+
+    moves: tuple[Move, ...]
+    pools: PageCopier
+
+    def __init__(
+        self,
+        transfer_id: TransferId,
+        direction: Direction,
+        moves: tuple[Move, ...],
+        pools: PageCopier,
+    ) -> None:
+        # The base is frozen, and its own two other fields are worked out here.
+        for name, value in (
+            ("transfer_id", transfer_id),
+            ("direction", direction),
+            ("moves", moves),
+            ("pools", pools),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)
+        return f"PageOrder({self.transfer_id}, {self.direction}: {pages or 'nothing'})"
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """The moves in numbers of Python, made when asked for: a large order has thousands."""
+        return tuple(
+            Copy(move.component, tuple(move.sources.tolist()), tuple(move.targets.tolist()))
+            for move in self.moves
+        )
+
+    @property
+    def layers(self) -> int:
+        """Layers of the component that has most; 0 where nothing is moved."""
+        return max((self.pools.layouts[move.component].layers for move in self.moves), default=0)
+
+    @property
+    def layer_bytes(self) -> int:
+        """What one layer of all pages has, as long as every component has that layer."""
+        return sum(
+            len(move.sources) * self.pools.layouts[move.component].layer_bytes
+            for move in self.moves
+        )
+
+    def perform(self) -> None:
+        """Move all bytes, from where they are when it is called to where they go."""
+        self.perform_layers(ALL_LAYERS)
+
+    def perform_layers(self, layers: slice) -> None:
+        """Move the bytes of some layers."""
+        for move in self.moves:
+            self.pools.copy(move, self.direction, layers)
