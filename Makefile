@@ -1,5 +1,5 @@
 # The commands of this repository; `make` alone lists them. Each sets up .venv first where it needs
-# one, so that a fresh clone needs Python 3.11 or newer and nothing else.
+# one, so that a fresh clone needs Python 3.11 or newer and a C++17 compiler, and nothing else.
 
 PYTHON ?= python3
 
@@ -16,12 +16,13 @@ PYTEST_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NATIVE := build/native
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv check check-standard check-deep test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv native check check-standard check-deep test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,11 +31,22 @@ help: ## List these commands.
 # and from the constraints, since an isolated build would fetch another one that nothing pins.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) scikit-build-core
-	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	$(PIP_INSTALL) scikit-build-core nanobind
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev,optimized]'
 	@touch $@
 
-venv: $(READY) ## Set up .venv with this checkout installed in it.
+venv: $(READY) native ## Set up .venv with this checkout installed in it.
+
+# The core is installed into src/, whose links lead to optimized/. When nothing has changed this takes
+# a moment, so whatever needs the core asks for it every time.
+$(NATIVE)/build.ninja: $(READY)
+	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	@touch $@
+
+native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the sources.
+	$(BIN)/cmake --build $(NATIVE)
+	$(BIN)/cmake --install $(NATIVE) --prefix src
 
 check: $(READY) ## Judge our caches, for less than a minute, and print the report.
 	$(BIN)/kvcanon $(CHECK)
@@ -45,10 +57,10 @@ check-standard: $(READY) ## Judge our caches for up to ten minutes.
 check-deep: $(READY) ## Judge our caches for MINUTES, from where STORE left off.
 	$(BIN)/kvcanon check reference variant --effort deep --minutes $(MINUTES) $(STORE:%=--store %)
 
-test: $(READY) ## Run the tests.
+test: $(READY) native ## Run the tests.
 	$(PYTEST) $(PYTEST_ARGS)
 
-test-deep: $(READY) ## Run the tests on many more cases, from new random seeds.
+test-deep: $(READY) native ## Run the tests on many more cases, from new random seeds.
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
 
 vectors: $(READY) ## Add vectors for the planted faults that none shows yet.

@@ -1,10 +1,29 @@
 """The fast cache, which runs: same operations, outcomes and events as `kvcanon.reference`.
 
-It is not written yet. Importing it fails at once and says so: falling back to the reference in
-silence would let someone measure, or serve from, a cache that they did not ask for.
+Its decisions are made in a native module, `kvcanon.optimized._core`, that is compiled when kvcanon
+is installed.
+
+What readers get wrong: where the module is missing nothing takes its place. Falling back to the
+reference in silence would let someone measure, or serve from, a cache that they did not ask for. So
+importing this package fails at once, and says what is missing and the mend.
 """
 
-raise ImportError(
-    "kvcanon.optimized, the fast cache, is not part of this release yet; "
-    "use kvcanon.reference, which behaves the same."
-)
+from importlib import import_module
+
+CORE = "kvcanon.optimized._core"
+
+try:
+    import_module("numpy")  # The core takes and returns its arrays.
+    import_module(CORE)
+except ModuleNotFoundError as error:
+    if error.name == CORE:
+        raise ImportError(
+            "kvcanon.optimized has no native core here: none was compiled when kvcanon was "
+            "installed; install a C++17 compiler such as g++ and run `pip install "
+            "--force-reinstall --no-cache-dir --no-binary kvcanon 'kvcanon[optimized]'`, or in a "
+            "checkout `make native`."
+        ) from error
+    raise ImportError(
+        f"kvcanon.optimized needs {error.name}, which is not installed; "
+        "run `pip install 'kvcanon[optimized]'`."
+    ) from error

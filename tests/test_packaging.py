@@ -13,6 +13,8 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("spec", "reference", "optimized", "conformance")
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command away from the checkout, and without the paths that this test run was given."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    own = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    own |= env or {}
+    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
 
 
-def run_well(*command: str | Path, cwd: Path) -> str:
+def run_well(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
     """Run a command that must succeed, and return what it printed."""
-    done = run(*command, cwd=cwd)
+    done = run(*command, cwd=cwd, env=env)
     assert done.returncode == 0, f"{command} exited {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -40,7 +45,8 @@ def sources() -> dict[str, bytes]:
     own = ROOT / "src/kvcanon"
     found = {f"kvcanon/{name}": own / name for name in ("__init__.py", "py.typed")}
     for part in PARTS:
-        found |= {f"kvcanon/{path.relative_to(ROOT)}": path for path in (ROOT / part).rglob("*.py")}
+        for path in [*(ROOT / part).rglob("*.py"), *(ROOT / part).rglob("*.pyi")]:
+            found[f"kvcanon/{path.relative_to(ROOT)}"] = path
     return {name: path.read_bytes() for name, path in found.items()}
 
 
@@ -87,6 +93,13 @@ def build(release: Release) -> None:
     run_well(*build_both, release.home / "dist", ROOT, cwd=release.elsewhere)
 
 
+def build_without_compiler(release: Release, sdist: Path) -> None:
+    """Build a wheel from a source distribution where the compiler fails."""
+    pip_wheel = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation")
+    target = ("--wheel-dir", release.home / "dist")
+    run_well(*pip_wheel, *target, sdist, cwd=release.elsewhere, env={"CXX": "/bin/false"})
+
+
 def install(release: Release) -> None:
     """Install the wheel alone, and lend its environment the third parties of this one.
 
@@ -105,22 +118,33 @@ def install(release: Release) -> None:
     (Path(own) / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Build and install once for all of this module's tests, in whichever workers they run."""
-    base = tmp_path_factory.getbasetemp()
+def once(base: Path, name: str, make: Callable[[Release], None]) -> Release:
+    """Make a release once for all of this module's tests, in whichever workers they run."""
     # Each worker's folder lies in the run's; without workers the run has just the one.
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    release = Release(shared / "release")
+    release = Release(shared / name)
     release.elsewhere.mkdir(parents=True, exist_ok=True)
     done = release.home / "done"
     with (release.home / "lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            build(release)
+            make(release)
             install(release)
             done.touch()
     return release
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """What is built where everything is there, as installed."""
+    return once(tmp_path_factory.getbasetemp(), "release", build)
+
+
+@pytest.fixture(scope="module")
+def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """What is built from the same source where no compiler works, as installed."""
+    make = partial(build_without_compiler, sdist=release.sdist)
+    return once(tmp_path_factory.getbasetemp(), "coreless", make)
 
 
 def test_source_package_holds_links_and_nothing_else() -> None:
@@ -138,17 +162,39 @@ def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
         assert not [
             entry.filename for entry in wheel.infolist() if stat.S_ISLNK(entry.external_attr >> 16)
         ]
-        packed = {name for name in wheel.namelist() if name.endswith((".py", "py.typed"))}
+        packed = {name for name in wheel.namelist() if name.endswith((".py", ".pyi", "py.typed"))}
         assert {name: wheel.read(name) for name in packed} == sources()
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
 
 
-def test_wheel_is_pure(release: Release) -> None:
-    """The wheel fits every platform, and carries nothing compiled."""
-    assert release.wheel.name == "kvcanon-0.1.0-py3-none-any.whl"
+def compiled(wheel: Path) -> list[str]:
+    """Return what a wheel holds besides text: modules for one platform, and caches of Python's."""
+    with zipfile.ZipFile(wheel) as opened:
+        return [name for name in opened.namelist() if name.endswith((".pyc", ".so", ".a", ".o"))]
+
+
+def test_wheel_fits_this_platform(release: Release) -> None:
+    """The wheel says for which Python it was built, and holds one module that is compiled."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert release.wheel.name == f"kvcanon-0.1.0-{python}-{python}-{platform}.whl"
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert compiled(release.wheel) == [f"kvcanon/optimized/_core{suffix}"]
+
+
+def test_wheel_leaves_native_sources_out(release: Release) -> None:
+    """The sources of the core are in the source distribution; a wheel has no use for them."""
     with zipfile.ZipFile(release.wheel) as wheel:
-        assert not [name for name in wheel.namelist() if name.endswith((".pyc", ".so"))]
+        assert not [
+            name for name in wheel.namelist() if name.startswith("kvcanon/optimized/native")
+        ]
+
+
+def test_wheel_without_core_is_pure(coreless: Release) -> None:
+    """A wheel without the core fits every platform, and is not taken for one that has it."""
+    assert coreless.wheel.name == "kvcanon-0.1.0-py3-none-any.whl"
+    assert compiled(coreless.wheel) == []
 
 
 def test_wheel_carries_its_license(release: Release) -> None:
@@ -167,6 +213,9 @@ def test_sdist_holds_the_four_folders(release: Release) -> None:
         link = entries[f"src/kvcanon/{part}"]
         assert link.issym()
         assert link.linkname == f"../../{part}"
+    assert entries["optimized/native/module.cpp"].isfile()
+    # What was compiled in the checkout stays there: it is no source, and may be of another day.
+    assert not [name for name in entries if name.endswith(".so")]
 
 
 def test_installed_package_is_the_wheel(release: Release) -> None:
@@ -184,13 +233,47 @@ def test_installed_parts_have_no_name_of_their_own(release: Release, part: str) 
     assert f"ModuleNotFoundError: No module named '{part}'" in done.stderr
 
 
-def test_installed_optimized_says_what_to_use_instead(release: Release) -> None:
-    """The fast cache is absent, and says so in one sentence with the mend."""
-    done = release.run("python", "-c", "import kvcanon.optimized")
+def test_installed_optimized_has_its_core(release: Release) -> None:
+    """The core that was compiled is the one that is found, and it works."""
+    found = release.python(
+        "import kvcanon.optimized._core as core\n"
+        "import numpy as np\n"
+        "print(core.__file__)\n"
+        "print(core.page_hashes(b'', np.arange(4, dtype=np.uint32), 2).shape)"
+    )
+    path, shape = found.splitlines()
+    assert Path(path).is_relative_to(release.environment)
+    assert shape == "(2, 32)"
+
+
+def test_without_core_optimized_says_how_to_mend_it(coreless: Release) -> None:
+    """Without its core the fast cache is absent, and says so in one sentence with the mend."""
+    done = coreless.run("python", "-c", "import kvcanon.optimized")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: kvcanon.optimized")
-    assert "use kvcanon.reference" in last
+    assert last.startswith("ImportError: kvcanon.optimized has no native core here")
+    assert "install a C++17 compiler" in last
+
+
+def test_without_numpy_optimized_says_how_to_mend_it(release: Release) -> None:
+    """A missing package is named, with the command that installs it."""
+    # -S leaves out what was lent, and with it numpy; the installed package is then named by hand.
+    purelib = release.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    code = f"import sys; sys.path.append({purelib!r}); import kvcanon.optimized"
+    done = release.run("python", "-S", "-c", code)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: kvcanon.optimized needs numpy, which is not installed; "
+        "run `pip install 'kvcanon[optimized]'`."
+    )
+
+
+@pytest.mark.parametrize("arguments", [("laws",), ("check", "reference", "--only", "vectors")])
+def test_without_core_the_rest_works(coreless: Release, arguments: tuple[str, ...]) -> None:
+    """Who only wants the suite needs no compiler."""
+    done = coreless.run("kvcanon", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
 
 
 def test_installed_version_is_the_distributions(release: Release) -> None:

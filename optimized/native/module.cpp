@@ -1,0 +1,9 @@
+// The extension module kvcanon.optimized._core: each part of the core binds its own names.
+#include <nanobind/nanobind.h>
+
+#include "bind_hashing.hpp"
+
+NB_MODULE(_core, m) {
+    m.doc() = "The native core of kvcanon.optimized.";
+    kvcanon::bind_hashing(m);
+}

@@ -1,0 +1,52 @@
+// Names of pages: chains of SHA-256, as kvcanon.spec.hashing defines them.
+//
+// The name of a page is SHA-256 over the name of the page before it and its own tokens, each a
+// 32-bit word, little endian. The first page of a chain follows the seed of its namespace.
+//
+// What readers get wrong: one chain cannot be made parallel, since each page waits for the name of
+// the one before. The processor's SHA instructions wait most of the time, though, so two chains
+// that do not depend on each other take hardly longer than one. Hence the batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvcanon {
+
+constexpr size_t NAME_BYTES = 32;
+
+// A chain of names that is to be computed: where its pages lie, and where the names go.
+struct HashJob {
+    const uint8_t* seed;  // The namespace's seed, or the name of the page before the first.
+    size_t seed_len;      // 0 or NAME_BYTES.
+    const uint32_t* words;
+    size_t words_per_page;
+    size_t pages;
+    uint8_t* out;  // NAME_BYTES for each page.
+};
+
+// A way to compute SHA-256 on this processor. `state` is the eight words between two blocks of 64
+// bytes.
+struct Sha256 {
+    const char* name;
+    void (*compress)(uint32_t* state, const uint8_t* data, size_t blocks);
+    // The same for two messages at once; null where that is no faster than one after the other.
+    void (*compress_two)(uint32_t* state_0, const uint8_t* data_0, uint32_t* state_1,
+                         const uint8_t* data_1, size_t blocks);
+};
+
+// The ways that this processor knows, the fastest first; the last is plain C++.
+const std::vector<Sha256>& sha256_ways();
+
+// The names of the pages of one chain.
+void hash_pages(const uint8_t* seed, size_t seed_len, const uint32_t* words, size_t words_per_page,
+                size_t pages, uint8_t* out);
+
+// The names of several chains, none of which follows another's page.
+void hash_pages_batch(const HashJob* jobs, size_t count);
+
+// The same in a way of the caller's choice, so that tests can compare them.
+void hash_pages_batch(const Sha256& way, const HashJob* jobs, size_t count);
+
+}  // namespace kvcanon
