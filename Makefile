@@ -10,6 +10,9 @@ CHECK ?= check reference variant --effort quick
 MINUTES ?= 30
 STORE ?=
 
+# What `make native-asan` runs, as in `make native-asan RUN='kvcanon check optimized'`.
+RUN ?= python -m pytest -q $(wildcard tests/test_optimized_*.py)
+
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
 
@@ -17,12 +20,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := build/native
+ASAN := build/asan
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native check check-standard check-deep test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv native native-asan check check-standard check-deep test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +51,20 @@ $(NATIVE)/build.ninja: $(READY)
 native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the sources.
 	$(BIN)/cmake --build $(NATIVE)
 	$(BIN)/cmake --install $(NATIVE) --prefix src
+
+# The same module with AddressSanitizer and UndefinedBehaviorSanitizer and with its asserts, in an
+# environment of its own: kvcanon as installed, with the packages of .venv lent to it. The sanitizer
+# has to be there before Python is. Leaks are not looked for, since Python itself never gives back all.
+native-asan: $(READY) ## Run RUN, by default the core's tests, with a core that checks itself.
+	$(BIN)/python -m venv --without-pip $(ASAN)/env
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$($(ASAN)/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
+	$(BIN)/python -m pip --python $(ASAN)/env/bin/python install --quiet --no-deps --no-index \
+	  --force-reinstall --no-build-isolation --config-settings build-dir=$(ASAN)/build \
+	  --config-settings cmake.build-type=Debug --config-settings cmake.define.KVCANON_SANITIZE=ON .
+	env PATH="$(CURDIR)/$(ASAN)/env/bin:$$PATH" PYTHONMALLOC=malloc \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(RUN)
 
 check: $(READY) ## Judge our caches, for less than a minute, and print the report.
 	$(BIN)/kvcanon $(CHECK)
