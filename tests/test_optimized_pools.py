@@ -1,0 +1,430 @@
+"""Pools: the bytes behind slots, on both media, and the copies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from attrs import define, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcanon.optimized import pools
+from kvcanon.optimized.host_slab import HostSlab
+from kvcanon.optimized.layout import PageLayout, layout_for_slot_bytes, mha_layout
+from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.pools import AcceleratorSide, Pools, ProcessorSide
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import Copy, Direction
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium
+
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+
+CONFIG = CacheConfig(
+    window_tokens=2,
+    mamba=True,
+    device_slots=Counts(7, 5, 2),
+    host_slots=Counts(6, 4, 3),
+    write_policy="write_through",
+)
+LAYOUTS = {FULL: PageLayout(3, (4, 2)), SWA: PageLayout(5, (3,)), MAMBA: PageLayout(2, (1, 8, 2))}
+
+
+def slots(*numbers: int) -> SlotArray:
+    """Slot numbers, as the tree hands them over."""
+    return np.array(numbers, dtype=np.int32)
+
+
+def random_bytes(seed: int, size_bytes: int) -> bytes:
+    """The same for the same seed."""
+    return Random(seed).randbytes(size_bytes)
+
+
+def filled(config: CacheConfig, layouts: Mapping[Component, PageLayout]) -> Pools:
+    """Pools with other bytes behind every slot."""
+    made = Pools(config, layouts)
+    seed = 0
+    for component, layout in layouts.items():
+        for slot in range(config.capacity(component, GPU)):
+            made.write(component, slot, random_bytes(seed := seed + 1, layout.page_bytes))
+        for slot in range(config.capacity(component, CPU)):
+            page = random_bytes(seed := seed + 1, layout.page_bytes)
+            made.write_host(component, [slot], [page])
+    return made
+
+
+def contents(some: Pools) -> dict[tuple[Component, Medium, int], bytes]:
+    """Everything that pools hold."""
+    return {
+        (component, medium, slot): some.read(component, medium, slot)
+        for component in some.layouts
+        for medium in (GPU, CPU)
+        for slot in range(some.config.capacity(component, medium))
+    }
+
+
+@contextmanager
+def refused(some: Pools, match: str) -> Iterator[None]:
+    """What is called inside is refused, and changes not one byte."""
+    before = contents(some)
+    with pytest.raises(BadArgument, match=match):
+        yield
+    assert contents(some) == before
+
+
+# Reading and writing
+
+
+def test_pools_begin_with_zeros() -> None:
+    """A slot that nobody wrote has what was in memory before."""
+    made = Pools(CONFIG, LAYOUTS)
+    for (component, _, _), page in contents(made).items():
+        assert page == bytes(LAYOUTS[component].page_bytes)
+
+
+def test_a_page_on_the_device_is_spread_over_layers_and_planes() -> None:
+    """A plane's bytes are not where attention looks for them, or come back in another order."""
+    made = Pools(CONFIG, LAYOUTS)
+    made.write(FULL, 2, bytes(range(18)))
+    first, second = made.planes(FULL)
+    assert first.shape == (3, 7, 4)
+    assert second.shape == (3, 7, 2)
+    assert first[:, 2].tolist() == [[0, 1, 2, 3], [6, 7, 8, 9], [12, 13, 14, 15]]
+    assert second[:, 2].tolist() == [[4, 5], [10, 11], [16, 17]]
+    assert made.read(FULL, GPU, 2) == bytes(range(18))
+    assert made.read(FULL, GPU, 1) == made.read(FULL, GPU, 3) == bytes(18)
+
+
+def test_a_page_on_the_host_is_one_piece() -> None:
+    """A host page is not one object, or pages are written behind other slots."""
+    made = Pools(CONFIG, LAYOUTS)
+    pages = [random_bytes(seed, 18) for seed in range(2)]
+    made.write_host(FULL, [5, 0], pages)
+    slab = made.slab(FULL)
+    assert slab.shape == (6, 18)
+    assert slab.is_contiguous()
+    assert [bytes(slab[slot].tolist()) for slot in (5, 0, 1)] == [*pages, bytes(18)]
+    assert made.read(FULL, CPU, 5) == pages[0]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float32, torch.uint8, torch.int64]
+)
+def test_views_are_the_pool_itself(dtype: torch.dtype) -> None:
+    """What attention writes does not reach the pool, or reaches another layer, plane or slot."""
+    config = CacheConfig(device_slots=Counts(3))
+    made = Pools(config, {FULL: mha_layout(2, 4, 2, 8, dtype)})
+    keys, values = (made.view(FULL, 1, plane, dtype, (4, 2, 8)) for plane in (0, 1))
+    assert keys.shape == (3, 4, 2, 8)
+    assert keys.dtype is dtype
+    numbers = torch.arange(64).view(4, 2, 8)
+    keys[2] = numbers.to(dtype)
+    values[2] = (numbers + 64).to(dtype)
+    half = made.layouts[FULL].layer_bytes
+    expected = torch.stack([numbers, numbers + 64]).to(dtype).view(torch.uint8)
+    assert made.read(FULL, GPU, 2) == bytes(half) + expected.numpy().tobytes()
+    assert made.read(FULL, GPU, 1) == bytes(2 * half)
+
+
+def test_pools_refuse_slots_and_sizes_that_are_not_theirs() -> None:
+    """A wrong slot or size writes somewhere, or the complaint does not say what is wrong."""
+    made = filled(CONFIG, LAYOUTS)
+    page = bytes(18)
+    for slot in (-1, 7):
+        with refused(made, f"slot: is {slot}; full on GPU has 7 slots"):
+            made.write(FULL, slot, page)
+        with refused(made, f"slot: is {slot}; full on GPU has 7 slots"):
+            made.read(FULL, GPU, slot)
+    with refused(made, "slot: is 6; full on CPU_PINNED has 6 slots"):
+        made.read(FULL, CPU, 6)
+    with refused(made, "slot: is 0; full on DISK has 0 slots"):
+        made.read(FULL, Medium.DISK, 0)
+    with refused(made, "data: has 17 bytes; a page has 18"):
+        made.write(FULL, 0, bytes(17))
+    with refused(made, "payloads: has 19 bytes; a page has 18"):
+        made.write_host(FULL, [0, 1], [page, bytes(19)])
+    with refused(made, "slot: is 6; full on CPU_PINNED"):
+        made.write_host(FULL, [0, 6], [page, page])
+    with refused(made, "payloads: are 1 for 2 slots"):
+        made.write_host(FULL, [0, 1], [page])
+    with refused(made, r"shape: \(2,\) of torch.float32 has 8 bytes; the plane has 4"):
+        made.view(FULL, 0, 0, torch.float32, (2,))
+    with refused(made, "plane: is 2"):
+        made.view(FULL, 0, 2, torch.float32, (1,))
+    with refused(made, "layer: is 3"):
+        made.view(FULL, 3, 0, torch.float32, (1,))
+
+
+def test_pools_refuse_components_that_are_not_there() -> None:
+    """A pool of another model is made, or asked for one that it has not."""
+    plain = CacheConfig(device_slots=Counts(2))
+    with pytest.raises(BadArgument, match="layouts: are of full, swa, mamba; the cache has full"):
+        Pools(plain, LAYOUTS)
+    with pytest.raises(BadArgument, match="layouts: are of none; the cache has full"):
+        Pools(plain, {})
+    made = Pools(plain, {FULL: LAYOUTS[FULL]})
+    for ask in (
+        lambda: made.planes(SWA),
+        lambda: made.slab(SWA),
+        lambda: made.read(SWA, GPU, 0),
+        lambda: made.write(SWA, 0, b""),
+        lambda: made.view(SWA, 0, 0, torch.uint8, (1,)),
+        lambda: made.copy(Move(SWA, slots(), slots()), BACKUP),
+    ):
+        with pytest.raises(BadArgument, match="component: is swa; there is full"):
+            ask()
+
+
+def test_pools_without_a_host_tier_have_no_host_slots() -> None:
+    """Where nothing goes to the host a pool cannot be made, or takes memory there."""
+    made = Pools(CacheConfig(device_slots=Counts(2)), {FULL: LAYOUTS[FULL]})
+    assert made.slab(FULL).shape == (0, 18)
+    with refused(made, "full on CPU_PINNED has 0 slots"):
+        made.copy(Move(FULL, slots(0), slots(0)), BACKUP)
+
+
+# Copies
+
+
+def test_copies_take_pages_from_slot_to_slot() -> None:
+    """A copied page differs from its source, or a slot that was not named changes."""
+    made = filled(CONFIG, LAYOUTS)
+    expected = contents(made)
+    for component, sources, targets in (
+        (FULL, (6, 0, 3), (1, 5, 0)),
+        (SWA, (4, 2), (0, 3)),
+        (MAMBA, (1,), (2,)),
+    ):
+        made.copy(Move(component, slots(*sources), slots(*targets)), BACKUP)
+        for source, target in zip(sources, targets, strict=True):
+            expected[component, CPU, target] = expected[component, GPU, source]
+        assert contents(made) == expected
+        made.copy(Move(component, slots(*targets), slots(*sources[::-1])), LOAD_BACK)
+        for source, target in zip(targets, sources[::-1], strict=True):
+            expected[component, GPU, target] = expected[component, CPU, source]
+        assert contents(made) == expected
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_copies_are_right_for_any_layout(data: st.DataObject) -> None:
+    """Some sizes, some layers or some pieces of a copy go wrong."""
+    layers = data.draw(st.integers(1, 4))
+    sizes = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
+    layout = PageLayout(layers, tuple(sizes))
+    config = CacheConfig(device_slots=Counts(9), host_slots=Counts(9), write_policy="write_through")
+    made = filled(config, {FULL: layout})
+    count = data.draw(st.integers(0, 9))
+    sources = data.draw(st.permutations(range(9)))[:count]
+    targets = data.draw(st.permutations(range(9)))[:count]
+    direction = data.draw(st.sampled_from(Direction))
+    first, last = sorted(data.draw(st.tuples(st.integers(0, 6), st.integers(0, 6))))
+    here, there = (GPU, CPU) if direction is BACKUP else (CPU, GPU)
+    expected = contents(made)
+    for source, target in zip(sources, targets, strict=True):
+        moved = slice(first * layout.layer_bytes, last * layout.layer_bytes)
+        page = bytearray(expected[FULL, there, target])
+        page[moved] = expected[FULL, here, source][moved]
+        expected[FULL, there, target] = bytes(page)
+    piece_bytes = data.draw(st.sampled_from([1, 40, 1 << 20]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pools, "PIECE_BYTES", piece_bytes)
+        move = Move(FULL, slots(*sources), slots(*targets))
+        made.copy(move, direction, slice(first, last))
+    assert contents(made) == expected
+
+
+@pytest.mark.parametrize("slot_bytes", [1, 2, 3, 7, 8])
+def test_copies_are_right_for_the_smallest_pages(slot_bytes: int) -> None:
+    """The pools that the judge runs lose a byte."""
+    config = CacheConfig(
+        device_slots=Counts(2),
+        host_slots=Counts(2),
+        write_policy="write_back",
+        slot_bytes=slot_bytes,
+    )
+    made = filled(config, {FULL: layout_for_slot_bytes(slot_bytes)})
+    page = made.read(FULL, GPU, 1)
+    made.copy(Move(FULL, slots(1), slots(0)), BACKUP)
+    assert made.read(FULL, CPU, 0) == page
+    made.copy(Move(FULL, slots(0), slots(0)), LOAD_BACK)
+    assert made.read(FULL, GPU, 0) == page
+
+
+def test_copies_take_arrays_that_nobody_may_write() -> None:
+    """Slot numbers that the tree lends out read-only are not taken."""
+    made = filled(CONFIG, LAYOUTS)
+    sources, targets = slots(1, 2), slots(0, 1)
+    for array in (sources, targets):
+        array.flags.writeable = False
+    made.copy(Move(FULL, sources, targets), BACKUP)
+    assert made.read(FULL, CPU, 1) == made.read(FULL, GPU, 2)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "said"),
+    [
+        (slots(0, 7), slots(0, 1), "slot: is 7; full on GPU has 7 slots"),
+        (slots(0, -1), slots(0, 1), "slot: is -1; full on GPU has 7 slots"),
+        (slots(0, 6), slots(0, 6), "slot: is 6; full on CPU_PINNED has 6 slots"),
+        (slots(0, 1), slots(0), "move: has 2 sources and 1 targets"),
+    ],
+)
+def test_copies_of_slots_that_are_not_there_move_nothing(
+    sources: SlotArray, targets: SlotArray, said: str
+) -> None:
+    """A wrong slot is found when half of the pages are copied, or taken for one from the end."""
+    made = filled(CONFIG, LAYOUTS)
+    with refused(made, said):
+        made.copy(Move(FULL, sources, targets), BACKUP)
+    if "sources" not in said:
+        with refused(made, "slot"):
+            made.copy(Move(FULL, targets + 6, sources), LOAD_BACK)
+
+
+def test_both_sides_of_a_device_agree() -> None:
+    """Pages of a plane that only torch reaches come or go in another way than the processor's."""
+    planes = [torch.zeros((3, 8, 5), dtype=torch.uint8) for _ in range(2)]
+    sides = (ProcessorSide(planes[0]), AcceleratorSide(planes[1]))
+    some = np.array([6, 1, 3])
+    slab = torch.frombuffer(bytearray(random_bytes(1, 8 * 10)), dtype=torch.uint8).view(8, 10)
+    rows = pools.host_rows(slab, PageLayout(2, (5,)))[1][0][np.array([7, 0, 2])]
+    for side in sides:
+        side.scatter(2, some, rows)
+    expected = torch.zeros((3, 8, 5), dtype=torch.uint8)
+    expected[2, [6, 1, 3]] = slab[[7, 0, 2], 5:]
+    assert all(torch.equal(plane, expected) for plane in planes)
+    for side in sides:
+        assert side.gather(2, some).tobytes() == rows.tobytes()
+
+
+# Orders
+
+
+def test_an_order_moves_every_component() -> None:
+    """An order forgets a component, or says other slots than it moves."""
+    made = filled(CONFIG, LAYOUTS)
+    before = contents(made)
+    moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
+    order = PageOrder(9, BACKUP, moves, made)
+    assert order.copies == (Copy(FULL, (4, 5), (1, 2)), Copy(SWA, (3,), (0,)))
+    assert (order.transfer_id, order.direction) == (9, BACKUP)
+    assert repr(order) == "PageOrder(9, backup: 2 full, 1 swa)"
+    order.perform()
+    after = contents(made)
+    assert after[FULL, CPU, 1] == before[FULL, GPU, 4]
+    assert after[FULL, CPU, 2] == before[FULL, GPU, 5]
+    assert after[SWA, CPU, 0] == before[SWA, GPU, 3]
+    assert sum(after[name] != before[name] for name in before) == 3
+
+
+def test_an_order_goes_layer_by_layer() -> None:
+    """Layers of an order are miscounted, or move at another time than they are asked for."""
+    made = filled(CONFIG, LAYOUTS)
+    before = contents(made)
+    moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
+    order = PageOrder(9, BACKUP, moves, made)
+    assert order.layers == 5
+    assert order.layer_bytes == 2 * 6 + 3
+    order.perform_layers(slice(0, 2))
+    assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4][:12] + before[FULL, CPU, 1][12:]
+    assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3][:6] + before[SWA, CPU, 0][6:]
+    order.perform_layers(slice(2, 5))
+    assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4]
+    assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3]
+
+
+def test_an_order_without_moves_moves_nothing() -> None:
+    """Nothing to do is an error."""
+    made = filled(CONFIG, LAYOUTS)
+    before = contents(made)
+    order = PageOrder(9, LOAD_BACK, (), made)
+    assert (order.layers, order.layer_bytes, order.copies) == (0, 0, ())
+    order.perform()
+    assert contents(made) == before
+
+
+# Pinned memory
+
+
+class Error(Enum):
+    """What the driver answers."""
+
+    success = 0
+    refused = 2
+
+
+@define
+class Driver:
+    """Stands for the CUDA runtime: remembers what is registered, or refuses."""
+
+    answer: Error = Error.success
+    registered: dict[int, int] = field(factory=dict)
+    cudaError = Error  # noqa: N815 - the runtime's own name.
+
+    def cudaHostRegister(self, address: int, size_bytes: int, flags: int) -> Error:  # noqa: N802
+        """Pin, unless told otherwise."""
+        assert flags == 1
+        if self.answer is Error.success:
+            self.registered[address] = size_bytes
+        return self.answer
+
+    def cudaHostUnregister(self, address: int) -> None:  # noqa: N802
+        """Unpin; a second time is an error of the caller."""
+        del self.registered[address]
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver, where there is none."""
+    made = Driver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
+    return made
+
+
+def test_a_slab_is_pinned_whole_and_no_more(driver: Driver) -> None:
+    """Pinned memory begins or ends within a system page, is more than asked, or stays pinned."""
+    slab = HostSlab(1_000, 3_000, pinned=True)
+    assert slab.pages.data_ptr() % 4_096 == 0
+    assert driver.registered == {slab.pages.data_ptr(): 3_000_000}
+    assert slab.pages.untyped_storage().nbytes() == 3_000_000
+    assert slab.pinned
+    slab.close()
+    slab.close()
+    assert not slab.pinned
+    assert driver.registered == {}
+
+
+def test_a_slab_that_nobody_closed_is_let_go_with_it(driver: Driver) -> None:
+    """Memory stays pinned when the last who knows of it is gone, or its tensors become invalid."""
+    slab = HostSlab(2, 8, pinned=True)
+    pages = slab.pages
+    pages[1] = 5
+    assert driver.registered
+    del slab
+    assert driver.registered == {}
+    assert pages[1].tolist() == [5] * 8
+
+
+def test_memory_that_cannot_be_pinned_is_refused(driver: Driver) -> None:
+    """A slab is left unpinned without a word."""
+    driver.answer = Error.refused
+    with pytest.raises(BadArgument, match=r"host_slots: need 16 bytes of pinned memory.*refused"):
+        HostSlab(2, 8, pinned=True)
+
+
+def test_nothing_is_pinned_without_a_gpu(driver: Driver) -> None:
+    """A processor's pools need a driver, or an empty slab does."""
+    made = filled(CONFIG, LAYOUTS)
+    empty = HostSlab(0, 8, pinned=True)
+    assert driver.registered == {}
+    assert not empty.pinned
+    empty.close()
+    made.close()
+    assert made.read(FULL, CPU, 0) != bytes(18)

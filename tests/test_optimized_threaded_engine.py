@@ -1,0 +1,434 @@
+"""The engine with threads: what it copies when, what it tells, and that its threads end.
+
+Nothing here is timed. A copy that must still be under way waits for the test at a gate, and a test
+that would wait for ever gives up after PATIENCE_S.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from attrs import define, field
+
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.orders import ALL_LAYERS, Move, PageOrder
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, TransferId
+
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def engine() -> Iterator[ThreadedEngine]:
+    """An engine that tells of every layer."""
+    with ThreadedEngine(group_bytes=1) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), f"{thread.name} is left"
+
+
+@define
+class Log:
+    """Makes orders, and remembers in which order they were performed."""
+
+    performed: list[TransferId] = field(factory=list)
+
+    def make(
+        self,
+        transfer_id: TransferId,
+        direction: Direction = BACKUP,
+        copy: Callable[[], None] = lambda: None,
+    ) -> TransferOrder:
+        """An order that does this."""
+
+        def perform() -> None:
+            copy()
+            self.performed.append(transfer_id)
+
+        return TransferOrder(transfer_id, direction, (), perform)
+
+
+@define
+class Gate:
+    """A copy that begins, and goes on when it may."""
+
+    reached: Event = field(factory=Event)
+    opened: Event = field(factory=Event)
+
+    def __call__(self) -> None:
+        """Wait to be let on."""
+        self.reached.set()
+        assert self.opened.wait(PATIENCE_S)
+
+
+@define
+class GatedPools:
+    """Pools that copy a layer when its gate opens."""
+
+    layers: int
+    moved: list[tuple[Component, int]] = field(factory=list)
+    gates: dict[int, Gate] = field(factory=dict)
+
+    @property
+    def layouts(self) -> dict[Component, PageLayout]:
+        """One byte a layer; window data has fewer layers."""
+        return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
+
+    def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
+        """Say which layers, once they may be copied."""
+        for layer in range(self.layouts[move.component].layers)[layers]:
+            if layer in self.gates:
+                self.gates[layer]()
+            self.moved.append((move.component, layer))
+
+
+def slots(count: int) -> np.typing.NDArray[np.int32]:
+    """The first slots."""
+    return np.arange(count, dtype=np.int32)
+
+
+def answers_in_time(ask: Callable[[], object]) -> bool:
+    """Whether a call returns; a thread of its own waits for it."""
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return not thread.is_alive()
+
+
+def is_stuck(ask: Callable[[], object]) -> Thread:
+    """Start a call that must not return yet; the caller sees to it that it returns at last."""
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(0.02)
+    assert thread.is_alive()
+    return thread
+
+
+# What is told
+
+
+def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
+    """The cache cannot use it."""
+    as_cache_sees_it: TransferEngine = engine
+    assert as_cache_sees_it.poll() == ()
+
+
+def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
+    """An order is lost, told twice, or performed before an earlier one of its direction."""
+    log = Log()
+    for transfer_id in range(50):
+        engine.submit(log.make(transfer_id, BACKUP if transfer_id % 2 else LOAD_BACK))
+    told: list[Completion] = []
+    for transfer_id in (48, 49):
+        engine.wait(transfer_id)
+        told += engine.poll()
+    assert sorted(told, key=lambda each: each.transfer_id) == [
+        Completion(transfer_id, ok=True) for transfer_id in range(50)
+    ]
+    for odd in (0, 1):
+        performed = [each for each in log.performed if each % 2 == odd]
+        assert performed == list(range(odd, 50, 2))
+    assert engine.poll() == ()
+
+
+def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
+    """A poll waits for a copy, or tells of one whose bytes still move."""
+    log, gate = Log(), Gate()
+    engine.submit(log.make(1, BACKUP, gate))
+    engine.submit(log.make(2, BACKUP))
+    assert gate.reached.wait(PATIENCE_S)
+    assert engine.poll() == ()
+    assert log.performed == []
+    gate.opened.set()
+    engine.wait(2)
+    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+
+
+def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> None:
+    """A backup holds up a load, on which a request waits."""
+    log, gate = Log(), Gate()
+    engine.submit(log.make(1, BACKUP, gate))
+    engine.submit(log.make(2, LOAD_BACK))
+    assert answers_in_time(lambda: engine.wait(2))
+    assert engine.poll() == (Completion(2, ok=True),)
+    gate.opened.set()
+    engine.wait(1)
+    assert engine.poll() == (Completion(1, ok=True),)
+
+
+def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
+    """To wait for an order returns too early, or never where it has ended or never was."""
+    log, gate = Log(), Gate()
+    engine.submit(log.make(1, LOAD_BACK, gate))
+    waiting = is_stuck(lambda: engine.wait(1))
+    gate.opened.set()
+    waiting.join(PATIENCE_S)
+    for transfer_id in (1, 99):
+        assert answers_in_time(lambda each=transfer_id: engine.wait(each))  # type: ignore[misc]
+
+
+def test_a_copy_that_raises_is_told_and_logged_once(
+    engine: ThreadedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error is lost, told as done, logged twice, or the orders behind it are never performed."""
+    log = Log()
+
+    def broken() -> None:
+        raise MemoryError("no room for the piece")
+
+    with caplog.at_level(logging.WARNING):
+        engine.submit(log.make(1, LOAD_BACK, broken))
+        engine.submit(log.make(2, LOAD_BACK))
+        engine.wait(2)
+    assert engine.poll() == (Completion(1, ok=False), Completion(2, ok=True))
+    (record,) = caplog.records
+    assert record.getMessage() == "load_back 1 failed"
+    assert record.exc_info is not None
+    assert "no room for the piece" in str(record.exc_info[1])
+
+
+# Layers
+
+
+def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
+    """Compute begins before its layer is there, or waits for layers that it does not need."""
+    gates = {1: Gate(), 2: Gate()}
+    pools = GatedPools(3, gates=gates)
+    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
+    engine.submit(order)
+    assert engine.wait_layer(7, 0)
+    assert pools.moved == [(FULL, 0)]
+    waiting = is_stuck(lambda: engine.wait_layer(7, 1))
+    gates[1].opened.set()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+    assert engine.wait_layer(7, 1)
+    assert engine.wait_layer(7, 0)
+    assert engine.poll() == ()
+    assert gates[2].reached.wait(PATIENCE_S)
+    gates[2].opened.set()
+    assert engine.wait_layer(7, 2)
+    engine.wait(7)
+    assert engine.poll() == (Completion(7, ok=True),)
+    assert pools.moved == [(FULL, 0), (FULL, 1), (FULL, 2)]
+    assert engine.wait_layer(7, 2)
+
+
+def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) -> None:
+    """Window data of a layer comes after the layer was said to be there."""
+    gates = {2: Gate()}
+    pools = GatedPools(3, gates=gates)
+    moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
+    engine.submit(PageOrder(7, LOAD_BACK, moves, pools))
+    assert engine.wait_layer(7, 1)
+    assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
+    gates[2].opened.set()
+    # Beyond the last layer, which is that of the whole order.
+    assert engine.wait_layer(7, 5)
+    assert pools.moved[4:] == [(FULL, 2)]
+
+
+def test_layers_go_in_groups_that_are_worth_it() -> None:
+    """A small order is told layer by layer, or a large one only as a whole."""
+    gates = {3: Gate()}
+    pools = GatedPools(4, gates=gates)
+    with ThreadedEngine(group_bytes=6) as engine:
+        engine.submit(PageOrder(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
+        assert gates[3].reached.wait(PATIENCE_S)
+        assert engine.wait_layer(1, 1)
+        # The group of layers 2 and 3 is under way.
+        waiting = is_stuck(lambda: engine.wait_layer(1, 2))
+        gates[3].opened.set()
+        waiting.join(PATIENCE_S)
+        assert engine.wait_layer(1, 2)
+
+
+def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
+    """Compute waits for ever for a copy that failed, or reads what is not there."""
+    gate = Gate()
+    pools = GatedPools(3, gates={1: gate})
+    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
+    engine.submit(order)
+    assert engine.wait_layer(7, 0)
+    pools.moved = None  # type: ignore[assignment]
+    gate.opened.set()
+    assert not engine.wait_layer(7, 1)
+    engine.wait(7)
+    assert engine.poll() == (Completion(7, ok=False),)
+    assert not engine.wait_layer(7, 2)
+    assert engine.wait_layer(8, 0)
+
+
+def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
+    """An order without layers is said to be there before it is."""
+    log, gate = Log(), Gate()
+    engine.submit(log.make(1, LOAD_BACK, gate))
+    waiting = is_stuck(lambda: engine.wait_layer(1, 0))
+    gate.opened.set()
+    waiting.join(PATIENCE_S)
+    assert engine.wait_layer(1, 0)
+    assert log.performed == [1]
+
+
+def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
+    """An order without pages is never told of."""
+    pools = GatedPools(3)
+    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
+    engine.submit(PageOrder(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
+    engine.wait(2)
+    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+
+
+def test_engine_refuses_what_is_no_layer_and_no_group(engine: ThreadedEngine) -> None:
+    """A wrong number waits for ever, or cuts an order into nothing."""
+    with pytest.raises(BadArgument, match="layer: is -1"):
+        engine.wait_layer(1, -1)
+    with pytest.raises(BadArgument, match="group_bytes: is 0"):
+        ThreadedEngine(group_bytes=0)
+
+
+# Bytes
+
+
+@pytest.mark.parametrize("group_bytes", [1, 600, 1 << 20])
+def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
+    """Pages that were copied in the background differ from those that were not."""
+    config = CacheConfig(
+        device_slots=Counts(32), host_slots=Counts(32), write_policy="write_through"
+    )
+    layouts = {FULL: PageLayout(4, (16, 24))}
+    made = [Pools(config, layouts) for _ in range(2)]
+    random = np.random.default_rng(3)
+    for slot in range(32):
+        page = random.bytes(160)
+        for each in made:
+            each.write(FULL, slot, page)
+    steps = [
+        (direction, random.permutation(32)[:8].astype(np.int32), random.permutation(32)[:8])
+        for direction in [BACKUP, LOAD_BACK] * 10
+    ]
+    with ThreadedEngine(group_bytes) as engine:
+        for transfer_id, (direction, sources, targets) in enumerate(steps):
+            move = Move(FULL, sources, targets.astype(np.int32))
+            PageOrder(transfer_id, direction, (move,), made[0]).perform()
+            engine.submit(PageOrder(transfer_id, direction, (move,), made[1]))
+            # As the tree does: what the next copy reads is settled before.
+            engine.wait(transfer_id)
+    for medium in (GPU, CPU):
+        pages = [[each.read(FULL, medium, slot) for slot in range(32)] for each in made]
+        assert pages[0] == pages[1]
+
+
+# Threads
+
+
+def test_closing_performs_what_was_submitted() -> None:
+    """What the cache was promised is dropped when the engine closes, or is not told any more."""
+    log, gate = Log(), Gate()
+    engine = ThreadedEngine()
+    engine.submit(log.make(1, BACKUP, gate))
+    engine.submit(log.make(2, BACKUP))
+    closing = is_stuck(engine.close)
+    gate.opened.set()
+    closing.join(PATIENCE_S)
+    assert log.performed == [1, 2]
+    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+    engine.close()
+    with pytest.raises(BadArgument, match="closed; make a new one"):
+        engine.submit(log.make(3))
+    assert answers_in_time(lambda: engine.wait(3))
+
+
+def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> None:
+    """Threads are many, or are there where nothing is copied."""
+    before = threading.active_count()
+    log = Log()
+    with ThreadedEngine() as engine:
+        assert threading.active_count() == before
+        for transfer_id in range(10):
+            engine.submit(log.make(transfer_id, LOAD_BACK))
+        assert threading.active_count() == before + 1
+        for transfer_id in range(10, 20):
+            engine.submit(log.make(transfer_id, BACKUP))
+        assert threading.active_count() == before + 2
+    assert threading.active_count() == before
+
+
+def test_threads_end_with_an_engine_that_nobody_closed() -> None:
+    """A cache that is dropped leaves threads, and they keep its pools."""
+    log = Log()
+    engine = ThreadedEngine()
+    for transfer_id, direction in enumerate(Direction):
+        engine.submit(log.make(transfer_id, direction))
+        engine.wait(transfer_id)
+    threads = [lane.thread for lane in engine._lanes.values()]
+    del engine
+    gc.collect()
+    for thread in threads:
+        assert thread is not None
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
+    """The memory of the last order's pools stays until the next order comes."""
+    pools = GatedPools(2)
+    gone = Event()
+    weakref.finalize(pools, gone.set)
+    order = PageOrder(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
+    engine.submit(order)
+    engine.wait(1)
+    engine.poll()
+    del pools, order
+    # The thread lets go of the order a moment after it told of it.
+    assert gone.wait(PATIENCE_S)
+
+
+def test_an_engine_that_nobody_closed_does_not_hold_up_the_end_of_python() -> None:
+    """The program hangs at its end, or ends in the middle of a copy."""
+    program = """
+from threading import Event
+from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.spec.transfer import Direction, TransferOrder
+engine, begun = ThreadedEngine(), Event()
+def copy():
+    begun.set()
+    for _ in range(1_000_000):
+        pass
+    print("copied", flush=True)
+engine.submit(TransferOrder(1, Direction.BACKUP, (), copy))
+begun.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout == "copied\n"
+    assert done.stderr == ""
