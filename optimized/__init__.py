@@ -27,3 +27,6 @@ except ModuleNotFoundError as error:
         f"kvcanon.optimized needs {error.name}, which is not installed; "
         "run `pip install 'kvcanon[optimized]'`."
     ) from error
+
+from kvcanon.optimized.cache import OptimizedCache as OptimizedCache
+from kvcanon.optimized.prefix_cache import PrefixCache as PrefixCache

@@ -20,112 +20,149 @@ constexpr size_t END_BYTES = 1 + 8;
 constexpr uint32_t INITIAL_STATE[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-void store_big_endian(uint32_t word, uint8_t* out) {
-    for (int i = 0; i < 4; ++i) out[i] = static_cast<uint8_t>(word >> (24 - 8 * i));
+// How many blocks the last `bytes` of a message and its end take.
+constexpr size_t blocks_to_end(size_t bytes) {
+    return (bytes + END_BYTES + BLOCK_BYTES - 1) / BLOCK_BYTES;
+}
+
+// Write the end of a message of `message_bytes` after its last `bytes`, which stand at `tail`.
+void write_end(uint8_t* tail, size_t bytes, size_t message_bytes) {
+    uint8_t* end = tail + blocks_to_end(bytes) * BLOCK_BYTES;
+    std::memset(tail + bytes, 0, static_cast<size_t>(end - tail) - bytes);
+    tail[bytes] = 0x80;
+    const uint64_t bits = uint64_t{message_bytes} * 8;
+    for (int i = 0; i < 8; ++i) end[-1 - i] = static_cast<uint8_t>(bits >> (8 * i));
+}
+
+void hash_message(const Sha256& way, const uint8_t* message, size_t bytes, uint8_t* out) {
+    uint32_t state[8];
+    std::copy(std::begin(INITIAL_STATE), std::end(INITIAL_STATE), state);
+    way.compress(state, message, bytes / BLOCK_BYTES);
+    const size_t rest = bytes % BLOCK_BYTES;
+    uint8_t tail[2 * BLOCK_BYTES];
+    std::copy(message + bytes - rest, message + bytes, tail);
+    write_end(tail, rest, bytes);
+    way.compress(state, tail, blocks_to_end(rest));
+    way.store_name(state, out);
 }
 
 // One chain under way: it hands out the blocks of its pages in turn, and takes their names down.
+//
+// A message is the name before the page, the page, and its end. The blocks that lie wholly in the
+// page are hashed where they are. The others stand in an *edge*, one after another: the message with
+// its middle cut out. There are two edges, for pages in turn, because the words of a page are to be
+// written long before they are read: the processor waits for bytes that were written just now and
+// in smaller pieces. Only the name must come last.
 class Chain {
   public:
+    explicit Chain(const Sha256& way) : way_(way) {}
+
     bool done() const { return page_ == job_.pages; }
 
     void begin(const HashJob& job) {
         job_ = job;
         page_ = 0;
-        parent_ = job.seed;
-        parent_bytes_ = job.seed_len;
+        if (done()) return;
+        lay_out();
+        std::copy(job.seed, job.seed + job.seed_len, edge_of(page_));
+        if (job.seed_len == 0) {
+            // Nothing comes before this page, so it is no message like the others.
+            hash_message(way_, page_at(page_), page_bytes(), job.out);
+            page_ = 1;
+            std::copy(job.out, job.out + NAME_BYTES, edge_of(page_));
+            if (done()) return;
+        }
+        write_words(page_);
         begin_page();
     }
 
-    // The blocks that lie one after another from here on. Most pages are hashed where they lie.
-    size_t ready_blocks() const { return ready_blocks_; }
+    // The next blocks that lie one after another.
     const uint8_t* data() const { return data_; }
+    size_t ready_blocks() const { return ready_blocks_; }
     uint32_t* state() { return state_; }
 
     // Go on after the state has taken in the next `blocks` blocks.
     void advance(size_t blocks) {
-        block_ += blocks;
-        if (block_ == page_blocks_) {
-            end_page();
-        } else if (blocks < ready_blocks_) {
-            data_ += blocks * BLOCK_BYTES;
-            ready_blocks_ -= blocks;
+        data_ += blocks * BLOCK_BYTES;
+        ready_blocks_ -= blocks;
+        if (ready_blocks_ != 0) return;
+        if (part_ == Part::HEAD) {
+            hand_out(Part::MIDDLE, page_at(page_) + head_bytes_, middle_blocks_);
+        } else if (part_ == Part::MIDDLE) {
+            hand_out(Part::TAIL, edge_of(page_) + BLOCK_BYTES, edge_blocks_ - 1);
         } else {
-            find_blocks();
+            end_page();
         }
     }
 
   private:
+    enum class Part { HEAD, MIDDLE, TAIL };
+
     size_t page_bytes() const { return job_.words_per_page * sizeof(uint32_t); }
 
-    const uint8_t* page() const {
-        return reinterpret_cast<const uint8_t*>(job_.words + page_ * job_.words_per_page);
+    const uint8_t* page_at(size_t page) const {
+        return reinterpret_cast<const uint8_t*>(job_.words + page * job_.words_per_page);
     }
 
+    uint8_t* edge_of(size_t page) { return edges_[page % 2]; }
+
+    // Divide the messages, which are all alike, and write what does not differ between them.
+    void lay_out() {
+        head_bytes_ = std::min(BLOCK_BYTES - NAME_BYTES, page_bytes());
+        middle_blocks_ = (page_bytes() - head_bytes_) / BLOCK_BYTES;
+        tail_bytes_ = (page_bytes() - head_bytes_) % BLOCK_BYTES;
+        const size_t edge_bytes = NAME_BYTES + head_bytes_ + tail_bytes_;
+        edge_blocks_ = blocks_to_end(edge_bytes);
+        for (uint8_t* edge : edges_) write_end(edge, edge_bytes, NAME_BYTES + page_bytes());
+    }
+
+    // Write what the edge of a page holds of its words.
+    void write_words(size_t page) {
+        if (page == job_.pages) return;
+        const uint8_t* from = page_at(page);
+        uint8_t* to = edge_of(page) + NAME_BYTES;
+        std::memcpy(to, from, head_bytes_);
+        std::memcpy(to + head_bytes_, from + head_bytes_ + middle_blocks_ * BLOCK_BYTES,
+                    tail_bytes_);
+    }
+
+    // Begin a page whose edge is complete.
     void begin_page() {
         std::copy(std::begin(INITIAL_STATE), std::end(INITIAL_STATE), state_);
-        message_bytes_ = parent_bytes_ + page_bytes();
-        page_blocks_ = (message_bytes_ + END_BYTES + BLOCK_BYTES - 1) / BLOCK_BYTES;
-        block_ = 0;
-        if (!done()) find_blocks();
+        if (middle_blocks_ == 0) {
+            hand_out(Part::TAIL, edge_of(page_), edge_blocks_);
+        } else {
+            hand_out(Part::HEAD, edge_of(page_), 1);
+        }
+        write_words(page_ + 1);
+    }
+
+    void hand_out(Part part, const uint8_t* data, size_t blocks) {
+        part_ = part;
+        data_ = data;
+        ready_blocks_ = blocks;
     }
 
     void end_page() {
-        uint8_t* name = job_.out + page_ * NAME_BYTES;
-        for (int i = 0; i < 8; ++i) store_big_endian(state_[i], name + 4 * i);
-        parent_ = name;
-        parent_bytes_ = NAME_BYTES;
+        way_.store_name(state_, job_.out + page_ * NAME_BYTES);
         ++page_;
+        if (done()) return;
+        way_.store_name(state_, edge_of(page_));
         begin_page();
     }
 
-    void find_blocks() {
-        const size_t begin = block_ * BLOCK_BYTES;
-        if (begin >= parent_bytes_ && begin + BLOCK_BYTES <= message_bytes_) {
-            data_ = page() + (begin - parent_bytes_);
-            ready_blocks_ = (message_bytes_ - begin) / BLOCK_BYTES;
-        } else {
-            assemble_block(begin);
-            data_ = edge_;
-            ready_blocks_ = 1;
-        }
-    }
-
-    // Put together a block that the name before the page, or the end of the message, lies in.
-    void assemble_block(size_t begin) {
-        size_t filled = 0;
-        if (begin < parent_bytes_) {
-            filled = parent_bytes_ - begin;
-            std::memcpy(edge_, parent_ + begin, filled);
-        }
-        const size_t end = std::min(begin + BLOCK_BYTES, message_bytes_);
-        if (begin + filled < end) {
-            const size_t from = begin + filled - parent_bytes_;
-            std::memcpy(edge_ + filled, page() + from, end - begin - filled);
-            filled = end - begin;
-        }
-        std::memset(edge_ + filled, 0, BLOCK_BYTES - filled);
-        if (begin <= message_bytes_ && message_bytes_ < begin + BLOCK_BYTES) {
-            edge_[message_bytes_ - begin] = 0x80;
-        }
-        if (block_ + 1 == page_blocks_) {
-            const uint64_t bits = uint64_t{message_bytes_} * 8;
-            store_big_endian(static_cast<uint32_t>(bits >> 32), edge_ + BLOCK_BYTES - 8);
-            store_big_endian(static_cast<uint32_t>(bits), edge_ + BLOCK_BYTES - 4);
-        }
-    }
-
+    const Sha256& way_;
     HashJob job_{};
     size_t page_ = 0;
-    const uint8_t* parent_ = nullptr;
-    size_t parent_bytes_ = 0;
-    size_t message_bytes_ = 0;
-    size_t page_blocks_ = 0;
-    size_t block_ = 0;
+    size_t head_bytes_ = 0;     // Of the page, beside the name in the first block.
+    size_t middle_blocks_ = 0;  // Those that lie wholly in the page.
+    size_t tail_bytes_ = 0;     // Of the page, after those.
+    size_t edge_blocks_ = 0;
+    Part part_ = Part::TAIL;
     const uint8_t* data_ = nullptr;
     size_t ready_blocks_ = 0;
     uint32_t state_[8];
-    uint8_t edge_[BLOCK_BYTES];
+    uint8_t edges_[2][3 * BLOCK_BYTES];
 };
 
 void finish(const Sha256& way, Chain& chain) {
@@ -149,7 +186,7 @@ void hash_pages_batch(const HashJob* jobs, size_t count) {
 }
 
 void hash_pages_batch(const Sha256& way, const HashJob* jobs, size_t count) {
-    Chain lanes[2];
+    Chain lanes[2] = {Chain(way), Chain(way)};
     size_t next = 0;
     const auto refill = [&](Chain& lane) {
         while (lane.done() && next < count) lane.begin(jobs[next++]);

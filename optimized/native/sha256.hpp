@@ -34,6 +34,8 @@ struct Sha256 {
     // The same for two messages at once; null where that is no faster than one after the other.
     void (*compress_two)(uint32_t* state_0, const uint8_t* data_0, uint32_t* state_1,
                          const uint8_t* data_1, size_t blocks);
+    // Write the name that a state is after the last block of a message.
+    void (*store_name)(const uint32_t* state, uint8_t* out);
 };
 
 // The ways that this processor knows, the fastest first; the last is plain C++.

@@ -59,15 +59,26 @@ void compress_portable(uint32_t* state, const uint8_t* data, size_t blocks) {
     for (size_t i = 0; i < blocks; ++i) compress_block(state, data + 64 * i);
 }
 
+void store_name_portable(const uint32_t* state, uint8_t* out) {
+    for (int i = 0; i < 32; ++i) out[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
 }  // namespace
 
-Sha256 portable_sha256() { return {"portable", compress_portable, nullptr}; }
+Sha256 portable_sha256() {
+    return {"portable", compress_portable, nullptr, store_name_portable};
+}
 
 #if defined(__x86_64__)
 
 namespace {
 
 #define KVCANON_SHA_NI __attribute__((target("sha,sse4.1"), always_inline)) inline
+
+// Turn the bytes of each of four words round: the hash is defined for big endian words.
+KVCANON_SHA_NI __m128i swap_bytes(__m128i words) {
+    return _mm_shuffle_epi8(words, _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
+}
 
 // One message between two blocks. The instructions want its eight words as two vectors, and from
 // the highest lane to the lowest they read a b e f and c d g h.
@@ -100,11 +111,10 @@ struct Schedule {
 };
 
 KVCANON_SHA_NI Schedule load_schedule(const uint8_t* block) {
-    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     Schedule schedule;
     for (int i = 0; i < 4; ++i) {
         const __m128i loaded = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block) + i);
-        schedule.words[i] = _mm_shuffle_epi8(loaded, swap);
+        schedule.words[i] = swap_bytes(loaded);
     }
     return schedule;
 }
@@ -169,6 +179,14 @@ __attribute__((target("sha,sse4.1"))) void compress_two_sha_ni(uint32_t* state_0
     store_lanes(lanes_1, state_1);
 }
 
+// A name is read again as two vectors, at once, so it is written as two.
+__attribute__((target("sha,sse4.1"))) void store_name_sha_ni(const uint32_t* state, uint8_t* out) {
+    for (int i = 0; i < 2; ++i) {
+        const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state) + i);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + i, swap_bytes(words));
+    }
+}
+
 #undef KVCANON_SHA_NI
 
 }  // namespace
@@ -181,7 +199,9 @@ bool has_sha_ni() {
     return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & bit_SHA) != 0;
 }
 
-Sha256 sha_ni_sha256() { return {"sha_ni", compress_sha_ni, compress_two_sha_ni}; }
+Sha256 sha_ni_sha256() {
+    return {"sha_ni", compress_sha_ni, compress_two_sha_ni, store_name_sha_ni};
+}
 
 #endif
 

@@ -1,0 +1,236 @@
+"""The book's door: the fast cache as `kvcanon.spec.cache.Cache`, for the judge and for tests.
+
+Keys are cut into pages of Python numbers there, and slots are tuples; this class turns them into
+arrays and hands them to the same `PrefixCache` that an engine uses.
+
+What readers get wrong: no rule is here. What this class checks is what an array cannot say: that a
+key is cut as the cache cuts, and that a receipt is for the key that it names.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kvcanon.optimized.layout import layout_for_slot_bytes
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.optimized.snapshot import events_of, take_snapshot
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, ReceiptSpent, SlotNotHeld
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import (
+    Evicted,
+    HostInserted,
+    HostPayload,
+    Inserted,
+    LoadDecision,
+    LoadedBack,
+    Matched,
+    Receipt,
+    Settled,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, Slot, Slots
+
+COMPONENTS = tuple(Component)
+MEDIA = tuple(Medium)
+DECISIONS = tuple(LoadDecision)
+
+Words = npt.NDArray[np.uint32]
+
+
+class OptimizedCache:
+    """The fast cache. See `kvcanon.spec.cache.Cache` for what each method does."""
+
+    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
+        layout = layout_for_slot_bytes(config.slot_bytes)
+        self._pools = Pools(config, dict.fromkeys(config.components, layout))
+        self._cache = PrefixCache(config, self._pools, engine)
+        self._tree = self._cache.tree
+        self._receipts: dict[ReceiptId, Receipt] = {}
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self._cache.config
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        found = self._tree.match(self._words(key), self._cache.namespace(key.namespace))
+        return Matched(
+            found.prefix_pages,
+            found.device_pages,
+            _slots(found.full, found.swa, found.mamba),
+            found.pending,
+        )
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a cached key."""
+        number = self._tree.lock(self._words(key), self._cache.namespace(key.namespace))
+        self._receipts[number] = Receipt(number, key)
+        return self._receipts[number]
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt still holds."""
+        self._require_receipt(receipt)
+        self._tree.unlock(receipt.receipt_id)
+        del self._receipts[receipt.receipt_id]
+
+    def unlock_window(self, receipt: Receipt) -> None:
+        """Release the window data and the state that a receipt holds."""
+        self._require_receipt(receipt)
+        self._tree.unlock_window(receipt.receipt_id)
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free device slots."""
+        return _slots(*self._tree.allocate(counts.full, counts.swa, counts.mamba))
+
+    def free(self, slots: Slots) -> None:
+        """Give allocated slots back."""
+        self._tree.free(*_arrays(slots))
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key from page `start_pages` on."""
+        done = self._tree.insert(
+            self._words(key),
+            start_pages,
+            *_arrays(slots),
+            namespace=self._cache.namespace(key.namespace),
+            counted_pages=counted_pages,
+            priority=priority,
+        )
+        return Inserted(
+            done.present_pages,
+            Counts(*done.adopted),
+            Counts(*done.freed),
+            done.backups,
+            done.backup_declined_pages,
+        )
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return Evicted(Counts(*self._tree.evict(counts.full, counts.swa, counts.mamba)))
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots."""
+        return Evicted(Counts(*self._tree.evict_host(counts.full, counts.swa, counts.mamba)))
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        """Enqueue the load of what a cached key has on the host only."""
+        done = self._tree.load_back(
+            self._words(key), quota_pages, self._cache.namespace(key.namespace)
+        )
+        return LoadedBack(
+            DECISIONS[done.decision],
+            done.transfer_id,
+            Counts(*done.loading),
+            Counts(*done.evicted),
+        )
+
+    def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
+        """Place fetched data in the host tier."""
+        words, number = self._words(key), self._cache.namespace(key.namespace)
+        return self._cache.insert_host(words, start_pages, payload, number)
+
+    def poll(self) -> Settled:
+        """Take acknowledgements."""
+        return Settled(tuple(self._cache.poll()))
+
+    def flush(self) -> Settled:
+        """Wait for every transfer in flight and settle it."""
+        return Settled(tuple(self._cache.flush()))
+
+    def reset(self) -> None:
+        """Forget everything in the tree."""
+        self._tree.reset()
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return events_of(self._cache, self._tree.take_events())
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return take_snapshot(self._cache)
+
+    def free_slots(self, component: Component, medium: Medium) -> tuple[Slot, ...]:
+        """The slots of a pool that are free, lowest first."""
+        if self.config.capacity(component, medium) == 0:
+            return ()
+        return self._tree.pool(COMPONENTS.index(component), MEDIA.index(medium))[1]
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        self._require_slot(component, medium, slot)
+        return self._pools.read(component, medium, slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        if len(data) != self.config.slot_bytes:
+            raise BadArgument("data", f"has {len(data)} bytes; a slot has {self.config.slot_bytes}")
+        held = component in self.config.components and self._tree.holds_slot(
+            COMPONENTS.index(component), slot
+        )
+        if not held:
+            raise SlotNotHeld(f"{component} on GPU", slot)
+        self._pools.write(component, slot, data)
+
+    def check(self) -> None:
+        """Audit what the native tree keeps twice. Raises: SpecViolation."""
+        self._tree.check()
+
+    def _require_slot(self, component: Component, medium: Medium, slot: Slot) -> None:
+        capacity = self.config.capacity(component, medium)
+        if not 0 <= slot < capacity:
+            raise BadArgument("slot", f"is {slot}; {component} on {medium} has {capacity} slots")
+
+    def _require_receipt(self, receipt: Receipt) -> None:
+        if self._receipts.get(receipt.receipt_id) != receipt:
+            raise ReceiptSpent(receipt.receipt_id)
+
+    def _words(self, key: Key) -> Words:
+        """The key as the tree takes it: cut as this cache cuts, of units as this cache has them."""
+        config = self.config
+        wrong = set(map(len, key.pages)) - {config.page_size}
+        if wrong:
+            raise BadArgument(
+                "key", f"has pages of {min(wrong)} units; this cache has {config.page_size}"
+            )
+        words = _words_of(chain.from_iterable(key.pages), bigram=config.bigram)
+        if words is None:
+            made_of = "bigrams" if config.bigram else "tokens"
+            raise BadArgument("key", f"is not made of {made_of}, as this cache's keys are")
+        return words
+
+
+def _words_of(units: Iterable[Any], *, bigram: bool) -> Words | None:
+    """Units as words; None where some are not tokens, or not pairs of them."""
+    try:
+        tokens = (
+            [token for first, second in units for token in (first, second)] if bigram else units
+        )
+        return np.frombuffer(array("I", tokens), dtype=np.uint32)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _slots(full: _Slots, swa: _Slots, mamba: _Slots) -> Slots:
+    return Slots(tuple(full.tolist()), tuple(swa.tolist()), tuple(mamba.tolist()))
+
+
+def _arrays(slots: Slots) -> tuple[_Wide, _Wide, _Wide]:
+    # Whatever number a client takes for a slot goes as far as the tree, which refuses it.
+    full, swa, mamba = (np.array(some, dtype=np.int64) for _, some in slots)
+    return full, swa, mamba
+
+
+_Slots = npt.NDArray[np.int32]
+_Wide = npt.NDArray[np.int64]

@@ -1,0 +1,24 @@
+// Events: what is said of which pages.
+//
+// What readers get wrong: to announce is not yet to name. An event refers to its pages, and their
+// names are computed when it is taken; only where pages leave are they named on the spot, because
+// what names them leaves with them.
+#pragma once
+
+#include "state.hpp"
+
+namespace kvcanon {
+
+// Tell that each page of a node is now on a medium, in order.
+void announce_stored(State& state, const Node* node, Medium medium);
+
+// Tell that each page of a node is on a medium no more, the last page first.
+void announce_removed(State& state, const Node* node, Medium medium);
+
+// Tell that nothing is anywhere.
+void announce_cleared(State& state);
+
+// The events since the last call, with every page named. Their pins are the caller's now.
+std::vector<Event> take_events(State& state);
+
+}  // namespace kvcanon

@@ -1,0 +1,47 @@
+#include "bind_errors.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "errors.hpp"
+
+namespace nb = nanobind;
+
+namespace kvcanon {
+
+namespace {
+
+template <typename... Fields>
+void raise(const char* name, const Fields&... fields) {
+    nb::object type = nb::module_::import_("kvcanon.spec.errors").attr(name);
+    nb::object error = type(fields...);
+    PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const BadArgument& error) {
+        raise("BadArgument", error.argument, error.problem);
+    } catch (const OutOfSlots& error) {
+        raise("OutOfSlots", error.pool, error.asked, error.free);
+    } catch (const PrefixNotCached& error) {
+        raise("PrefixNotCached", error.asked, error.cached);
+    } catch (const ReceiptSpent& error) {
+        raise("ReceiptSpent", error.receipt);
+    } catch (const SlotNotHeld& error) {
+        raise("SlotNotHeld", error.pool, error.slot);
+    } catch (const TransferPending& error) {
+        raise("TransferPending", error.transfer);
+    } catch (const CacheBusy& error) {
+        raise("CacheBusy", error.receipts);
+    } catch (const SpecViolation& error) {
+        raise("SpecViolation", error.words);
+    }
+}
+
+}  // namespace
+
+void bind_errors() { nb::register_exception_translator(translate); }
+
+}  // namespace kvcanon

@@ -1,0 +1,111 @@
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "announce.hpp"
+#include "py_tree.hpp"
+
+namespace nb = nanobind;
+
+namespace kvcanon {
+
+namespace {
+
+// An event that was taken: it keeps its pages for as long as somebody has it.
+struct TakenEvent {
+    Event event;
+    int32_t page_words;
+
+    TakenEvent(Event taken, int32_t words) : event(std::move(taken)), page_words(words) {}
+    TakenEvent(TakenEvent&& other) noexcept = default;
+    TakenEvent& operator=(TakenEvent&&) = delete;
+    ~TakenEvent() {
+        if (event.stretch) unpin(event.stretch.get(), static_cast<size_t>(page_words));
+    }
+
+    const uint8_t* name(int32_t index) const {
+        // Of what was removed the last page comes first.
+        const int32_t page = event.kind == EventKind::REMOVED ? event.pages - 1 - index : index;
+        return name_of(event.stretch.get(), event.offset + page);
+    }
+};
+
+nb::bytes names(const TakenEvent& self) {
+    std::string joined;
+    joined.reserve(static_cast<size_t>(self.event.pages) * NAME_BYTES);
+    for (int32_t index = 0; index < self.event.pages; ++index) {
+        joined.append(reinterpret_cast<const char*>(self.name(index)), NAME_BYTES);
+    }
+    return nb::bytes(joined.data(), joined.size());
+}
+
+// The name of the page before the first; None where it is the first of its namespace.
+nb::object parent_name(const TakenEvent& self) {
+    const Event& event = self.event;
+    if (!event.stretch) return nb::none();
+    const uint8_t* name = event.offset != 0           ? name_of(event.stretch.get(), event.offset - 1)
+                          : event.stretch->has_parent ? event.stretch->parent_name
+                                                      : nullptr;
+    if (name == nullptr) return nb::none();
+    return nb::bytes(reinterpret_cast<const char*>(name), NAME_BYTES);
+}
+
+nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>> tokens(const TakenEvent& self) {
+    const auto pages = static_cast<size_t>(self.event.pages);
+    const auto page_words = static_cast<size_t>(self.page_words);
+    std::unique_ptr<uint32_t[]> words(new uint32_t[pages * page_words]);
+    if (pages != 0) {
+        const uint32_t* first =
+            self.event.stretch->words + static_cast<size_t>(self.event.offset) * page_words;
+        std::copy(first, first + pages * page_words, words.get());
+    }
+    uint32_t* data = words.get();
+    nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint32_t*>(memory); });
+    words.release();
+    return nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>>(data, {pages, page_words}, owner);
+}
+
+nb::list take(PyTree& tree) {
+    nb::list taken;
+    for (Event& event : take_events(tree.state)) {
+        taken.append(nb::cast(TakenEvent(std::move(event), tree.state.config.page_words),
+                              nb::rv_policy::move));
+    }
+    return taken;
+}
+
+// The events that nobody has taken yet, without taking them.
+nb::list pending(PyTree& tree) {
+    State& state = tree.state;
+    std::vector<Event> events = take_events(state);
+    nb::list listed;
+    for (const Event& event : events) {
+        if (event.stretch) pin(event.stretch.get());
+        listed.append(nb::cast(TakenEvent(event, state.config.page_words), nb::rv_policy::move));
+    }
+    state.events = std::move(events);
+    return listed;
+}
+
+}  // namespace
+
+void bind_events(nb::module_& m, nb::class_<PyTree>& tree) {
+    nb::class_<TakenEvent>(m, "Event")
+        .def_prop_ro("kind",
+                     [](const TakenEvent& self) { return static_cast<int>(self.event.kind); })
+        .def_prop_ro("medium",
+                     [](const TakenEvent& self) { return static_cast<int>(self.event.medium); })
+        .def_prop_ro("namespace",
+                     [](const TakenEvent& self) -> uint32_t {
+                         return self.event.stretch ? self.event.stretch->space : 0;
+                     })
+        .def_prop_ro("pages", [](const TakenEvent& self) { return self.event.pages; })
+        .def_prop_ro("parent_name", &parent_name)
+        .def_prop_ro("names", &names)
+        .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic);
+    tree.def("take_events", &take).def("pending_events", &pending);
+}
+
+}  // namespace kvcanon

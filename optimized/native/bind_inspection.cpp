@@ -1,0 +1,191 @@
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+
+#include "py_tree.hpp"
+#include "slots.hpp"
+
+namespace nb = nanobind;
+
+namespace kvcanon {
+
+namespace {
+
+constexpr Component ALL[] = {FULL, SWA, MAMBA};
+
+nb::object id_or_none(uint64_t number) {
+    return number == 0 ? nb::object(nb::none()) : nb::cast(number);
+}
+
+nb::object slots_or_none(const Runs& runs) {
+    if (!runs) return nb::none();
+    std::vector<Slot> slots(static_cast<size_t>(runs.slots()));
+    expand(runs, slots.data());
+    return nb::tuple(nb::cast(slots));
+}
+
+nb::tuple data_of(const Data& data) {
+    const auto filler = [](const Transfer* transfer) {
+        return id_or_none(transfer == nullptr ? 0 : transfer->transfer_id);
+    };
+    return nb::make_tuple(slots_or_none(data.slots[GPU]), slots_or_none(data.slots[CPU]),
+                          data.lock_refs, filler(data.filling[GPU]), filler(data.filling[CPU]),
+                          data.used);
+}
+
+nb::tuple node_of(const State& state, const Node* node) {
+    nb::list children;
+    for (const Node* child = node->first_child; child != nullptr; child = child->next) {
+        children.append(child->node_id);
+    }
+    nb::list data;
+    for (const Component component : ALL) {
+        if (state.config.has(component)) data.append(data_of(node->data[component]));
+    }
+    nb::object words = nb::bytes("", 0), names = nb::none(), parent = nb::none();
+    if (node->parent != nullptr) {
+        const size_t bytes = static_cast<size_t>(node->pages) *
+                             static_cast<size_t>(state.config.page_words) * sizeof(uint32_t);
+        words = nb::bytes(reinterpret_cast<const char*>(state.words(node)), bytes);
+        parent = nb::cast(node->parent->node_id);
+        if (node->stretch->named >= node->offset + node->pages) {
+            names = nb::bytes(
+                reinterpret_cast<const char*>(name_of(node->stretch.get(), node->offset)),
+                static_cast<size_t>(node->pages) * NAME_BYTES);
+        }
+    }
+    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->space, words,
+                          node->start, nb::tuple(data), node->hit_count, node->priority,
+                          node->created, node->last_access, names);
+}
+
+nb::list nodes(PyTree& tree) {
+    nb::list listed;
+    std::vector<const Node*> open{tree.state.root};
+    while (!open.empty()) {
+        const Node* node = open.back();
+        open.pop_back();
+        listed.append(node_of(tree.state, node));
+        for (const Node* child = node->first_child; child != nullptr; child = child->next) {
+            open.push_back(child);
+        }
+    }
+    return listed;
+}
+
+nb::tuple slot_tuple(const std::vector<Slot>& slots) { return nb::tuple(nb::cast(slots)); }
+
+nb::tuple pool_state(PyTree& tree, int component, int medium) {
+    const Pool& pool = tree.state.pools[component][medium];
+    return nb::make_tuple(pool.free.capacity(), slot_tuple(pool.free.list()),
+                          slot_tuple(pool.held.list()));
+}
+
+nb::list holds(PyTree& tree) {
+    std::vector<const Hold*> open;
+    for (const auto& [receipt, held] : tree.state.holds) open.push_back(&held);
+    std::sort(open.begin(), open.end(),
+              [](const Hold* a, const Hold* b) { return a->receipt < b->receipt; });
+    nb::list listed;
+    for (const Hold* held : open) {
+        nb::object window = nb::none();
+        if (held->window_from >= 0) window = nb::cast(held->window_from);
+        const uint64_t transfer = held->transfer == nullptr ? 0 : held->transfer->transfer_id;
+        listed.append(nb::make_tuple(held->receipt, held->node->node_id, window, held->state_held,
+                                     id_or_none(transfer)));
+    }
+    return listed;
+}
+
+nb::list transfers(PyTree& tree) {
+    nb::list listed;
+    for (const auto& [transfer_id, transfer] : tree.state.transfers) {
+        nb::list parts, sources, targets;
+        for (const Part& part : transfer.parts) {
+            parts.append(nb::make_tuple(part.node->node_id, static_cast<int>(part.component)));
+        }
+        for (const Component component : ALL) {
+            sources.append(slots_or_none(transfer.sources[component]));
+            targets.append(slots_or_none(transfer.targets[component]));
+        }
+        listed.append(nb::make_tuple(transfer_id, static_cast<int>(transfer.direction),
+                                     nb::tuple(parts), nb::tuple(sources), nb::tuple(targets),
+                                     transfer.cancelled));
+    }
+    return listed;
+}
+
+nb::dict pairs(PyTree& tree) {
+    nb::dict found;
+    const std::vector<Slot>& swa_of_full = tree.state.swa_of_full;
+    for (size_t full = 0; full < swa_of_full.size(); ++full) {
+        if (swa_of_full[full] >= 0) found[nb::int_(full)] = nb::int_(swa_of_full[full]);
+    }
+    return found;
+}
+
+// Slots of a device pool that could be evicted, and that a lock protects.
+nb::tuple usage(PyTree& tree, int component) {
+    const Pool& pool = tree.state.pools[component][GPU];
+    return nb::make_tuple(pool.owned_slots - pool.protected_slots, pool.protected_slots);
+}
+
+nb::tuple free_counts(PyTree& tree, int medium) {
+    const Counts room = free_room(tree.state, static_cast<Medium>(medium));
+    return nb::make_tuple(room[FULL], room[SWA], room[MAMBA]);
+}
+
+nb::dict counters(PyTree& tree) {
+    const Counters& all = tree.state.counters;
+    const auto three = [](const uint64_t* by_component) {
+        return nb::make_tuple(by_component[FULL], by_component[SWA], by_component[MAMBA]);
+    };
+    nb::dict found;
+    found["matches"] = all.matches;
+    found["asked_pages"] = all.asked_pages;
+    found["matched_device_pages"] = all.matched_pages[GPU];
+    found["matched_host_pages"] = all.matched_pages[CPU];
+    found["inserts"] = all.inserts;
+    found["inserted_pages"] = all.inserted_pages;
+    found["duplicate_pages"] = all.duplicate_pages;
+    found["evicted_device_slots"] = three(all.evicted_slots[GPU]);
+    found["evicted_host_slots"] = three(all.evicted_slots[CPU]);
+    found["evicted_for_load_slots"] = three(all.evicted_for_load_slots);
+    found["backups"] = all.transfers[0];
+    found["load_backs"] = all.transfers[1];
+    found["backup_slots"] = three(all.transferred_slots[0]);
+    found["load_back_slots"] = three(all.transferred_slots[1]);
+    found["transfers_done"] = all.settled[0];
+    found["transfers_failed"] = all.settled[1];
+    found["transfers_cancelled"] = all.settled[2];
+    found["transfers_in_flight"] = tree.state.transfers.size();
+    found["declined_backup_pages"] = all.declined_backup_pages;
+    found["events"] = all.events;
+    found["pending_events"] = tree.state.events.size();
+    found["nodes"] = tree.state.node_count;
+    found["receipts"] = tree.state.holds.size();
+    return found;
+}
+
+}  // namespace
+
+void bind_inspection(nb::class_<PyTree>& tree) {
+    tree.def("nodes", &nodes)
+        .def("pool", &pool_state, nb::arg("component"), nb::arg("medium"))
+        .def(
+            "holds_slot",
+            [](PyTree& self, int component, int64_t slot) {
+                const SlotSet& held = self.state.pools[component][GPU].held;
+                return 0 <= slot && slot < held.capacity() &&
+                       held.contains(static_cast<Slot>(slot));
+            },
+            nb::arg("component"), nb::arg("slot"))
+        .def("holds", &holds)
+        .def("transfers", &transfers)
+        .def("pairs", &pairs)
+        .def("usage", &usage, nb::arg("component"))
+        .def("free_counts", &free_counts, nb::arg("medium"))
+        .def("counters", &counters);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,10 @@
+// The tree as Python sees it: kvcanon.optimized._core.Tree.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace kvcanon {
+
+void bind_tree(nanobind::module_& m);
+
+}  // namespace kvcanon

@@ -1,0 +1,148 @@
+#include "check.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "errors.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+constexpr Component ALL[] = {FULL, SWA, MAMBA};
+
+void require(bool holds, const Node* node, const char* what) {
+    if (holds) return;
+    throw SpecViolation(std::string("node ") + std::to_string(node->node_id) + ": " + what);
+}
+
+std::vector<Node*> live_nodes(State& state) {
+    std::vector<Node*> nodes{state.root};
+    for (size_t at = 0; at < nodes.size(); ++at) {
+        for (Node* child = nodes[at]->first_child; child != nullptr; child = child->next) {
+            nodes.push_back(child);
+        }
+    }
+    return nodes;
+}
+
+void check_links(State& state, const Node* node) {
+    int32_t device_children = 0;
+    const Node* previous = nullptr;
+    for (const Node* child = node->first_child; child != nullptr; child = child->next) {
+        require(child->parent == node, child, "its parent does not know it");
+        require(child->previous == previous, child, "its links to siblings do not agree");
+        require(child->start == node->end(), child, "it does not begin where its parent ends");
+        const size_t page_words = static_cast<size_t>(state.config.page_words);
+        require(state.children.find(state.arena, node, child->space, state.words(child),
+                                    page_words) == child,
+                child, "it is not found by its first page");
+        device_children += child->data[FULL].on(GPU) ? 1 : 0;
+        previous = child;
+    }
+    require(node->last_child == previous, node, "its last child is another");
+    require(node->device_children == device_children, node, "children on the device miscounted");
+}
+
+void check_stretch(const Node* node) {
+    const Stretch* stretch = node->stretch.get();
+    require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
+    require(node->offset + node->pages <= stretch->needed, node, "its tokens were given up");
+    require(stretch->needed <= stretch->pages, node, "its stretch needs more than it has");
+    require(stretch->space == node->space, node, "its stretch is of another namespace");
+}
+
+void check_data(const Node* node) {
+    for (const Component component : ALL) {
+        const Data& data = node->data[component];
+        for (const Medium medium : {GPU, CPU}) {
+            const int32_t slots = data.slots[medium].slots();
+            require(slots == 0 || slots == (component == MAMBA ? 1 : node->pages), node,
+                    "it has slots for other than its pages");
+            require(slots != 0 || data.filling[medium] == nullptr, node,
+                    "a copy fills slots that it does not have");
+            const bool candidate =
+                component == FULL ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
+                                  : data.on(medium) && data.lock_refs == 0 &&
+                                        (medium == GPU || !data.on(GPU));
+            const int bit = 1 << (component * MEDIA + medium);
+            require(!candidate || (node->queued & bit) != 0, node,
+                    "it could be evicted, and no queue has it");
+        }
+    }
+}
+
+void check_queue(State& state, Component component, Medium medium) {
+    std::set<uint32_t> queued;
+    for (const Candidate& entry : state.pool(component, medium).queue) {
+        const Node* node = state.arena.at(entry.node);
+        if (node->generation == entry.generation) queued.insert(entry.node);
+    }
+    const int bit = 1 << (component * MEDIA + medium);
+    for (const uint32_t index : queued) {
+        const Node* node = state.arena.at(index);
+        require((node->queued & bit) != 0, node, "a queue has it unasked");
+    }
+}
+
+void check_pool(State& state, Component component, Medium medium, const std::vector<Node*>& nodes) {
+    Pool& pool = state.pool(component, medium);
+    std::vector<Slot> owned = pool.free.list();
+    if (static_cast<int64_t>(owned.size()) != pool.free.size()) {
+        throw SpecViolation("free slots miscounted");
+    }
+    const std::vector<Slot> held = pool.held.list();
+    owned.insert(owned.end(), held.begin(), held.end());
+    int64_t owned_slots = 0, protected_slots = 0;
+    const auto add = [&](const Runs& runs) {
+        const size_t before = owned.size();
+        owned.resize(before + static_cast<size_t>(runs.slots()));
+        expand(runs, owned.data() + before);
+    };
+    for (const Node* node : nodes) {
+        const Data& data = node->data[component];
+        add(data.slots[medium]);
+        owned_slots += data.slots[medium].slots();
+        if (data.lock_refs != 0) protected_slots += data.slots[medium].slots();
+    }
+    for (const auto& [transfer_id, transfer] : state.transfers) {
+        if (transfer.cancelled && transfer.target() == medium) add(transfer.targets[component]);
+    }
+    std::sort(owned.begin(), owned.end());
+    bool once = static_cast<int64_t>(owned.size()) == state.config.capacity(component, medium);
+    for (size_t at = 0; once && at < owned.size(); ++at) once = owned[at] == static_cast<Slot>(at);
+    if (!once) throw SpecViolation("a slot has no owner, or two");
+    if (pool.owned_slots != owned_slots || pool.protected_slots != protected_slots) {
+        throw SpecViolation("slots of nodes miscounted");
+    }
+}
+
+}  // namespace
+
+void check(State& state) {
+    const std::vector<Node*> nodes = live_nodes(state);
+    require(state.node_count + 1 == nodes.size(), state.root, "nodes miscounted");
+    require(state.children.size() + 1 == nodes.size(), state.root, "the child table has others");
+    for (const Node* node : nodes) {
+        check_links(state, node);
+        if (node->parent == nullptr) continue;
+        check_stretch(node);
+        check_data(node);
+        require(!node->marked, node, "it is still marked");
+    }
+    for (const Component component : ALL) {
+        for (const Medium medium : {GPU, CPU}) {
+            check_queue(state, component, medium);
+            check_pool(state, component, medium, nodes);
+        }
+    }
+    for (size_t full = 0; full < state.swa_of_full.size(); ++full) {
+        const Slot swa = state.swa_of_full[full];
+        if (swa >= 0 && state.full_of_swa[static_cast<size_t>(swa)] != static_cast<Slot>(full)) {
+            throw SpecViolation("a pairing is known from one side only");
+        }
+    }
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,66 @@
+// What a tree was asked to be: the fields of `kvcanon.spec.config.CacheConfig` that it decides by.
+#pragma once
+
+#include <cstdint>
+
+namespace kvcanon {
+
+enum Component : int { FULL = 0, SWA = 1, MAMBA = 2 };
+enum Medium : int { GPU = 0, CPU = 1 };
+constexpr int COMPONENTS = 3;
+constexpr int MEDIA = 2;
+
+enum class WritePolicy : int { NONE, WRITE_THROUGH, WRITE_THROUGH_SELECTIVE, WRITE_BACK };
+enum class EvictionPolicy : int { LRU, LFU, FIFO, MRU, FILO, SLRU, PRIORITY };
+
+inline const char* name_of(Component component) {
+    return component == FULL ? "full" : component == SWA ? "swa" : "mamba";
+}
+
+inline const char* name_of(Medium medium) { return medium == GPU ? "GPU" : "CPU_PINNED"; }
+
+// So many slots of each component.
+struct Counts {
+    int64_t of[COMPONENTS] = {0, 0, 0};
+
+    int64_t& operator[](int component) { return of[component]; }
+    int64_t operator[](int component) const { return of[component]; }
+    explicit operator bool() const { return of[0] != 0 || of[1] != 0 || of[2] != 0; }
+};
+
+struct Config {
+    int32_t page_size = 1;
+    // Words a page: its tokens, or twice as many where its units are bigrams.
+    int32_t page_words = 1;
+    // 0 where the model has no sliding window.
+    int64_t window_tokens = 0;
+    bool mamba = false;
+    Counts device_slots;
+    Counts host_slots;
+    WritePolicy write_policy = WritePolicy::NONE;
+    EvictionPolicy eviction_policy = EvictionPolicy::LRU;
+    int64_t load_back_threshold_pages = 0;
+    bool events = true;
+
+    bool swa() const { return window_tokens != 0; }
+    bool has(Component component) const {
+        return component == FULL || (component == SWA ? swa() : mamba);
+    }
+    int64_t window_pages() const { return (window_tokens + page_size - 1) / page_size; }
+    bool host_tier() const { return write_policy != WritePolicy::NONE; }
+    bool writes_back() const { return write_policy == WritePolicy::WRITE_BACK; }
+    // Whether a node on the host needs its parent there, too.
+    bool backed_parents() const { return host_tier() && !writes_back(); }
+    // Hits after which a node is copied to the host; 0 where hits do not decide.
+    int64_t backup_hits() const {
+        return write_policy == WritePolicy::WRITE_THROUGH             ? 1
+               : write_policy == WritePolicy::WRITE_THROUGH_SELECTIVE ? 2
+                                                                      : 0;
+    }
+    int64_t capacity(Component component, Medium medium) const {
+        if (!has(component)) return 0;
+        return medium == GPU ? device_slots[component] : host_slots[component];
+    }
+};
+
+}  // namespace kvcanon

@@ -1,0 +1,63 @@
+// Refusals: each becomes the exception of the same name in `kvcanon.spec.errors`.
+//
+// What readers get wrong: a refused call leaves the state exactly as it was. Everything that can be
+// refused is therefore checked before anything is changed.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace kvcanon {
+
+struct CacheError : std::exception {};
+
+struct BadArgument : CacheError {
+    std::string argument, problem;
+    BadArgument(std::string which, std::string what)
+        : argument(std::move(which)), problem(std::move(what)) {}
+};
+
+struct OutOfSlots : CacheError {
+    std::string pool;
+    int64_t asked, free;
+    OutOfSlots(std::string which, int64_t asked_slots, int64_t free_slots)
+        : pool(std::move(which)), asked(asked_slots), free(free_slots) {}
+};
+
+struct PrefixNotCached : CacheError {
+    int64_t asked, cached;
+    PrefixNotCached(int64_t asked_pages, int64_t cached_pages)
+        : asked(asked_pages), cached(cached_pages) {}
+};
+
+struct ReceiptSpent : CacheError {
+    uint64_t receipt;
+    explicit ReceiptSpent(uint64_t receipt_id) : receipt(receipt_id) {}
+};
+
+struct SlotNotHeld : CacheError {
+    std::string pool;
+    int64_t slot;
+    SlotNotHeld(std::string which, int64_t number) : pool(std::move(which)), slot(number) {}
+};
+
+struct TransferPending : CacheError {
+    uint64_t transfer;
+    explicit TransferPending(uint64_t transfer_id) : transfer(transfer_id) {}
+};
+
+struct CacheBusy : CacheError {
+    int64_t receipts;
+    explicit CacheBusy(int64_t open_receipts) : receipts(open_receipts) {}
+};
+
+// Not a refusal: the engine, or this program, broke a law.
+struct SpecViolation : std::exception {
+    std::string words;
+    explicit SpecViolation(std::string what) : words(std::move(what)) {}
+    const char* what() const noexcept override { return words.c_str(); }
+};
+
+}  // namespace kvcanon

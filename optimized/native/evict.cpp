@@ -1,0 +1,164 @@
+#include "evict.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "announce.hpp"
+#include "backup.hpp"
+#include "errors.hpp"
+#include "slots.hpp"
+#include "tree.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+constexpr Component ALL[] = {FULL, SWA, MAMBA};
+
+// Free all that a node has on a medium, what stands on full data first, and announce it.
+void vacate(State& state, Node* node, Medium medium) {
+    announce_removed(state, node, medium);
+    for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
+}
+
+// Remove a node that is on the host only, with all its data.
+void delete_from_host(State& state, Node* node) {
+    vacate(state, node, CPU);
+    remove_leaf(state, node);
+}
+
+// What is below a node, each parent before its children.
+std::vector<Node*> below(Node* node) {
+    std::vector<Node*> found{node};
+    for (size_t at = 0; at < found.size(); ++at) {
+        for (Node* child = found[at]->first_child; child != nullptr; child = child->next) {
+            found.push_back(child);
+        }
+    }
+    found.erase(found.begin());
+    return found;
+}
+
+// Demote a leaf, or delete it and (under write_back) what hangs below it on the host. None of that
+// is locked: a lock on it would hold the leaf's full data, too.
+void evict_leaf(State& state, Node* node) {
+    if (state.config.writes_back()) back_up_now(state, node);
+    if (node->data[FULL].on(CPU)) {
+        vacate(state, node, GPU);
+        return;
+    }
+    const std::vector<Node*> hanging = below(node);
+    for (auto each = hanging.rbegin(); each != hanging.rend(); ++each) {
+        delete_from_host(state, *each);
+    }
+    vacate(state, node, GPU);
+    remove_leaf(state, node);
+}
+
+// Drop one component of a node that stays, and the state that is useless without its window.
+void evict_inside(State& state, Node* node, Component component) {
+    if (state.config.writes_back()) back_up_now(state, node);
+    drop(state, node, component, GPU);
+    if (component == SWA && state.config.mamba) drop(state, node, MAMBA, GPU);
+}
+
+// Under write_back, give up host copies of what is on the device, leaves of it last. Of a path that
+// was used at once the upper first: it is what stays on the device longest.
+void evict_duplicates(State& state, int64_t enough) {
+    if (!state.config.writes_back() || state.free_slots(FULL, CPU) >= enough) return;
+    struct Duplicate {
+        bool leaf;
+        std::pair<int64_t, int64_t> rank;
+        int32_t start;
+        Node* node;
+    };
+    std::vector<Duplicate> duplicates;
+    for (uint32_t index = 0; index < state.arena.size(); ++index) {
+        Node* node = state.arena.at(index);
+        if (node->parent == nullptr || !node->data[FULL].on(CPU) || node->locked()) continue;
+        const bool spare = std::all_of(std::begin(node->data), std::end(node->data),
+                                       [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
+        if (spare) {
+            duplicates.push_back({is_device_leaf(node), rank(state, node), node->start, node});
+        }
+    }
+    const auto sooner = [](const Duplicate& a, const Duplicate& b) {
+        return std::tie(a.leaf, a.rank, a.start) < std::tie(b.leaf, b.rank, b.start);
+    };
+    std::sort(duplicates.begin(), duplicates.end(), sooner);
+    for (const Duplicate& each : duplicates) {
+        if (state.free_slots(FULL, CPU) >= enough) return;
+        vacate(state, each.node, CPU);
+    }
+}
+
+void evict_from_device(State& state, Component component, int64_t enough) {
+    while (state.free_slots(component, GPU) < enough) {
+        Node* node = next_victim(state, component, GPU);
+        if (node == nullptr) return;
+        if (is_device_leaf(node)) {
+            evict_leaf(state, node);
+        } else {
+            evict_inside(state, node, component);
+        }
+    }
+}
+
+void evict_from_host(State& state, Component component, int64_t enough) {
+    if (component == FULL) evict_duplicates(state, enough);
+    while (state.free_slots(component, CPU) < enough) {
+        Node* node = next_victim(state, component, CPU);
+        if (node == nullptr) return;
+        if (is_host_leaf(node)) {
+            delete_from_host(state, node);
+        } else {
+            drop(state, node, component, CPU);
+        }
+    }
+}
+
+Counts freed(State& state, Medium medium, const Counts& before) {
+    Counts freed = free_room(state, medium);
+    for (const Component component : ALL) {
+        freed[component] -= before[component];
+        state.counters.evicted_slots[medium][component] += static_cast<uint64_t>(freed[component]);
+    }
+    return freed;
+}
+
+}  // namespace
+
+void check_counts(const Counts& counts) {
+    for (const Component component : ALL) {
+        if (counts[component] < 0) {
+            throw BadArgument(name_of(component), std::to_string(counts[component]) +
+                                                      " slots asked; ask for 0 or more");
+        }
+    }
+}
+
+Counts evict(State& state, const Counts& counts) {
+    const Counts before = free_room(state, GPU);
+    for (const Component component : ALL) {
+        if (!state.config.has(component)) continue;
+        evict_from_device(state, component, before[component] + counts[component]);
+    }
+    return freed(state, GPU, before);
+}
+
+Counts evict_host(State& state, const Counts& counts) {
+    const Counts before = free_room(state, CPU);
+    for (const Component component : ALL) {
+        if (!state.config.has(component)) continue;
+        evict_from_host(state, component, before[component] + counts[component]);
+    }
+    return freed(state, CPU, before);
+}
+
+bool make_host_room(State& state, const Counts& needed) {
+    evict_host(state, shortage(needed, free_room(state, CPU)));
+    return !shortage(needed, free_room(state, CPU));
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,165 @@
+#include "host_insert.hpp"
+
+#include <algorithm>
+
+#include "announce.hpp"
+#include "errors.hpp"
+#include "evict.hpp"
+#include "lock.hpp"
+#include "slots.hpp"
+#include "tree.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+// Payloads by page of the key, and what became of them.
+struct Fetched {
+    Counts payloads;
+    int64_t full_from;
+    int64_t swa_from;
+    uint64_t tick;
+    HostInserted outcome;
+};
+
+void check(const State& state, const Key& key, int64_t start, const Counts& payloads,
+           int32_t cached) {
+    if (!state.config.host_tier()) {
+        throw BadArgument("insert_host", "needs a host tier; choose a write policy");
+    }
+    if (start < 0 || start > key.pages) {
+        throw BadArgument("start_pages", "is " + std::to_string(start) + "; the key has " +
+                                             std::to_string(key.pages) + " pages");
+    }
+    if (payloads[FULL] != key.pages - start) {
+        throw BadArgument("payload.full", "has " + std::to_string(payloads[FULL]) +
+                                              " pages for pages " + std::to_string(start) + ".." +
+                                              std::to_string(key.pages));
+    }
+    if (payloads[SWA] > payloads[FULL] ||
+        payloads[MAMBA] > std::min<int64_t>(1, payloads[FULL])) {
+        throw BadArgument("payload", "has window data or states for pages that it lacks");
+    }
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        if (payloads[component] != 0 && !state.config.has(component)) {
+            throw BadArgument(std::string("payload.") + name_of(component),
+                              "is for a component this cache lacks");
+        }
+    }
+    if (cached < start) throw PrefixNotCached(start, cached);
+}
+
+// Let free host slots of a node hold payloads from number `first` on.
+void fill(State& state, Node* node, Component component, int64_t first, int32_t count,
+          Fetched& fetched) {
+    Runs slots = state.pool(component, CPU).free.take(count);
+    Data& data = node->data[component];
+    if (!data.on(GPU)) data.used = fetched.tick;
+    fetched.outcome.placements.push_back({component, first, slots});
+    place(state, node, component, CPU, std::move(slots));
+}
+
+Counts only(Component component, int64_t count) {
+    Counts counts;
+    counts[component] = count;
+    return counts;
+}
+
+// Give a node a host copy if it lacks one; whether host copies reach to its end then.
+bool refill(State& state, Node* node, Fetched& fetched) {
+    const Data& full = node->data[FULL];
+    const int64_t begin = std::max<int64_t>(node->start, fetched.full_from);
+    if (full.on(CPU)) {
+        if (full.filling[CPU] != nullptr) return false;
+        fetched.outcome.present_pages += std::max<int64_t>(0, node->end() - begin);
+        return true;
+    }
+    if (begin > node->start && state.config.backed_parents()) return false;
+    if (begin >= node->end()) return true;
+    if (!make_host_room(state, only(FULL, node->end() - begin))) return false;
+    if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
+    fill(state, node, FULL, node->start - fetched.full_from, node->pages, fetched);
+    announce_stored(state, node, CPU);
+    fetched.outcome.refilled_pages += node->pages;
+    return true;
+}
+
+// A leaf for the rest of the key, or for as much of it as there is room for.
+Node* new_host_leaf(State& state, const Key& key, Node* parent, Fetched& fetched) {
+    const int64_t wanted = key.pages - parent->end();
+    make_host_room(state, only(FULL, wanted));
+    const auto fitting = static_cast<int32_t>(std::min(wanted, state.free_slots(FULL, CPU)));
+    if (fitting == 0) return parent;
+    Node* leaf = add_leaf(state, parent, key, parent->end() + fitting, fetched.tick, 0);
+    fill(state, leaf, FULL, leaf->start - fetched.full_from, leaf->pages, fetched);
+    announce_stored(state, leaf, CPU);
+    fetched.outcome.placed_pages += fitting;
+    return leaf;
+}
+
+// Refill the path and add what is missing; the node down to which host copies reach.
+Node* place_full(State& state, const Key& key, Node* last, Fetched& fetched) {
+    Node* end = state.root;
+    for (Node* node : path_to(last)) {
+        if (!refill(state, node, fetched)) return end;
+        end = node;
+    }
+    return end->end() < key.pages ? new_host_leaf(state, key, end, fetched) : end;
+}
+
+// Whether a node with a settled host copy lacks a component there.
+bool lacks(const Node* node, Component component) {
+    return node->data[FULL].resident(CPU) && !node->data[component].on(CPU);
+}
+
+// Give the nodes at the end the window data that they lack on the host, all or none.
+void place_window(State& state, Node* end, Fetched& fetched) {
+    if (fetched.payloads[SWA] == 0) return;
+    // The window is held meanwhile: what it has on the host makes no room for what it lacks.
+    const uint64_t receipt = hold(state, end, fetched.swa_from).receipt;
+    std::vector<Node*> lacking;
+    int64_t pages = 0;
+    for (Node* node = end; node->parent != nullptr; node = node->parent) {
+        if (node->start < fetched.swa_from || !lacks(node, SWA)) continue;
+        lacking.push_back(node);
+        pages += node->pages;
+    }
+    if (make_host_room(state, only(SWA, pages))) {
+        for (Node* node : lacking) {
+            fill(state, node, SWA, node->start - fetched.swa_from, node->pages, fetched);
+        }
+    }
+    release_hold(state, receipt);
+}
+
+// Give the end the recurrent state that it lacks on the host.
+void place_state(State& state, Node* end, Fetched& fetched) {
+    if (fetched.payloads[MAMBA] != 0 && lacks(end, MAMBA) &&
+        make_host_room(state, only(MAMBA, 1))) {
+        fill(state, end, MAMBA, 0, 1, fetched);
+    }
+}
+
+}  // namespace
+
+HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
+                         const Counts& payloads) {
+    const Path path = walk(state, key);
+    check(state, key, start_pages, payloads, walked_pages(path));
+    Fetched fetched{payloads, start_pages, key.pages - payloads[SWA], state.tick(), {}};
+    Node* node = node_ending_at(state, path, walked_pages(path));
+    // The path is held meanwhile, so that making room never takes what is being built on.
+    const uint64_t receipt = hold(state, node, -1).receipt;
+    Node* end = place_full(state, key, node, fetched);
+    if (end->end() == key.pages) {
+        place_window(state, end, fetched);
+        place_state(state, end, fetched);
+    }
+    release_hold(state, receipt);
+    HostInserted& outcome = fetched.outcome;
+    outcome.dropped_pages =
+        payloads[FULL] - outcome.placed_pages - outcome.refilled_pages - outcome.present_pages;
+    return std::move(outcome);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,235 @@
+#include "insert.hpp"
+
+#include <algorithm>
+
+#include "announce.hpp"
+#include "backup.hpp"
+#include "errors.hpp"
+#include "match.hpp"
+#include "tree.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+// Slots by page of the key, and what became of them. They are read along the path, front to back.
+class Incoming {
+  public:
+    Incoming(State& state, const SlotLists& slots, int64_t key_pages, int64_t start_pages,
+             Inserted& outcome)
+        : full_from(start_pages),
+          swa_from(key_pages - slots[SWA].slots()),
+          state_(state),
+          full_(slots[FULL]),
+          swa_(slots[SWA]),
+          outcome_(outcome) {}
+
+    // The slots of the pages up to `end`, from where the last ones ended.
+    Runs full(int64_t begin, int64_t end) { return full_.next(static_cast<int32_t>(end - begin)); }
+    Runs swa(int64_t begin, int64_t end) { return swa_.next(static_cast<int32_t>(end - begin)); }
+
+    void adopt(Node* node, Component component, Runs slots) {
+        outcome_.adopted[component] += slots.slots();
+        place(state_, node, component, GPU, std::move(slots));
+    }
+
+    void free(Component component, const Runs& slots) {
+        outcome_.freed[component] += slots.slots();
+        release(state_, component, GPU, slots);
+    }
+
+    // First pages with an incoming slot.
+    const int64_t full_from, swa_from;
+
+  private:
+    State& state_;
+    RunReader full_, swa_;
+    Inserted& outcome_;
+};
+
+std::string pages_words(const char* verb, int64_t number, const char* rest, int64_t pages) {
+    return std::string(verb) + " " + std::to_string(number) + rest + std::to_string(pages) +
+           " pages";
+}
+
+void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t counted) {
+    if (start < 0 || start > key.pages) {
+        throw BadArgument("start_pages", pages_words("is", start, "; the key has ", key.pages));
+    }
+    if (counted < 0 || counted > key.pages) {
+        throw BadArgument("counted_pages", pages_words("is", counted, "; the key has ", key.pages));
+    }
+    if (slots[FULL].slots() != key.pages - start) {
+        throw BadArgument("slots.full", "has " + std::to_string(slots[FULL].slots()) +
+                                            " slots for pages " + std::to_string(start) + ".." +
+                                            std::to_string(key.pages) + " of the key");
+    }
+    if (slots[MAMBA].slots() > std::min(1, key.pages)) {
+        throw BadArgument("slots.mamba",
+                          "holds the one state at the end of a key that is not empty");
+    }
+    if (slots[SWA].slots() > slots[FULL].slots()) {
+        throw BadArgument("slots.swa", "has more slots than pages are handed over");
+    }
+}
+
+[[noreturn]] void refuse_pair(Slot full, Slot paired, Slot expected) {
+    const auto word = [](Slot slot) { return slot < 0 ? "None" : std::to_string(slot); };
+    throw BadArgument("slots.swa", "full slot " + std::to_string(full) +
+                                       " is paired with window slot " + word(paired) + ", but " +
+                                       word(expected) +
+                                       " is handed over for its page; free the one or hand it over");
+}
+
+// Each window slot goes with its own full slot, and none is left behind.
+void check_pairs(const State& state, const SlotLists& slots) {
+    if (!state.config.swa()) return;
+    RunReader full(slots[FULL]);
+    for (const Run& run : full.next(slots[FULL].slots() - slots[SWA].slots())) {
+        const Slot* paired = state.swa_of_full.data() + run.begin;
+        const Slot* found = std::find_if(paired, paired + run.size, [](Slot slot) { return slot >= 0; });
+        if (found != paired + run.size) {
+            refuse_pair(run.begin + static_cast<Slot>(found - paired), *found, -1);
+        }
+    }
+    for (const Run& run : slots[SWA]) {
+        Slot expected = run.begin;
+        for (const Run& part : full.next(run.size)) {
+            const Slot* paired = state.swa_of_full.data() + part.begin;
+            for (int32_t i = 0; i < part.size; ++i, ++expected) {
+                if (paired[i] != expected) refuse_pair(part.begin + i, paired[i], expected);
+            }
+        }
+    }
+}
+
+// How many leading pages of the walked path have full data on the device.
+int32_t present_pages(const Path& path) {
+    int32_t present = 0;
+    for (const Stop& stop : path) {
+        if (!stop.node->data[FULL].resident(GPU)) break;
+        present = stop.node->start + stop.shared;
+    }
+    return present;
+}
+
+// Refuse a path that is not there as far as the caller relies on it, or not there yet.
+void check_path(const Path& path, int64_t start, int32_t present) {
+    if (present < start) throw PrefixNotCached(start, present);
+    for (const Stop& stop : path) {
+        for (const Data& data : stop.node->data) {
+            if (data.filling[GPU] != nullptr) throw TransferPending(data.filling[GPU]->transfer_id);
+        }
+    }
+}
+
+// Heal a tombstone from page `begin` on; its full slots stay, locked or not.
+void merge_window(State& state, Node* node, int64_t begin, Incoming& incoming, uint64_t tick) {
+    if (begin >= node->end() || !state.config.swa()) return;
+    Runs swa = incoming.swa(begin, node->end());
+    Data& data = node->data[SWA];
+    if (data.on(GPU)) {
+        incoming.free(SWA, swa);
+        return;
+    }
+    if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
+    if (!data.on(CPU)) data.used = tick;
+    incoming.adopt(node, SWA, std::move(swa));
+}
+
+// Give a node on the path what it lacks of the incoming slots, and free the rest.
+void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
+    const int64_t begin = std::max<int64_t>(node->start, incoming.full_from);
+    if (begin >= node->end()) return;
+    Runs full = incoming.full(begin, node->end());
+    if (node->data[FULL].on(GPU)) {
+        incoming.free(FULL, full);
+    } else {
+        incoming.adopt(node, FULL, std::move(full));
+        announce_stored(state, node, GPU);
+    }
+    merge_window(state, node, std::max(begin, incoming.swa_from), incoming, tick);
+}
+
+// Give a new leaf its slots, and cut it so that window data ends in a node of one window.
+void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
+    incoming.adopt(leaf, FULL, incoming.full(leaf->start, leaf->end()));
+    announce_stored(state, leaf, GPU);
+    if (!state.config.swa() || incoming.swa_from >= leaf->end()) return;
+    if (leaf->start < incoming.swa_from) {
+        cut(state, leaf, static_cast<int32_t>(incoming.swa_from) - leaf->start);
+    }
+    leaf->data[SWA].used = tick;
+    incoming.adopt(leaf, SWA, incoming.swa(leaf->start, leaf->end()));
+    const int64_t window_pages = state.config.window_pages();
+    if (leaf->pages > window_pages) {
+        cut(state, leaf, leaf->pages - static_cast<int32_t>(window_pages));
+    }
+}
+
+// Keep the recurrent state where the end has none.
+void attach_state(Node* end, const Runs& states, Incoming& incoming) {
+    if (!states) return;
+    if (end->data[MAMBA].on(GPU)) {
+        incoming.free(MAMBA, states);
+    } else {
+        incoming.adopt(end, MAMBA, states);
+    }
+}
+
+void count_hits(Node* end, int64_t counted_pages, int64_t priority) {
+    for (Node* node = end; node->parent != nullptr; node = node->parent) {
+        node->priority = std::max(node->priority, priority);
+        if (node->end() > counted_pages) ++node->hit_count;
+    }
+}
+
+// Back up the path down to its deepest node that was hit often enough.
+std::vector<uint64_t> back_up_hit_nodes(State& state, Node* end) {
+    const int64_t threshold = state.config.backup_hits();
+    if (threshold == 0) return {};
+    for (Node* node = end; node->parent != nullptr; node = node->parent) {
+        if (node->hit_count >= threshold) return back_up(state, node);
+    }
+    return {};
+}
+
+}  // namespace
+
+Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
+                int64_t counted_pages, int64_t priority) {
+    check_call(key, start_pages, slots, counted_pages);
+    Handover handover(state, slots);
+    check_pairs(state, slots);
+    // Kept apart from `state.path`, which the copies that an insert causes walk on.
+    const Path path = walk(state, key);
+    Inserted outcome;
+    outcome.present_pages = present_pages(path);
+    check_path(path, start_pages, outcome.present_pages);
+    handover.keep();
+
+    Incoming incoming(state, slots, key.pages, start_pages, outcome);
+    const uint64_t tick = state.tick();
+    Node* end = state.root;
+    for (const Stop& stop : path) {
+        end = stop.shared == stop.node->pages ? stop.node : cut(state, stop.node, stop.shared);
+        merge(state, end, incoming, tick);
+    }
+    if (end->end() < key.pages) {
+        end = add_leaf(state, end, key, key.pages, tick, priority);
+        fill_leaf(state, end, incoming, tick);
+    }
+    attach_state(end, slots[MAMBA], incoming);
+
+    touch(state, end, tick);
+    count_hits(end, counted_pages, priority);
+    outcome.backups = back_up_hit_nodes(state, end);
+    outcome.backup_declined_pages = unbacked_pages(state, end);
+    ++state.counters.inserts;
+    state.counters.inserted_pages += static_cast<uint64_t>(outcome.adopted[FULL]);
+    state.counters.duplicate_pages += static_cast<uint64_t>(outcome.freed[FULL]);
+    state.counters.declined_backup_pages += static_cast<uint64_t>(outcome.backup_declined_pages);
+    return outcome;
+}
+
+}  // namespace kvcanon

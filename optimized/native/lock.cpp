@@ -1,0 +1,101 @@
+#include "lock.hpp"
+
+#include <algorithm>
+
+#include "errors.hpp"
+#include "tree.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+void count(State& state, Node* node, Component component, int32_t change) {
+    Data& data = node->data[component];
+    const bool was_locked = data.lock_refs != 0;
+    data.lock_refs += change;
+    assert(data.lock_refs >= 0);
+    if (was_locked == (data.lock_refs != 0)) return;
+    for (const Medium medium : {GPU, CPU}) {
+        const int64_t slots = data.slots[medium].slots();
+        state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
+    }
+    if (was_locked) consider(state, node);
+}
+
+void count_full(State& state, const Hold& held, int32_t change) {
+    for (Node* node = held.node; node->parent != nullptr; node = node->parent) {
+        count(state, node, FULL, change);
+    }
+}
+
+void count_window(State& state, const Hold& held, int32_t change) {
+    if (held.window_from >= 0) {
+        for (Node* node = held.node; node->parent != nullptr; node = node->parent) {
+            if (node->start < held.window_from) break;
+            count(state, node, SWA, change);
+        }
+    }
+    if (held.state_held && held.node->parent != nullptr) {
+        count(state, held.node, MAMBA, change);
+    }
+}
+
+void release_window(State& state, Hold& held) {
+    count_window(state, held, -1);
+    held.window_from = -1;
+    held.state_held = false;
+}
+
+Hold& open_hold(State& state, uint64_t receipt) {
+    const auto found = state.holds.find(receipt);
+    if (found == state.holds.end() || found->second.transfer != nullptr) {
+        throw ReceiptSpent(receipt);
+    }
+    return found->second;
+}
+
+}  // namespace
+
+uint64_t lock(State& state, const Key& key) {
+    Node* end = node_ending_at(state, require(state, key), key.pages);
+    return hold(state, end, held_window_start(state, end)).receipt;
+}
+
+void unlock(State& state, uint64_t receipt) {
+    open_hold(state, receipt);
+    release_hold(state, receipt);
+}
+
+void unlock_window(State& state, uint64_t receipt) {
+    release_window(state, open_hold(state, receipt));
+}
+
+int64_t window_start(const State& state, int64_t end_pages) {
+    return std::max<int64_t>(0, end_pages - state.config.window_pages());
+}
+
+int64_t held_window_start(const State& state, const Node* end) {
+    return state.config.swa() ? window_start(state, end->end()) : -1;
+}
+
+Hold& hold(State& state, Node* end, int64_t window_from) {
+    if (window_from >= 0) cut_path_at(state, end, window_from);
+    const uint64_t receipt = state.serial << 40 | state.new_id();
+    Hold& opened = state.holds[receipt];
+    opened = Hold{receipt, end, window_from, state.config.mamba, nullptr};
+    count_full(state, opened, 1);
+    count_window(state, opened, 1);
+    return opened;
+}
+
+void release_hold(State& state, uint64_t receipt) {
+    const auto found = state.holds.find(receipt);
+    assert(found != state.holds.end());
+    Hold held = found->second;
+    state.holds.erase(found);
+    release_window(state, held);
+    count_full(state, held, -1);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,103 @@
+#include "match.hpp"
+
+#include <algorithm>
+
+#include "tree.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+// Finds the longest usable prefix of a path, node by node: `spec.oracle.prefix.usable_prefix`.
+class Usable {
+  public:
+    explicit Usable(const Config& config) : config_(config), covered_(config.window_tokens) {}
+
+    // The next node of the path; `here` says whether data counts.
+    template <typename Here>
+    void add(const Stop& stop, Here here) {
+        const Node* node = stop.node;
+        ended_ = ended_ || !here(node->data[FULL]);
+        if (ended_) return;
+        if (config_.swa()) {
+            const int64_t tokens = static_cast<int64_t>(stop.shared) * config_.page_size;
+            covered_ = here(node->data[SWA]) ? covered_ + tokens : 0;
+            if (covered_ < config_.window_tokens) return;
+        }
+        if (config_.mamba && !(stop.shared == node->pages && here(node->data[MAMBA]))) return;
+        pages = node->start + stop.shared;
+    }
+
+    int32_t pages = 0;
+
+  private:
+    const Config& config_;
+    int64_t covered_;
+    bool ended_ = false;
+};
+
+// The device slots along a path, as far as they are of use at its end.
+SlotLists device_slots(const State& state, const std::vector<Node*>& path) {
+    SlotLists slots;
+    if (path.empty()) return slots;
+    for (const Node* node : path) slots[FULL].append(node->data[FULL].slots[GPU]);
+    if (state.config.swa()) {
+        auto from = path.end();
+        while (from != path.begin() && (*(from - 1))->data[SWA].resident(GPU)) --from;
+        for (; from != path.end(); ++from) slots[SWA].append((*from)->data[SWA].slots[GPU]);
+    }
+    slots[MAMBA] = path.back()->data[MAMBA].slots[GPU];
+    return slots;
+}
+
+}  // namespace
+
+Matched match(State& state, const Key& key) {
+    const Path& path = walk(state, key);
+    Usable anywhere(state.config), device(state.config);
+    for (const Stop& stop : path) {
+        anywhere.add(stop, [](const Data& data) { return data.on(CPU) || data.resident(GPU); });
+        device.add(stop, [](const Data& data) { return data.resident(GPU); });
+    }
+    Matched found;
+    found.prefix_pages = anywhere.pages;
+    found.device_pages = device.pages;
+    Node* end = node_ending_at(state, path, found.prefix_pages);
+    touch(state, end, state.tick());
+    std::vector<Node*> on_device = path_to(end);
+    for (const Node* node : on_device) {
+        for (const Data& data : node->data) {
+            if (data.filling[GPU] != nullptr) found.pending.push_back(data.filling[GPU]->transfer_id);
+        }
+    }
+    std::sort(found.pending.begin(), found.pending.end());
+    found.pending.erase(std::unique(found.pending.begin(), found.pending.end()),
+                        found.pending.end());
+    while (!on_device.empty() && on_device.back()->end() > found.device_pages) {
+        on_device.pop_back();
+    }
+    found.slots = device_slots(state, on_device);
+    ++state.counters.matches;
+    state.counters.asked_pages += static_cast<uint64_t>(key.pages);
+    state.counters.matched_pages[GPU] += static_cast<uint64_t>(found.device_pages);
+    state.counters.matched_pages[CPU] +=
+        static_cast<uint64_t>(found.prefix_pages - found.device_pages);
+    return found;
+}
+
+void touch(State& state, Node* end, uint64_t tick) {
+    const int64_t seen_tokens = state.config.window_tokens + state.config.page_size;
+    int64_t below_tokens = 0;
+    for (Node* node = end; node->parent != nullptr; node = node->parent) {
+        node->last_access = tick;
+        if (state.config.swa() && below_tokens < seen_tokens) {
+            node->data[SWA].used = tick;
+            below_tokens += static_cast<int64_t>(node->pages) * state.config.page_size;
+        }
+        requeue(state, node);
+    }
+    if (state.config.mamba) end->data[MAMBA].used = tick;
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,40 @@
+// A transfer engine of Python's, as the tree calls it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind_arrays.hpp"
+#include "errors.hpp"
+
+namespace kvcanon {
+
+// Calls an object with `submit(transfer_id, direction, moves)`, `poll()` and `wait(transfer_id)`.
+// A move is a component's number with its source and target slots as arrays.
+class PyEngine : public Engine {
+  public:
+    explicit PyEngine(nanobind::object engine) : engine_(std::move(engine)) {}
+
+    void submit(const Transfer& transfer) override {
+        nanobind::list moves;
+        for (const Component component : {FULL, SWA, MAMBA}) {
+            if (!transfer.sources[component]) continue;
+            moves.append(nanobind::make_tuple(static_cast<int>(component),
+                                              array_of(transfer.sources[component]),
+                                              array_of(transfer.targets[component])));
+        }
+        engine_.attr("submit")(transfer.transfer_id, static_cast<int>(transfer.direction), moves);
+    }
+
+    std::vector<std::pair<uint64_t, bool>> poll() override {
+        return nanobind::cast<std::vector<std::pair<uint64_t, bool>>>(engine_.attr("poll")());
+    }
+
+    void wait(uint64_t transfer_id) override { engine_.attr("wait")(transfer_id); }
+
+  private:
+    nanobind::object engine_;
+};
+
+}  // namespace kvcanon

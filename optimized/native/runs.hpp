@@ -1,0 +1,143 @@
+// Runs: slot numbers kept as stretches of consecutive numbers.
+//
+// Slots are handed out lowest first and come back a node at a time, so that a list of slots is
+// mostly a few runs: what would be one number a page is then a few numbers a node, whatever the
+// page size. What readers get wrong: the order of the slots is part of the value (slot i holds page
+// i), so that runs are never sorted nor joined across a gap in that order.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace kvcanon {
+
+using Slot = int32_t;
+
+struct Run {
+    Slot begin;
+    int32_t size;
+};
+
+// A list of runs that belongs to a node. The common case, one run, needs no allocation.
+class Runs {
+  public:
+    Runs() = default;
+    Runs(const Runs& other) { *this = other; }
+    Runs(Runs&& other) noexcept { *this = std::move(other); }
+    ~Runs() { clear(); }
+
+    Runs& operator=(const Runs& other) {
+        if (this != &other) {
+            clear();
+            for (const Run& run : other) append(run);
+        }
+        return *this;
+    }
+
+    Runs& operator=(Runs&& other) noexcept {
+        if (this != &other) {
+            clear();
+            only_ = other.only_;
+            more_ = std::exchange(other.more_, nullptr);
+            slots_ = std::exchange(other.slots_, 0);
+        }
+        return *this;
+    }
+
+    // How many slots there are.
+    int32_t slots() const { return slots_; }
+    explicit operator bool() const { return slots_ != 0; }
+
+    const Run* begin() const { return more_ != nullptr ? more_->data() : &only_; }
+    const Run* end() const {
+        return begin() + (more_ != nullptr ? more_->size() : slots_ != 0 ? 1 : 0);
+    }
+
+    void append(Run run) {
+        if (run.size == 0) return;
+        if (slots_ == 0) {
+            only_ = run;
+        } else {
+            Run& last = more_ != nullptr ? more_->back() : only_;
+            // Unsigned: what a caller hands over may be any number.
+            if (static_cast<uint32_t>(last.begin) + static_cast<uint32_t>(last.size) ==
+                static_cast<uint32_t>(run.begin)) {
+                last.size += run.size;
+            } else {
+                if (more_ == nullptr) more_ = new std::vector<Run>{only_};
+                more_->push_back(run);
+            }
+        }
+        slots_ += run.size;
+    }
+
+    void append(const Runs& other) {
+        for (const Run& run : other) append(run);
+    }
+
+    // Part before slot `at`: returns the upper slots and keeps the lower.
+    Runs split(int32_t at) {
+        assert(0 < at && at < slots_);
+        Runs upper, lower;
+        int32_t before = 0;
+        for (const Run& run : *this) {
+            const int32_t here = at - before < 0 ? 0 : at - before < run.size ? at - before : run.size;
+            upper.append({run.begin, here});
+            lower.append({run.begin + here, run.size - here});
+            before += run.size;
+        }
+        *this = std::move(lower);
+        return upper;
+    }
+
+    void clear() {
+        delete more_;
+        more_ = nullptr;
+        slots_ = 0;
+    }
+
+  private:
+    Run only_{0, 0};
+    std::vector<Run>* more_ = nullptr;
+    int32_t slots_ = 0;
+};
+
+// Reads a list of runs front to back, so many slots at a time.
+class RunReader {
+  public:
+    explicit RunReader(const Runs& runs) : at_(runs.begin()), end_(runs.end()) {}
+
+    Runs next(int32_t count) {
+        Runs taken;
+        while (count > 0) {
+            assert(at_ != end_);
+            const int32_t here = count < at_->size - used_ ? count : at_->size - used_;
+            taken.append({at_->begin + used_, here});
+            used_ += here;
+            count -= here;
+            if (used_ == at_->size) {
+                ++at_;
+                used_ = 0;
+            }
+        }
+        return taken;
+    }
+
+    void skip(int32_t count) { next(count); }
+
+  private:
+    const Run* at_;
+    const Run* end_;
+    int32_t used_ = 0;
+};
+
+// The runs of an array of slots, in its order.
+Runs runs_of(const Slot* slots, size_t count);
+
+// Write the slots out, one number each; `out` has room for all of them.
+void expand(const Runs& runs, Slot* out);
+
+}  // namespace kvcanon

@@ -1,0 +1,100 @@
+// A set of slots of one pool, as a bitmap with a summary: one bit a slot, and one a word of those.
+//
+// It is what makes free slots come back together: whatever was freed in whatever order, neighbours
+// are neighbours again. What readers get wrong: this is not a stack. The lowest slots go first, so
+// that a pool that is never full stays dense and its end is never touched.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <vector>
+
+#include "runs.hpp"
+
+namespace kvcanon {
+
+class SlotSet {
+  public:
+    explicit SlotSet(int32_t capacity = 0)
+        : capacity_(capacity),
+          words_((static_cast<size_t>(capacity) + 63) / 64, 0),
+          summary_((words_.size() + 63) / 64, 0) {}
+
+    int32_t capacity() const { return capacity_; }
+    int32_t size() const { return size_; }
+
+    bool contains(Slot slot) const {
+        return 0 <= slot && slot < capacity_ && ((words_[slot >> 6] >> (slot & 63)) & 1) != 0;
+    }
+
+    // Whether every slot of the run is in the set.
+    bool contains(Run run) const {
+        if (run.begin < 0 || run.size > capacity_ || run.begin > capacity_ - run.size) return false;
+        bool all = true;
+        for_words(run, [&](size_t word, uint64_t mask) { all &= (words_[word] & mask) == mask; });
+        return all;
+    }
+
+    // Add slots, none of which is in the set.
+    void add(Run run) {
+        for_words(run, [&](size_t word, uint64_t mask) {
+            assert((words_[word] & mask) == 0);
+            words_[word] |= mask;
+            summary_[word >> 6] |= uint64_t{1} << (word & 63);
+        });
+        first_word_ = std::min(first_word_, static_cast<size_t>(run.begin) >> 6);
+        size_ += run.size;
+    }
+
+    // Remove slots, all of which are in the set.
+    void remove(Run run) {
+        for_words(run, [&](size_t word, uint64_t mask) {
+            assert((words_[word] & mask) == mask);
+            words_[word] &= ~mask;
+            if (words_[word] == 0) summary_[word >> 6] &= ~(uint64_t{1} << (word & 63));
+        });
+        size_ -= run.size;
+    }
+
+    void add(const Runs& runs) {
+        for (const Run& run : runs) add(run);
+    }
+
+    void remove(const Runs& runs) {
+        for (const Run& run : runs) remove(run);
+    }
+
+    // Remove the lowest `count` slots and return them; the caller has made sure that there are so
+    // many.
+    Runs take(int32_t count);
+
+    // All slots, lowest first.
+    std::vector<Slot> list() const;
+
+  private:
+    template <typename Each>
+    static void for_words(Run run, Each each) {
+        int64_t at = run.begin;
+        const int64_t end = at + run.size;
+        while (at < end) {
+            const int64_t bit = at & 63;
+            const int64_t bits = std::min<int64_t>(64 - bit, end - at);
+            const uint64_t ones = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+            each(static_cast<size_t>(at >> 6), ones << bit);
+            at += bits;
+        }
+    }
+
+    // The first word from `word` on that is not empty; the number of words where none is.
+    size_t next_word(size_t word) const;
+
+    int32_t capacity_;
+    int32_t size_ = 0;
+    // No word before this one has a slot.
+    size_t first_word_ = 0;
+    std::vector<uint64_t> words_;
+    std::vector<uint64_t> summary_;
+};
+
+}  // namespace kvcanon

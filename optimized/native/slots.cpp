@@ -1,0 +1,200 @@
+#include "slots.hpp"
+
+#include <algorithm>
+
+#include "errors.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+constexpr Component ALL[] = {FULL, SWA, MAMBA};
+
+[[noreturn]] void refuse_component(Component component, const char* what) {
+    throw BadArgument(name_of(component), std::string("is no component of this cache; ") + what);
+}
+
+// Say what is wrong with slots that are not all a request's own, each once.
+[[noreturn]] void refuse_slots(State& state, Component component, const Runs& slots) {
+    std::vector<Slot> each(static_cast<size_t>(slots.slots()));
+    expand(slots, each.data());
+    std::vector<Slot> sorted = each;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+        throw BadArgument(name_of(component), "names a slot twice; hand over each slot once");
+    }
+    const SlotSet& held = state.pool(component, GPU).held;
+    const auto wrong =
+        std::find_if(each.begin(), each.end(), [&](Slot slot) { return !held.contains(slot); });
+    throw SlotNotHeld(pool_name(component, GPU), *wrong);
+}
+
+void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slots) {
+    for (const Run& run : slots) {
+        for (Slot slot = run.begin; slot < run.begin + run.size; ++slot) {
+            const Slot partner = ours[static_cast<size_t>(slot)];
+            if (partner < 0) continue;
+            ours[static_cast<size_t>(slot)] = -1;
+            theirs[static_cast<size_t>(partner)] = -1;
+        }
+    }
+}
+
+}  // namespace
+
+std::string pool_name(Component component, Medium medium) {
+    return std::string(name_of(component)) + " on " + name_of(medium);
+}
+
+SlotLists allocate(State& state, const Counts& counts) {
+    for (const Component component : ALL) {
+        if (counts[component] < 0) {
+            throw BadArgument(name_of(component), std::to_string(counts[component]) +
+                                                      " slots asked; ask for 0 or more");
+        }
+        if (counts[component] != 0 && !state.config.has(component)) {
+            refuse_component(component, "ask for 0 slots");
+        }
+    }
+    if (counts[SWA] > counts[FULL]) {
+        throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
+                                     std::to_string(counts[FULL]) + " pages of full data");
+    }
+    for (const Component component : ALL) {
+        const int64_t free = state.free_slots(component, GPU);
+        if (free < counts[component]) {
+            throw OutOfSlots(pool_name(component, GPU), counts[component], free);
+        }
+    }
+    SlotLists taken;
+    for (const Component component : ALL) {
+        Pool& pool = state.pool(component, GPU);
+        taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
+        pool.held.add(taken[component]);
+    }
+    if (counts[SWA] != 0) {
+        RunReader full(taken[FULL]);
+        full.skip(static_cast<int32_t>(counts[FULL] - counts[SWA]));
+        pair(state, full.next(static_cast<int32_t>(counts[SWA])), taken[SWA]);
+    }
+    return taken;
+}
+
+void free_slots(State& state, const SlotLists& slots) {
+    Handover handover(state, slots);
+    handover.keep();
+    for (const Component component : ALL) release(state, component, GPU, slots[component]);
+}
+
+Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_(slots) {
+    for (const Component component : ALL) {
+        const Runs& some = slots[component];
+        if (some && !state.config.has(component)) {
+            refuse_component(component, "hand over no slots");
+        }
+        SlotSet& held = state.pool(component, GPU).held;
+        const Run* run = some.begin();
+        // A slot that is named twice is gone when its second turn comes.
+        for (; run != some.end() && held.contains(*run); ++run) held.remove(*run);
+        if (run == some.end()) continue;
+        for (const Run* each = some.begin(); each != run; ++each) held.add(*each);
+        for (int before = 0; before < component; ++before) {
+            state.pool(static_cast<Component>(before), GPU).held.add(slots[before]);
+        }
+        refuse_slots(state, component, some);
+    }
+}
+
+Handover::~Handover() {
+    if (kept_) return;
+    for (const Component component : ALL) {
+        state_.pool(component, GPU).held.add(slots_[component]);
+    }
+}
+
+void release(State& state, Component component, Medium medium, const Runs& slots) {
+    if (medium == GPU && state.config.swa()) {
+        if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
+        if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
+    }
+    state.pool(component, medium).free.add(slots);
+}
+
+void pair(State& state, const Runs& full, const Runs& swa) {
+    unpair(state.full_of_swa, state.swa_of_full, swa);
+    RunReader partners(full);
+    for (const Run& run : swa) {
+        Slot swa_slot = run.begin;
+        for (const Run& part : partners.next(run.size)) {
+            for (int32_t i = 0; i < part.size; ++i, ++swa_slot) {
+                state.swa_of_full[static_cast<size_t>(part.begin + i)] = swa_slot;
+                state.full_of_swa[static_cast<size_t>(swa_slot)] = part.begin + i;
+            }
+        }
+    }
+}
+
+void place(State& state, Node* node, Component component, Medium medium, Runs slots,
+           Transfer* filled_by) {
+    Data& data = node->data[component];
+    assert(!data.on(medium) && slots);
+    data.slots[medium] = std::move(slots);
+    data.filling[medium] = filled_by;
+    Pool& pool = state.pool(component, medium);
+    pool.owned_slots += data.slots[medium].slots();
+    if (data.lock_refs != 0) pool.protected_slots += data.slots[medium].slots();
+    if (medium == GPU) {
+        if (component == SWA) pair(state, node->data[FULL].slots[GPU], data.slots[GPU]);
+        if (component == FULL) ++node->parent->device_children;
+    }
+    consider(state, node);
+}
+
+Runs take(State& state, Node* node, Component component, Medium medium) {
+    Data& data = node->data[component];
+    Runs slots = std::move(data.slots[medium]);
+    if (!slots) return slots;
+    data.filling[medium] = nullptr;
+    Pool& pool = state.pool(component, medium);
+    pool.owned_slots -= slots.slots();
+    if (data.lock_refs != 0) pool.protected_slots -= slots.slots();
+    if (medium == GPU) {
+        if (component == FULL) {
+            --node->parent->device_children;
+            consider(state, node->parent);
+        }
+        consider(state, node);
+    }
+    return slots;
+}
+
+void drop(State& state, Node* node, Component component, Medium medium) {
+    release(state, component, medium, take(state, node, component, medium));
+}
+
+Counts free_room(const State& state, Medium medium) {
+    Counts room;
+    for (const Component component : ALL) room[component] = state.free_slots(component, medium);
+    return room;
+}
+
+Counts shortage(const Counts& needed, const Counts& free) {
+    Counts lacking;
+    for (const Component component : ALL) {
+        lacking[component] = std::max<int64_t>(0, needed[component] - free[component]);
+    }
+    return lacking;
+}
+
+void free_tree(State& state) {
+    for (uint32_t index = 0; index < state.arena.size(); ++index) {
+        Node* node = state.arena.at(index);
+        if (node->parent == nullptr) continue;
+        for (const Component component : ALL) {
+            for (const Medium medium : {GPU, CPU}) drop(state, node, component, medium);
+        }
+    }
+}
+
+}  // namespace kvcanon

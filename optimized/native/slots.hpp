@@ -1,0 +1,70 @@
+// Slots: who owns which, from the free list to a request, to a node, and back.
+//
+// What readers get wrong: attention finds a page's window slot through its full slot. The pairing is
+// part of the ownership: it begins when both are allocated, moves when a node takes over the window
+// slot of a duplicate, and ends with the first of the two that is freed.
+#pragma once
+
+#include "state.hpp"
+
+namespace kvcanon {
+
+// Slots as they are handed over: in the order of their pages.
+struct SlotLists {
+    Runs of[COMPONENTS];
+
+    Runs& operator[](int component) { return of[component]; }
+    const Runs& operator[](int component) const { return of[component]; }
+};
+
+// Take free device slots for a request, all or none. Throws: OutOfSlots, BadArgument.
+SlotLists allocate(State& state, const Counts& counts);
+
+// Give a request's slots back, all or none. Throws: SlotNotHeld, BadArgument.
+void free_slots(State& state, const SlotLists& slots);
+
+// The slots of a request that are about to have another owner: each must be its own, once. Until
+// `keep` is called the request has them back when this goes out of scope.
+class Handover {
+  public:
+    // Throws: SlotNotHeld, BadArgument.
+    Handover(State& state, const SlotLists& slots);
+    Handover(const Handover&) = delete;
+    Handover& operator=(const Handover&) = delete;
+    ~Handover();
+    void keep() { kept_ = true; }
+
+  private:
+    State& state_;
+    const SlotLists& slots_;
+    bool kept_ = false;
+};
+
+// Put slots into the free list, and end their pairings.
+void release(State& state, Component component, Medium medium, const Runs& slots);
+
+// Make each window slot the one of its full slot, and of no other.
+void pair(State& state, const Runs& full, const Runs& swa);
+
+// Make a node the owner of slots that have no owner, filled now or later by a transfer.
+void place(State& state, Node* node, Component component, Medium medium, Runs slots,
+           Transfer* filled_by = nullptr);
+
+// End a node's ownership of what it has in a pool; the slots have no owner then.
+Runs take(State& state, Node* node, Component component, Medium medium);
+
+// Free what a node has in a pool.
+void drop(State& state, Node* node, Component component, Medium medium);
+
+Counts free_room(const State& state, Medium medium);
+
+// What each pool lacks of the slots needed from it, whatever the others have.
+Counts shortage(const Counts& needed, const Counts& free);
+
+// Free everything that nodes own.
+void free_tree(State& state);
+
+// "full on GPU", as errors name a pool.
+std::string pool_name(Component component, Medium medium);
+
+}  // namespace kvcanon

@@ -1,0 +1,275 @@
+// All the data that the tree has.
+//
+// The same picture as in `kvcanon.reference.state`: a node owns its slots, a request owns those in
+// `held`, a pool those in `free`, a cancelled transfer those that it still writes to. What differs
+// is how it is kept: tokens in shared stretches, slots in runs, nodes in an arena, and candidates
+// for eviction in queues that are put in order only where somebody looks.
+//
+// What readers get wrong: a node is found again by its address only while it lives. What outlives
+// an operation and does not hold the node (an entry of a queue) checks its generation.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "config.hpp"
+#include "runs.hpp"
+#include "slot_set.hpp"
+#include "stretch.hpp"
+
+namespace kvcanon {
+
+struct Transfer;
+
+// One component's data at one node; empty runs where the data is not on that medium.
+struct Data {
+    Runs slots[MEDIA];
+    // The transfers that have yet to fill the slots on each medium.
+    Transfer* filling[MEDIA] = {nullptr, nullptr};
+    int32_t lock_refs = 0;
+    // Tick of its last use; for full data the node's `last_access` counts instead.
+    uint64_t used = 0;
+
+    bool on(Medium medium) const { return static_cast<bool>(slots[medium]); }
+    // Whether the bytes are there: slots are owned, and no copy is still to fill them.
+    bool resident(Medium medium) const { return on(medium) && filling[medium] == nullptr; }
+};
+
+struct Node {
+    uint64_t node_id = 0;
+    Node* parent = nullptr;
+    // Children in the order in which they came; a cut keeps the place of the node that it cuts.
+    Node *first_child = nullptr, *last_child = nullptr;
+    Node *previous = nullptr, *next = nullptr;
+    StretchRef stretch;
+    // Its pages are those from `offset` on of its stretch.
+    int32_t offset = 0;
+    int32_t pages = 0;
+    // Pages before this node.
+    int32_t start = 0;
+    uint32_t space = 0;
+    uint32_t index = 0;
+    uint32_t generation = 0;
+    // Children with full data on the device.
+    int32_t device_children = 0;
+    // Which queues have an entry for it: a bit a (component, medium).
+    uint8_t queued = 0;
+    bool marked = false;
+    uint64_t created = 0;
+    uint64_t last_access = 0;
+    int64_t hit_count = 0;
+    int64_t priority = 0;
+    Data data[COMPONENTS];
+
+    int32_t end() const { return start + pages; }
+    bool locked() const {
+        return (data[FULL].lock_refs | data[SWA].lock_refs | data[MAMBA].lock_refs) != 0;
+    }
+};
+
+// Nodes at fixed addresses, reused.
+class Arena {
+  public:
+    Node* make();
+    void release(Node* node);
+    Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
+    uint32_t size() const { return used_; }
+
+  private:
+    static constexpr uint32_t CHUNK = 256;
+    std::vector<std::unique_ptr<Node[]>> chunks_;
+    std::vector<uint32_t> free_;
+    uint32_t used_ = 0;
+};
+
+// Finds children by their first page: one table for the whole tree, open addressing.
+class ChildTable {
+  public:
+    ChildTable();
+    // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
+    Node* find(const Arena& arena, const Node* parent, uint32_t space, const uint32_t* words,
+               size_t page_words) const;
+    void add(const Node* child, const uint32_t* words, size_t page_words);
+    // Let `child` be found where `former` was: a cut puts a node in the place of another.
+    void replace(const Node* former, const Node* child, const uint32_t* words, size_t page_words);
+    void remove(const Node* child, const uint32_t* words, size_t page_words);
+    void clear();
+    size_t size() const { return size_; }
+
+  private:
+    // A place is found by the tag alone, so that entries can move without a look at their nodes.
+    struct Entry {
+        uint32_t tag;
+        uint32_t node;
+    };
+    static constexpr uint32_t NOBODY = 0xffffffff;
+    uint32_t tag(const Node* parent, uint32_t space, const uint32_t* words,
+                 size_t page_words) const;
+    size_t where(uint32_t tag, uint32_t node) const;
+    void place(Entry entry);
+    void grow();
+
+    // Drawn anew for each table, so that nobody can prepare prompts that collide.
+    uint64_t secret_[2];
+    std::vector<Entry> entries_;
+    size_t size_ = 0;
+};
+
+// Where a component's data may be evicted from, best first, as far as it was ordered yet.
+struct Candidate {
+    int64_t first, second;
+    uint32_t node;
+    uint32_t generation;
+};
+
+struct Pool {
+    SlotSet free;
+    // Slots that requests own.
+    SlotSet held;
+    // Slots that nodes own, and those of them on nodes whose component is locked.
+    int64_t owned_slots = 0;
+    int64_t protected_slots = 0;
+    std::vector<Candidate> queue;
+};
+
+enum class Direction : int { BACKUP = 0, LOAD_BACK = 1 };
+enum class Status : int { DONE, FAILED, CANCELLED };
+
+struct Hold {
+    uint64_t receipt = 0;
+    Node* node = nullptr;
+    // First page whose window data is held; -1 where none is.
+    int64_t window_from = -1;
+    bool state_held = false;
+    Transfer* transfer = nullptr;
+};
+
+struct Part {
+    Node* node;
+    Component component;
+};
+
+struct Transfer {
+    uint64_t transfer_id = 0;
+    Direction direction = Direction::BACKUP;
+    // They follow the cuts of nodes; sources and targets are fixed.
+    std::vector<Part> parts;
+    Runs sources[COMPONENTS];
+    Runs targets[COMPONENTS];
+    uint64_t receipt = 0;
+    bool cancelled = false;
+
+    Medium source() const { return direction == Direction::BACKUP ? GPU : CPU; }
+    Medium target() const { return direction == Direction::BACKUP ? CPU : GPU; }
+};
+
+// Who performs copies: `kvcanon.spec.transfer.TransferEngine`, as the tree sees it.
+class Engine {
+  public:
+    virtual ~Engine() = default;
+    virtual void submit(const Transfer& transfer) = 0;
+    virtual std::vector<std::pair<uint64_t, bool>> poll() = 0;
+    virtual void wait(uint64_t transfer_id) = 0;
+};
+
+enum class EventKind : int { STORED, REMOVED, CLEARED };
+
+// What there is to tell of a stretch of pages on a medium; of removed pages the last comes first.
+struct Event {
+    EventKind kind;
+    Medium medium;
+    StretchRef stretch;
+    int32_t offset = 0;
+    int32_t pages = 0;
+};
+
+struct Namespace {
+    std::string encoded;
+    uint8_t seed[NAME_BYTES];
+    // Empty for the default namespace.
+    size_t seed_bytes;
+};
+
+// What the cache has done since it was made; slots are counted by component.
+struct Counters {
+    uint64_t matches = 0;
+    uint64_t matched_pages[MEDIA] = {0, 0};
+    uint64_t asked_pages = 0;
+    uint64_t inserts = 0;
+    uint64_t inserted_pages = 0;
+    uint64_t duplicate_pages = 0;
+    uint64_t refused = 0;
+    uint64_t evicted_slots[MEDIA][COMPONENTS] = {};
+    uint64_t evicted_for_load_slots[COMPONENTS] = {};
+    uint64_t transfers[2] = {0, 0};
+    uint64_t transferred_slots[2][COMPONENTS] = {};
+    uint64_t settled[3] = {0, 0, 0};
+    uint64_t declined_backup_pages = 0;
+    uint64_t events = 0;
+};
+
+struct Stop {
+    Node* node;
+    int32_t shared;
+};
+
+using Path = std::vector<Stop>;
+
+struct State {
+    Config config;
+    Engine* engine = nullptr;
+    Arena arena;
+    ChildTable children;
+    Node* root = nullptr;
+    size_t node_count = 0;
+    Pool pools[COMPONENTS][MEDIA];
+    // -1 where a slot has no partner.
+    std::vector<Slot> swa_of_full, full_of_swa;
+    std::unordered_map<uint64_t, Hold> holds;
+    // In flight, in the order in which they were enqueued.
+    std::map<uint64_t, Transfer> transfers;
+    // Completions that wait for those before them.
+    std::map<uint64_t, bool> arrived;
+    std::vector<Event> events;
+    std::vector<Namespace> spaces;
+    std::unordered_map<std::string, uint32_t> space_numbers;
+    // Part of the number of a receipt, so that one cache does not take another's.
+    uint64_t serial = 0;
+    uint64_t clock = 0;
+    // For nodes, receipts and transfers alike; never reused.
+    uint64_t next_id = 1;
+    Counters counters;
+    // The path of the operation under way, kept for its memory.
+    Path path;
+
+    State(const Config& config, Engine* engine);
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    uint64_t new_id() { return next_id++; }
+    uint64_t tick() { return ++clock; }
+    Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
+    int64_t free_slots(Component component, Medium medium) const {
+        return pools[component][medium].free.size();
+    }
+    const uint32_t* words(const Node* node) const {
+        return node->stretch->words + static_cast<size_t>(node->offset) * config.page_words;
+    }
+};
+
+// A key as it comes in: whole pages of words in a namespace.
+struct Key {
+    const uint32_t* words;
+    int32_t pages;
+    uint32_t space;
+
+    const uint32_t* page(int32_t at, const Config& config) const {
+        return words + static_cast<size_t>(at) * config.page_words;
+    }
+};
+
+}  // namespace kvcanon

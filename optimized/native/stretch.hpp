@@ -1,0 +1,102 @@
+// A stretch: the tokens of one inserted leaf, kept once, and the names of its pages.
+//
+// Nodes are slices of stretches, so that a cut copies nothing: both parts refer to the same tokens.
+// All slices of a stretch lie on one path, one after the other, and the tree loses nodes from their
+// lower end, so that what is given up of a stretch is always its tail.
+//
+// What readers get wrong: a name depends on everything before the page, yet no stretch needs its
+// ancestors once its first page has a name. Names are computed when somebody asks for them, and
+// from where the last ones end.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "sha256.hpp"
+
+namespace kvcanon {
+
+struct Stretch {
+    uint32_t* words = nullptr;
+    // Names of the first `named` pages; nullptr while there are none.
+    uint8_t* names = nullptr;
+    int32_t pages = 0;
+    int32_t named = 0;
+    uint32_t refs = 0;
+    // Events that nobody has taken yet refer to pages of the stretch: none of them may go.
+    uint32_t pins = 0;
+    // Pages that are still in the tree, where pins keep more than those.
+    int32_t needed = 0;
+    uint32_t space = 0;
+    // What the first page follows, until its name is known: the page before `above_end` of `above`,
+    // or the seed of the namespace.
+    Stretch* above = nullptr;
+    int32_t above_end = 0;
+    // The name before the first page, for those who hear of it; valid once `named` is not 0.
+    uint8_t parent_name[NAME_BYTES] = {};
+    bool has_parent = false;
+
+    Stretch() = default;
+    Stretch(const Stretch&) = delete;
+    Stretch& operator=(const Stretch&) = delete;
+    ~Stretch() {
+        std::free(words);
+        std::free(names);
+    }
+};
+
+// Shared ownership of a stretch, for one thread.
+class StretchRef {
+  public:
+    StretchRef() = default;
+    explicit StretchRef(Stretch* stretch) : stretch_(stretch) {
+        if (stretch_ != nullptr) ++stretch_->refs;
+    }
+    StretchRef(const StretchRef& other) : StretchRef(other.stretch_) {}
+    StretchRef(StretchRef&& other) noexcept : stretch_(std::exchange(other.stretch_, nullptr)) {}
+    StretchRef& operator=(StretchRef other) noexcept {
+        std::swap(stretch_, other.stretch_);
+        return *this;
+    }
+    ~StretchRef() { drop(stretch_); }
+
+    Stretch* get() const { return stretch_; }
+    Stretch* operator->() const { return stretch_; }
+    explicit operator bool() const { return stretch_ != nullptr; }
+
+    // Give up one reference, and what nobody refers to any more up the chain.
+    static void drop(Stretch* stretch) {
+        while (stretch != nullptr && --stretch->refs == 0) {
+            Stretch* above = stretch->above;
+            delete stretch;
+            stretch = above;
+        }
+    }
+
+  private:
+    Stretch* stretch_ = nullptr;
+};
+
+// A stretch of its own for `pages` pages of `words_per_page` words each. `above` may be nullptr.
+StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_page, uint32_t space,
+                        Stretch* above, int32_t above_end);
+
+// Make sure that the first `pages` pages of a stretch have names. `seed` is that of its namespace.
+void name_pages(Stretch* stretch, int32_t pages, size_t words_per_page, const uint8_t* seed,
+                size_t seed_bytes);
+
+// The tree has no use for pages from `pages` on any more.
+void shorten(Stretch* stretch, int32_t pages, size_t words_per_page);
+
+// An event refers to the stretch; until it is taken no page of it goes.
+inline void pin(Stretch* stretch) { ++stretch->pins; }
+void unpin(Stretch* stretch, size_t words_per_page);
+
+inline const uint8_t* name_of(const Stretch* stretch, int32_t page) {
+    return stretch->names + static_cast<size_t>(page) * NAME_BYTES;
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,216 @@
+#include "tree.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+#include "errors.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+// How many pages two stretches begin with alike, of `pages`.
+int32_t shared_pages(const uint32_t* ours, const uint32_t* theirs, int32_t pages,
+                     size_t page_words) {
+    const size_t bytes = page_words * sizeof(uint32_t);
+    if (std::memcmp(ours, theirs, static_cast<size_t>(pages) * bytes) == 0) return pages;
+    // They differ somewhere: halve, since memcmp tells only that, but tells it fast.
+    int32_t alike = 0, differing = pages;
+    while (differing - alike > 1) {
+        const int32_t middle = alike + (differing - alike) / 2;
+        const size_t skipped = static_cast<size_t>(alike) * page_words;
+        if (std::memcmp(ours + skipped, theirs + skipped,
+                        static_cast<size_t>(middle - alike) * bytes) == 0) {
+            alike = middle;
+        } else {
+            differing = middle;
+        }
+    }
+    return alike;
+}
+
+void link_child(Node* parent, Node* child) {
+    child->previous = parent->last_child;
+    (parent->last_child != nullptr ? parent->last_child->next : parent->first_child) = child;
+    parent->last_child = child;
+}
+
+void unlink_child(Node* parent, Node* child) {
+    (child->previous != nullptr ? child->previous->next : parent->first_child) = child->next;
+    (child->next != nullptr ? child->next->previous : parent->last_child) = child->previous;
+    child->previous = child->next = nullptr;
+}
+
+// Let `upper` stand where `node` stood among the children of its parent.
+void take_place(Node* upper, Node* node) {
+    Node* parent = node->parent;
+    upper->previous = std::exchange(node->previous, nullptr);
+    upper->next = std::exchange(node->next, nullptr);
+    (upper->previous != nullptr ? upper->previous->next : parent->first_child) = upper;
+    (upper->next != nullptr ? upper->next->previous : parent->last_child) = upper;
+}
+
+// Give the new upper node its share of one component's data.
+void cut_data(Data& upper, Data& lower, int32_t at) {
+    upper.lock_refs = lower.lock_refs;
+    upper.used = lower.used;
+    for (const Medium medium : {GPU, CPU}) {
+        upper.filling[medium] = lower.filling[medium];
+        if (lower.on(medium)) upper.slots[medium] = lower.slots[medium].split(at);
+    }
+}
+
+// A copy in flight of the lower node carries the upper one, too.
+void follow_cut(Node* upper, Node* lower, Component component) {
+    for (Transfer* transfer : upper->data[component].filling) {
+        if (transfer == nullptr) continue;
+        auto at = std::find_if(transfer->parts.begin(), transfer->parts.end(), [&](const Part& part) {
+            return part.node == lower && part.component == component;
+        });
+        assert(at != transfer->parts.end());
+        transfer->parts.insert(at, Part{upper, component});
+    }
+}
+
+}  // namespace
+
+Path& walk(State& state, const Key& key) {
+    Path& path = state.path;
+    path.clear();
+    const size_t page_words = static_cast<size_t>(state.config.page_words);
+    Node* node = state.root;
+    int32_t at = 0;
+    while (at < key.pages) {
+        Node* child = state.children.find(state.arena, node, key.space,
+                                          key.page(at, state.config), page_words);
+        if (child == nullptr) break;
+        // The first page was compared to find it.
+        const int32_t rest = std::min(child->pages, key.pages - at) - 1;
+        const int32_t shared =
+            1 + shared_pages(state.words(child) + page_words, key.page(at + 1, state.config), rest,
+                             page_words);
+        path.push_back({child, shared});
+        if (shared < child->pages) break;
+        node = child;
+        at = child->end();
+    }
+    return path;
+}
+
+Path& require(State& state, const Key& key) {
+    Path& path = walk(state, key);
+    if (walked_pages(path) < key.pages) throw PrefixNotCached(key.pages, walked_pages(path));
+    return path;
+}
+
+Node* node_ending_at(State& state, const Path& path, int32_t end_pages) {
+    for (const Stop& stop : path) {
+        Node* node = stop.node;
+        if (node->start < end_pages && end_pages <= node->end()) {
+            return node->end() == end_pages ? node : cut(state, node, end_pages - node->start);
+        }
+    }
+    return state.root;
+}
+
+void cut_path_at(State& state, Node* end, int64_t at_page) {
+    for (Node* node = end; node->parent != nullptr; node = node->parent) {
+        if (node->end() <= at_page) return;
+        if (node->start < at_page) {
+            cut(state, node, static_cast<int32_t>(at_page) - node->start);
+            return;
+        }
+    }
+}
+
+Node* cut(State& state, Node* node, int32_t at) {
+    assert(node->parent != nullptr && 0 < at && at < node->pages);
+    const size_t page_words = static_cast<size_t>(state.config.page_words);
+    Node* upper = state.arena.make();
+    upper->node_id = state.new_id();
+    upper->parent = node->parent;
+    upper->space = node->space;
+    upper->stretch = node->stretch;
+    upper->offset = node->offset;
+    upper->pages = at;
+    upper->start = node->start;
+    upper->created = node->created;
+    upper->last_access = node->last_access;
+    upper->hit_count = node->hit_count;
+    upper->priority = node->priority;
+    cut_data(upper->data[FULL], node->data[FULL], at);
+    if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], at);
+    // A recurrent state, with its locks, stays at the end, where it belongs.
+
+    take_place(upper, node);
+    state.children.replace(node, upper, state.words(upper), page_words);
+    upper->first_child = upper->last_child = node;
+    upper->device_children = upper->data[FULL].on(GPU) ? 1 : 0;
+    node->parent = upper;
+    node->offset += at;
+    node->pages -= at;
+    node->start += at;
+    state.children.add(node, state.words(node), page_words);
+    ++state.node_count;
+    follow_cut(upper, node, FULL);
+    if (state.config.swa()) follow_cut(upper, node, SWA);
+    consider(state, upper);
+    return upper;
+}
+
+Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, uint64_t tick,
+               int64_t priority) {
+    const int32_t start = parent->end();
+    // Only names look above; without events nobody asks for them.
+    Stretch* above = state.config.events ? parent->stretch.get() : nullptr;
+    StretchRef stretch = make_stretch(key.page(start, state.config), end_pages - start,
+                                      static_cast<size_t>(state.config.page_words), key.space,
+                                      above, parent->offset + parent->pages);
+    Node* leaf = state.arena.make();
+    leaf->node_id = state.new_id();
+    leaf->parent = parent;
+    leaf->space = key.space;
+    leaf->stretch = std::move(stretch);
+    leaf->pages = end_pages - start;
+    leaf->start = start;
+    leaf->created = leaf->last_access = tick;
+    leaf->priority = priority;
+    state.children.add(leaf, state.words(leaf), static_cast<size_t>(state.config.page_words));
+    link_child(parent, leaf);
+    ++state.node_count;
+    return leaf;
+}
+
+void remove_leaf(State& state, Node* node) {
+    assert(node->parent != nullptr && node->first_child == nullptr && !node->locked());
+    Node* parent = node->parent;
+    state.children.remove(node, state.words(node), static_cast<size_t>(state.config.page_words));
+    unlink_child(parent, node);
+    if (node->stretch->refs > 1) {
+        shorten(node->stretch.get(), node->offset, static_cast<size_t>(state.config.page_words));
+    }
+    state.arena.release(node);
+    --state.node_count;
+    consider(state, parent);
+}
+
+std::vector<Node*> path_to(Node* node) {
+    std::vector<Node*> path;
+    for (; node->parent != nullptr; node = node->parent) path.push_back(node);
+    std::reverse(path.begin(), path.end());
+    return path;
+}
+
+void forget_tree(State& state) {
+    for (uint32_t index = 0; index < state.arena.size(); ++index) {
+        Node* node = state.arena.at(index);
+        if (node->parent != nullptr) state.arena.release(node);
+    }
+    state.arena.release(state.root);
+    state.root = state.arena.make();
+    state.children.clear();
+    state.node_count = 0;
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,164 @@
+"""The door for engines: arrays of tokens in, arrays of slots out.
+
+Every call is one of `kvcanon.spec.cache.Cache`, with the same meaning and the same refusals; only
+keys and slots come as arrays. Tokens are a one-dimensional array of int32, uint32 or int64 without
+gaps, of NumPy or of torch on the CPU; slots are int32 (or int64 where they come in).
+
+What readers get wrong: nothing here waits for a copy, except `flush`, and `evict` under write_back.
+A load-back is enqueued; compute may start on a layer as soon as the engine says that it is there.
+"""
+
+from __future__ import annotations
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.courier import COMPONENTS, Courier
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.hashing import encode_namespace, namespace_seed
+from kvcanon.spec.operations import HostInserted, HostPayload
+from kvcanon.spec.transfer import TransferEngine, TransferStatus
+from kvcanon.spec.types import (
+    DEFAULT_NAMESPACE,
+    GPU,
+    Counts,
+    EvictionPolicy,
+    Namespace,
+    TransferId,
+    WritePolicy,
+)
+
+STATUSES = tuple(TransferStatus)
+
+
+class PrefixCache:
+    """A prefix KV cache for an engine's scheduler, which calls it from one thread.
+
+    `pools` hold the bytes; a cache without a host tier can do without any, when the engine keeps
+    them itself. `engine` copies between them; where none is given it is a `ThreadedEngine` for
+    pools on the CPU, and a `CudaEngine` for pools on a GPU.
+
+    Raises:
+        BadArgument: a host tier without pools.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        pools: Pools | None = None,
+        engine: TransferEngine | None = None,
+    ) -> None:
+        if config.host_tier and pools is None:
+            raise BadArgument("pools", "are needed where there is a host tier; give a Pools")
+        self.config = config
+        self.pools = pools
+        self.engine = engine
+        if self.engine is None and pools is not None and config.host_tier:
+            self.engine = _engine_for(pools)
+        courier = (
+            Courier(self.engine, pools) if self.engine is not None and pools is not None else None
+        )
+        self.tree = _make_tree(config, courier)
+        self._namespaces: list[Namespace] = []
+        self._numbers: dict[Namespace, int] = {}
+        self.namespace(DEFAULT_NAMESPACE)
+        tree = self.tree
+        # The tree's own methods, so that a call costs no frame of Python.
+        self.match = tree.match
+        self.lock = tree.lock
+        self.unlock = tree.unlock
+        self.unlock_window = tree.unlock_window
+        self.allocate = tree.allocate
+        self.free = tree.free
+        self.insert = tree.insert
+        self.evict = tree.evict
+        self.evict_host = tree.evict_host
+        self.load_back = tree.load_back
+        self.reset = tree.reset
+        self.take_events = tree.take_events
+
+    def namespace(self, namespace: Namespace) -> int:
+        """The number of a namespace, which every call with tokens takes; 0 is the default one."""
+        number = self._numbers.get(namespace)
+        if number is None:
+            number = self.tree.namespace(encode_namespace(namespace), namespace_seed(namespace))
+            self._numbers[namespace] = number
+            self._namespaces.append(namespace)
+        return number
+
+    def namespace_of(self, number: int) -> Namespace:
+        """The namespace that has a number."""
+        return self._namespaces[number]
+
+    def insert_host(
+        self,
+        tokens: _core.Tokens,
+        start_pages: int,
+        payload: HostPayload,
+        namespace: int = 0,
+    ) -> HostInserted:
+        """Place fetched pages in the host tier: the last step of a prefetch.
+
+        Raises:
+            BadArgument: the payload does not fit the tokens, the pools or the configuration.
+            PrefixNotCached: what comes before the pages is not in the tree.
+        """
+        payloads = (payload.full, payload.swa, payload.mamba)
+        if self.pools is not None:
+            for component, layout in self.pools.layouts.items():
+                some = payloads[COMPONENTS.index(component)]
+                if any(len(data) != layout.page_bytes for data in some):
+                    raise BadArgument(
+                        f"payload.{component}",
+                        f"a slot has {layout.page_bytes} bytes; some differ",
+                    )
+        full, swa, mamba = map(len, payloads)
+        *pages, placements = self.tree.insert_host(
+            tokens, start_pages, (full, swa, mamba), namespace
+        )
+        for number, first, slots in placements:
+            assert self.pools is not None
+            data = payloads[number][first : first + len(slots)]
+            self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
+        return HostInserted(*pages)
+
+    def poll(self) -> list[tuple[TransferId, TransferStatus]]:
+        """Take acknowledgements, in order, as far as they have come."""
+        return [(each, STATUSES[status]) for each, status in self.tree.poll()]
+
+    def flush(self) -> list[tuple[TransferId, TransferStatus]]:
+        """Wait for every transfer in flight, and settle it."""
+        return [(each, STATUSES[status]) for each, status in self.tree.flush()]
+
+    def free_slot_counts(self) -> tuple[int, int, int]:
+        """Free device slots: full, swa, mamba."""
+        return self.tree.free_counts(0)
+
+
+def _engine_for(pools: Pools) -> TransferEngine:
+    if pools.device.type == "cpu":
+        return ThreadedEngine()
+    from kvcanon.optimized.cuda_engine import CudaEngine  # noqa: PLC0415 (it needs Triton)
+
+    return CudaEngine(pools)
+
+
+def _make_tree(config: CacheConfig, courier: Courier | None) -> _core.Tree:
+    return _core.Tree(
+        page_size=config.page_size,
+        unit_words=2 if config.bigram else 1,
+        window_tokens=config.window_tokens or 0,
+        mamba=config.mamba,
+        device_slots=_three(config.device_slots),
+        host_slots=_three(config.host_slots),
+        write_policy=tuple(WritePolicy).index(config.write_policy),
+        eviction_policy=tuple(EvictionPolicy).index(config.eviction_policy),
+        load_back_threshold_pages=config.load_back_threshold_pages,
+        events=config.events,
+        engine=courier,
+    )
+
+
+def _three(counts: Counts) -> tuple[int, int, int]:
+    return counts.full, counts.swa, counts.mamba

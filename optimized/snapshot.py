@@ -1,0 +1,156 @@
+"""The fast cache as a value of the book, and its events in the book's words.
+
+What readers get wrong: this is for the judge, and costs what a copy of everything costs. A
+scheduler asks for counts, which the tree keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.spec.snapshot import (
+    ComponentState,
+    HoldState,
+    NodeState,
+    Pool,
+    PoolState,
+    Snapshot,
+    TransferState,
+    Usage,
+)
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Page, Slot
+
+COMPONENTS = tuple(Component)
+MEDIA = (GPU, CPU)
+DIRECTIONS = tuple(Direction)
+STORED, REMOVED = 0, 1
+NAME_BYTES = 32
+
+
+def take_snapshot(cache: PrefixCache) -> Snapshot:
+    """The whole state."""
+    tree, config = cache.tree, cache.config
+    # Events name their pages when they are looked at, and the nodes show the names.
+    events = events_of(cache, tree.pending_events())
+    listed = tree.nodes()
+    pools = [(component, medium) for component in config.components for medium in MEDIA]
+    return Snapshot(
+        config=config,
+        root_id=listed[0][0],
+        nodes={each[0]: _node_state(cache, each) for each in listed},
+        recency={name: _least_recent_first(config, listed, name) for name in pools},
+        pools={name: _pool_state(cache, name) for name in pools},
+        usage={c: Usage(*tree.usage(COMPONENTS.index(c))) for c in config.components},
+        swa_of_full=tree.pairs(),
+        holds=tuple(HoldState(*each) for each in tree.holds()),
+        transfers=tuple(_transfer_state(each) for each in tree.transfers()),
+        events=events,
+    )
+
+
+def events_of(cache: PrefixCache, batches: Iterable[_core.Event]) -> tuple[Event, ...]:
+    """Events page by page, in the order in which they happened."""
+    return tuple(event for batch in batches for event in _page_events(cache, batch))
+
+
+def _page_events(cache: PrefixCache, batch: _core.Event) -> Iterable[Event]:
+    if batch.kind not in (STORED, REMOVED):
+        yield AllBlocksCleared()
+        return
+    medium = MEDIA[batch.medium]
+    names = _names(batch.names)
+    if batch.kind == REMOVED:
+        for name in names:
+            yield BlockRemoved(name, medium)
+        return
+    namespace = cache.namespace_of(batch.namespace)
+    parent = batch.parent_name
+    pages = _pages(batch.tokens.tobytes(), cache.config.page_size, cache.config.bigram)
+    for name, page in zip(names, pages, strict=True):
+        yield BlockStored(name, parent, page, medium, namespace)
+        parent = name
+
+
+def _node_state(cache: PrefixCache, node: _core.NodeTuple) -> NodeState:
+    (node_id, parent_id, child_ids, space, words, _, data, hits, priority, created, used, names) = (
+        node
+    )
+    config = cache.config
+    return NodeState(
+        node_id=node_id,
+        parent_id=parent_id,
+        child_ids=child_ids,
+        namespace=cache.namespace_of(space),
+        pages=_pages(words, config.page_size, config.bigram),
+        data=dict(zip(config.components, map(_component_state, data), strict=True)),
+        hit_count=hits,
+        priority=priority,
+        created=created,
+        last_access=used,
+        hashes=None if names is None else _names(names),
+    )
+
+
+def _component_state(data: _core.DataTuple) -> ComponentState:
+    device, host, lock_refs, loading, backing, _ = data
+    return ComponentState(device, host, lock_refs, loading, backing)
+
+
+def _least_recent_first(
+    config: CacheConfig, nodes: Iterable[_core.NodeTuple], pool: Pool
+) -> tuple[NodeId, ...]:
+    """The nodes with a component's data on a medium; of those used at once the upper first."""
+    component, medium = pool
+    at, side = config.components.index(component), MEDIA.index(medium)
+    keys = []
+    for node in nodes:
+        node_id, start, data, last_access = node[0], node[5], node[6][at], node[10]
+        if data[side] is not None:
+            keys.append((last_access if component is FULL else data[5], start, node_id))
+    return tuple(node_id for _, _, node_id in sorted(keys))
+
+
+def _pool_state(cache: PrefixCache, pool: Pool) -> PoolState:
+    component, medium = pool
+    capacity, free, held = cache.tree.pool(COMPONENTS.index(component), MEDIA.index(medium))
+    return PoolState(capacity, free, frozenset(held))
+
+
+def _transfer_state(transfer: _core.TransferTuple) -> TransferState:
+    transfer_id, direction, parts, sources, targets, cancelled = transfer
+    return TransferState(
+        transfer_id=transfer_id,
+        direction=DIRECTIONS[direction],
+        parts=tuple((node_id, COMPONENTS[number]) for node_id, number in parts),
+        sources=_by_component(sources),
+        targets=_by_component(targets),
+        cancelled=cancelled,
+    )
+
+
+def _by_component(
+    slots: tuple[tuple[Slot, ...] | None, ...],
+) -> Mapping[Component, tuple[Slot, ...]]:
+    return {c: some for c, some in zip(COMPONENTS, slots, strict=True) if some is not None}
+
+
+@lru_cache(maxsize=1 << 14)
+def _pages(words: bytes, page_size: int, bigram: bool) -> tuple[Page, ...]:
+    """Pages of units; kept, because a snapshot meets the same ones again and again."""
+    numbers = np.frombuffer(words, dtype=np.uint32)
+    if bigram:
+        pairs = numbers.reshape(-1, page_size, 2).tolist()
+        return tuple(tuple(tuple(unit) for unit in page) for page in pairs)
+    return tuple(map(tuple, numbers.reshape(-1, page_size).tolist()))
+
+
+def _names(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(joined[at : at + NAME_BYTES] for at in range(0, len(joined), NAME_BYTES))
