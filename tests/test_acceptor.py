@@ -8,18 +8,28 @@ from attrs import evolve, frozen
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging.finding import Finding
+from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.reference import ReferenceCache, announce, cache, evict, lock, slots, transfer, victims
+from kvcanon.reference import (
+    ReferenceCache,
+    announce,
+    cache,
+    evict,
+    insert,
+    lock,
+    slots,
+    transfer,
+    victims,
+)
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import PrefixNotCached
+from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld
 from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import FULL, GPU, Counts, Key, Slots
+from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Slots
 
 OUTSIDE = Judges(black_box=True)
 
@@ -182,7 +192,34 @@ def failure_cancels_everything(patch: Overrides) -> None:
     patch.setattr(transfer, "_settle_one", gloomy)
 
 
+def frees_any_slot(patch: Overrides) -> None:
+    """Whatever is given back is free, whoever had it."""
+    patch.setattr(slots, "require_held", lambda _state, _slots: None)
+
+
+def takes_any_slot(patch: Overrides) -> None:
+    """Whatever is handed over is the tree's, whoever had it."""
+    patch.setattr(insert, "require_held", lambda _state, _slots: None)
+    patch.setattr(insert, "_check_pairs", lambda _state, _slots: None)
+
+
+def takes_half_of_what_it_cannot_give(patch: Overrides) -> None:
+    """Where window slots are short, the full slots are taken, and the call is refused."""
+    allocate = slots.allocate
+
+    def hasty(state: State, counts: Counts) -> Slots:
+        short = SWA in state.config.components and state.pools[SWA, GPU].free_slots < counts.swa
+        if short and state.pools[FULL, GPU].free_slots >= counts.full:
+            state.pools[FULL, GPU].take(counts.full)
+        return allocate(state, counts)
+
+    patch.setattr(slots, "allocate", hasty)
+
+
 FAULTS = [
+    Fault("ALLOC-1", frees_any_slot),
+    Fault("ALLOC-1", takes_any_slot),
+    Fault("ALLOC-6", takes_half_of_what_it_cannot_give),
     Fault("ALLOC-5", gives_one_slot_more),
     Fault("ALLOC-7", reset_keeps_slots),
     Fault("EVENT-8", reset_is_silent),
@@ -205,3 +242,59 @@ def test_fault_is_seen_from_outside(fault: Fault) -> None:
         if fault.law_id in spoken:
             return
     pytest.fail(f"{fault.law_id} did not speak; {spoken or 'no law'} did")
+
+
+@pytest.mark.parametrize("judges", [OUTSIDE, Judges()], ids=["outside", "inside"])
+@pytest.mark.parametrize("plant", [frees_any_slot, takes_any_slot])
+def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: Judges) -> None:
+    """The judge, and not a law, fails at a cache that takes slots which it must refuse."""
+    adapter = Adapter("faulty", overriding(plant))
+    found = []
+    for seed in range(40):
+        case = draw_case(seed, Offer())
+        names = "admit", "free_wrongly", "insert_wrongly"
+        wrong = tuple(Action(name, seed, seed, seed // 2) for name in names)
+        found += play(evolve(case, actions=case.actions[:9] + wrong), [adapter], judges)[0]
+    assert len(found) > 20
+    assert {finding.grounds for finding in found} == {Grounds.LAW}
+
+
+class FreesOneByOne(NoFreeSlots):
+    """Frees what precedes a slot that is not held, and shows its free lists to nobody."""
+
+    def free(self, slots: Slots) -> None:
+        """Give slots back, one after another."""
+        for component, some in slots:
+            for slot in some:
+                super().free(Slots(**{component.value: (slot,)}))
+
+
+def test_half_of_a_refused_call_shows_where_free_lists_do_not() -> None:
+    """Slots that a refused call freed are missed only when somebody is given them."""
+    laws = {
+        law
+        for _, found in findings(Adapter("it", FreesOneByOne), range(60))
+        for law in found.broken
+    }
+    assert "ALLOC-6" in laws
+
+
+class HoldsNothingTwice(ReferenceCache):
+    """Says of a slot that is named twice that it is not held, as it is not held any more."""
+
+    def free(self, slots: Slots) -> None:
+        """Give slots back, unless one of them is not held, or not twice."""
+        for component, some in slots:
+            if len(set(some)) < len(some):
+                raise SlotNotHeld(f"{component} on GPU", some[0])
+        super().free(slots)
+
+
+@pytest.mark.parametrize("judges", [OUTSIDE, Judges()], ids=["outside", "inside"])
+def test_slot_that_is_named_twice_may_be_not_held(judges: Judges) -> None:
+    """Of two true reasons to refuse a call one is taken for a lie."""
+    slots = Counts(full=4)
+    actions = (Action("admit", 0, 0, 2), Action("free_wrongly", 0, 0, 1))
+    case = Case(CacheConfig(device_slots=slots), actions)
+    found, _ = play(case, [Adapter("it", HoldsNothingTwice)], judges)
+    assert not found, found[0].words

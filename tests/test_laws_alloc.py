@@ -213,6 +213,19 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
     assert "slot 7 of full was handed over and is neither in the tree nor free" in said
 
 
+def test_alloc_3_slots_come_from_requests() -> None:
+    """Slots that no request held may be given back, or handed over."""
+    freed = with_pool(state(TOP, TIP, held={FULL: {6}, SWA: {7}}), FULL, free=(4, 5, 5, 7))
+    said = ask("ALLOC-3", step(state(), Free(Slots(full=(5, 7))), freed))
+    assert "slot 5 of full was given back, and no request held it" in said
+    new = node(3, ROOT, [8], full=on([5]))
+    after = with_pool(state(TOP, TIP, new), FULL, free=(4,))
+    adopted = Inserted(0, adopted=Counts(1), freed=Counts())
+    insert = Insert(make_key([8], 1), 0, Slots(full=(5,)))
+    said = ask("ALLOC-3", step(state(), insert, after, adopted))
+    assert said == ["slot 5 of full was handed over, and no request held it"]
+
+
 def test_alloc_3_loads_tell_what_they_evict() -> None:
     """A load may tell of other evictions than there were, or take more than it tells."""
     here = evolve(TOP, data={**TOP.data, SWA: on([0, 1], [4, 5])})

@@ -84,6 +84,8 @@ def test_refuse_2_open_receipt_is_named() -> None:
         (Unlock(Receipt(8, KEY)), ReceiptSpent(8)),
         (Unlock(Receipt(7, LONGER.prefix(1))), ReceiptSpent(7)),
         (Free(Slots((4,))), SlotNotHeld("full on GPU", 4)),
+        (Free(Slots((5, 4))), SlotNotHeld("full on GPU", 4)),
+        (Free(Slots((5, 5))), SlotNotHeld("full on GPU", 5)),
         (Insert(KEY, 1, Slots((5,))), TransferPending(9)),
         (Reset(), CacheBusy(1)),
         (Match(KEY), BadArgument("key", "is wrong")),

@@ -183,6 +183,8 @@ def test_slots_are_named_by_who_gave_them() -> None:
         (Free(Slots(full=(99,))), None),
         (Allocate(Counts(full=2)), Slots(full=(6, 7))),
         (Free(Slots(full=(6,))), None),
+        (Free(Slots(full=(6, 4, 5, 99))), None),
+        (Free(Slots(swa=(1, 1))), None),
     )
     calls = [Call(0, number, *each) for number, each in enumerate(asked, 1)]
     assert [line.code for line in lines_of(calls)] == [
@@ -193,6 +195,8 @@ def test_slots_are_named_by_who_gave_them() -> None:
         "cache.free(Slots(full=(99,)))",
         "slots_2 = cache.allocate(Counts(full=2))",
         "cache.free(Slots(full=slots_2.full[:1]))",
+        "cache.free(Slots(full=(*slots_2.full[:1], *slots_1.full[:2], 99)))",
+        "cache.free(Slots(swa=(*slots_1.swa[:1], *slots_1.swa[:1])))",
     ]
 
 

@@ -96,7 +96,7 @@ def test_another_lawful_cache_has_no_findings() -> None:
 def test_pages_without_a_beginning_are_found() -> None:
     """A cache announces a page whose beginning has left, and nobody says so."""
     spoken = set[str]()
-    for seed in range(300):
+    for seed in range(600):
         found, _ = play(draw_case(seed, DUPLICATING.offer), [DUPLICATING], BLACK_BOX)
         spoken.update(each.name for each in found)
     assert "EVENT-1" in spoken

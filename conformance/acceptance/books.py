@@ -26,7 +26,7 @@ from kvcanon.conformance.acceptance.pages import (
     PageBooks,
     columns_of,
 )
-from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING, SlotBooks
+from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD, LOADING, SlotBooks
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile
 from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Receipt
@@ -117,6 +117,21 @@ class Books:
             self.judged[law_id] += 1
             if not holds:
                 self.violations.append(Violation(law, text))
+
+    def check_free(self, law_id: str, said: str) -> None:
+        """See that as many slots are free as were said to be, and none that requests have."""
+        for column in self.columns:
+            if column in self.slots.blind:
+                continue
+            component, expected = COMPONENTS[column], self.slots.free_count(column)
+            seen = self.slots.look(column, expected)
+            text = f"{said}, which leaves {expected} {component} slots free; that is not so"
+            self.check(law_id, seen.right, text)
+            for slot in sorted(seen.slots):
+                held = self.slots.owners[column].get(slot) is HELD
+                self.check(
+                    law_id, not held, f"{said}, and a request's {component} slot {slot} is free"
+                )
 
     @property
     def writes_back(self) -> bool:

@@ -23,7 +23,8 @@ _FREE: AnyOf = (Capability.FREE_SLOTS,)
 
 FROM_OUTSIDE: Mapping[str, tuple[AnyOf, ...]] = {
     **dict.fromkeys(("MATCH-1", "MATCH-2", "MATCH-3", "MATCH-6", "MATCH-7"), ()),
-    **dict.fromkeys(("LOCK-4", "LOCK-9", "LOCK-10", "ALLOC-1", "ALLOC-3", "ALLOC-5"), ()),
+    **dict.fromkeys(("LOCK-4", "LOCK-9", "LOCK-10"), ()),
+    **dict.fromkeys(("ALLOC-1", "ALLOC-3", "ALLOC-5", "ALLOC-6"), ()),
     **dict.fromkeys(("REFUSE-1", "REFUSE-2"), ()),
     **dict.fromkeys(("EVICT-1", "REC-3"), (_EVICTS,)),
     **dict.fromkeys(("EVICT-3", "RES-3"), (_FROM_DEVICE,)),
@@ -33,8 +34,7 @@ FROM_OUTSIDE: Mapping[str, tuple[AnyOf, ...]] = {
     **dict.fromkeys(("EVENT-1", "EVENT-2", "EVENT-3", "EVENT-4", "EVENT-5", "EVENT-6"), (_EVENTS,)),
     **dict.fromkeys(("EVENT-7", "EVENT-9", "EVENT-12"), (_EVENTS,)),
     "EVENT-8": (_EVENTS, (Capability.RESET,)),
-    "LOAD-1": (_LOADS,),
-    "LOAD-2": (_LOADS, _EVENTS),
+    **dict.fromkeys(("LOAD-1", "LOAD-2"), (_LOADS,)),
     "ASYNC-1": (),
     "ASYNC-5": (_SETTLES,),
     "ASYNC-6": ((Capability.FLUSH,),),

@@ -15,7 +15,7 @@ from kvcanon.conformance.acceptance.pages import (
     Known,
     PageBook,
 )
-from kvcanon.conformance.acceptance.slots import COMPONENTS, LOADING
+from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD, LOADING
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import Slot
@@ -24,6 +24,9 @@ from kvcanon.spec.types import Slot
 def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
     """Each slot is its page's or free, all of the key is on the device, and copies are coming."""
     path = books.pages.path_made(operation.key, books.now)
+    _check_held(books, operation)
+    if books.violations:
+        return
     _check_present(books, path, outcome)
     for column in books.columns:
         component = COMPONENTS[column]
@@ -42,6 +45,18 @@ def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
     books.use_prefix(path, len(path))
     _count_hits(path, operation)
     _follow_backups(books, path, outcome)
+
+
+def _check_held(books: Books, operation: Insert) -> None:
+    """Requests have all of the slots, each of them once."""
+    for column, component in enumerate(COMPONENTS):
+        some = operation.slots[component]
+        text = f"{component} slots {some} were taken over, one of them twice"
+        books.check("ALLOC-1", len(set(some)) == len(some), text)
+        for slot in some:
+            owner = books.slots.owner_in_words(column, slot)
+            text = f"{component} slot {slot} was taken over, which is {owner}"
+            books.check("ALLOC-1", books.slots.owners[column].get(slot) is HELD, text)
 
 
 def _check_present(books: Books, path: list[PageBook], outcome: Inserted) -> None:

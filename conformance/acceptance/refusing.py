@@ -1,4 +1,4 @@
-"""Refusing: a call is refused for a reason that what is known bears out.
+"""Refusing: a call is refused for a reason that what is known bears out, and nothing comes of it.
 
 What readers get wrong: a refusal that is wrong does no harm at once. It makes somebody evict, wait
 or compute again, for nothing, and for ever.
@@ -43,6 +43,7 @@ def after_refusal(books: Books, operation: Operation, error: CacheError) -> None
         truth is None,
         f"{type(operation).__name__} was refused ({error}), but {truth}",
     )
+    books.check_free("ALLOC-6", f"{type(operation).__name__} was refused ({error})")
 
 
 def _room(books: Books, asked: Operation) -> str | None:
@@ -74,9 +75,10 @@ def _open(books: Books, asked: Operation) -> str | None:
 
 def _held(books: Books, asked: Operation) -> str | None:
     if isinstance(asked, Free | Insert) and all(
-        books.slots.owners[column].get(slot) is HELD
+        len(set(some)) == len(some)
+        and all(books.slots.owners[column].get(slot) is HELD for slot in some)
         for column, component in enumerate(COMPONENTS)
-        for slot in asked.slots[component]
+        for some in (asked.slots[component],)
     ):
         return "requests hold every one of the slots"
     return None

@@ -230,7 +230,7 @@ def after_unlock(books: Books, operation: Unlock | UnlockWindow, _answer: None) 
 
 
 def after_allocate(books: Books, operation: Allocate, slots: Slots) -> None:
-    """As many slots as were asked, each of them free until now."""
+    """As many slots as were asked, each of them free until now, and no others are gone."""
     books.check(
         "ALLOC-5",
         slots.counts() == operation.counts,
@@ -248,10 +248,12 @@ def after_allocate(books: Books, operation: Allocate, slots: Slots) -> None:
             )
             books.written[column].pop(slot, None)
         books.slots.give(column, slots[component], HELD)
+    if not books.violations:
+        books.check_free("ALLOC-5", f"{slots.counts()} were given out")
 
 
 def after_free(books: Books, operation: Free, _answer: None) -> None:
-    """Slots come back from those who have them."""
+    """Slots come back from those who have them, and are free."""
     for column, component in enumerate(COMPONENTS):
         for slot in operation.slots[component]:
             held = books.slots.owners[column].get(slot) is HELD
@@ -263,6 +265,8 @@ def after_free(books: Books, operation: Free, _answer: None) -> None:
             )
             if held:
                 books.slots.free(column, slot)
+    if not books.violations:
+        books.check_free("ALLOC-3", f"{operation.slots.counts()} were taken back")
 
 
 def after_reset(books: Books, _operation: Reset, _answer: None) -> None:

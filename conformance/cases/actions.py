@@ -9,15 +9,15 @@ are never given another meaning; a new meaning gets a new name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import HostPayload
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
 Do = Callable[[Client, int, int, int], None]
 
@@ -253,6 +253,33 @@ def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
     wrong[c % len(wrong)]()
 
 
+@action(1)
+def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Give back all that a request has, with one slot among it that it has not, or has once."""
+    if client.requests:
+        slots = client.requests[a % len(client.requests)].slots
+        component, at = _place(client.components, b)
+        some = list(slots[component])
+        some.insert(at % (len(some) + 1), _wrong_slot(client, component, some, c))
+        client.cache.free(evolve(slots, **{component.value: tuple(some)}))
+
+
+@action(1)
+def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Hand over what a request computed, with one of its slots replaced by a wrong one."""
+    if not client.requests:
+        return
+    request = client.requests[a % len(client.requests)]
+    having = [component for component, some in request.slots if some]
+    if having:
+        component, at = _place(having, b)
+        some = list(request.slots[component])
+        at %= len(some)
+        some[at] = _wrong_slot(client, component, some[:at] + some[at + 1 :], c)
+        slots = evolve(request.slots, **{component.value: tuple(some)})
+        client.cache.insert(request.key, request.start_pages, slots)
+
+
 def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
     """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one.
 
@@ -270,6 +297,22 @@ def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
 
 def _pressure(client: Client, a: int, b: int, c: int) -> Counts:
     return Counts(a % 4, b % 4 * (SWA in client.components), c % 2 * (MAMBA in client.components))
+
+
+def _place(among: Sequence[Component], b: int) -> tuple[Component, int]:
+    """A component, and a number for the place among its slots."""
+    return among[b % len(among)], b // len(among)
+
+
+def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
+    """A slot that cannot be handed over beside others: one of these, or one that nobody holds."""
+    if c % 2 and others:
+        return others[c // 2 % len(others)]
+    held = {slot for request in client.requests for slot in request.slots[component]}
+    # Some of these are not held, though a faulty cache gives out slots that there are not.
+    slots = range(client.cache.config.capacity(component, GPU) + len(held) + 1)
+    not_held = [slot for slot in slots if slot not in held]
+    return not_held[c // 2 % len(not_held)]
 
 
 def _fetch(client: Client, key: Key, b: int, c: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from functools import singledispatchmethod
+from itertools import takewhile
 from typing import cast
 
 from attrs import NOTHING, AttrsInstance, fields, frozen, has
@@ -220,16 +221,35 @@ class _Names:
         return f"Slots({', '.join(parts)})"
 
     def _stretch(self, component: Component, some: tuple[int, ...]) -> str:
-        """Slots of one component, as a part of what was allocated last with all of them."""
+        """Slots of one component, as parts of what was allocated with them last."""
+        code, length = self._run(component, some)
+        if length == len(some):
+            return code
+        parts, at = [], 0
+        while at < len(some):
+            code, length = self._run(component, some[at:])
+            parts.append(f"*{code}" if length else str(some[at]))
+            at += length or 1
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+    def _run(self, component: Component, some: tuple[int, ...]) -> tuple[str, int]:
+        """The longest beginning that is a part of one allocation, the last such; its length."""
+        code, longest = "", 0
         for name, known in reversed(self._slots.items()):
             there = known[component]
-            for at in range(len(there) - len(some) + 1):
-                if there[at : at + len(some)] == some:
-                    whole = f"{name}.{component.value}"
+            for at in range(len(there)):
+                length = sum(1 for _ in takewhile(_same, zip(there[at:], some, strict=False)))
+                if length > longest:
+                    longest = length
                     start = str(at) if at else ""
-                    end = "" if at + len(some) == len(there) else str(at + len(some))
-                    return whole if not start and not end else f"{whole}[{start}:{end}]"
-        return repr(some)
+                    end = "" if at + length == len(there) else str(at + length)
+                    part = f"[{start}:{end}]" if start or end else ""
+                    code = f"{name}.{component.value}{part}"
+        return code, longest
+
+
+def _same(pair: tuple[int, int]) -> bool:
+    return pair[0] == pair[1]
 
 
 def _are_slots(answer: object) -> bool:

@@ -143,14 +143,12 @@ def _body(failure: Failure, lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _commented(line: Line) -> tuple[str, ...]:
-    comment = f"# {told(line)}"
+    comments = tuple(f"# {part}" for part in wrap(told(line), WIDTH - 6))
     if line.refused:
-        return comment, "with suppress(CacheError):", f"    {line.code}"
-    if comment == "# ":
-        return (line.code,)
-    if len(line.code) + len(comment) + 2 <= WIDTH - 4:
-        return (f"{line.code}  {comment}",)
-    return comment, line.code
+        return *comments, "with suppress(CacheError):", f"    {line.code}"
+    if sum(map(len, comments)) + len(line.code) + 2 <= WIDTH - 4:
+        return ("  ".join((line.code, *comments)),)
+    return *comments, line.code
 
 
 def told(line: Line) -> str:

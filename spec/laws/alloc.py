@@ -111,6 +111,8 @@ def accounting(state: Snapshot) -> Iterator[str]:
 def counts_are_true(step: Step) -> Iterator[str]:
     """What an operation says it freed or took is what came into the free lists, or left them.
 
+    What is given back or handed over comes from the requests: each of these slots was held.
+
     Why: an engine that was told of more room than there is fails when it takes it; one that was
     told of less evicts again, and loses what it need not have lost.
 
@@ -122,9 +124,11 @@ def counts_are_true(step: Step) -> Iterator[str]:
         case EvictHost(), Evicted(freed=freed):
             yield from _freed_is(step, freed, CPU)
         case Insert(slots=slots), Inserted() as outcome:
+            yield from _were_held(step, slots, "handed over")
             yield from _freed_is(step, outcome.freed, GPU)
             yield from _handed_over(step, slots, outcome)
         case Free(slots=slots), outcome if not isinstance(outcome, Refused):
+            yield from _were_held(step, slots, "given back")
             yield from _freed_is(step, slots.counts(), GPU)
             yield from _now_free(step, slots)
         case LoadBack(), LoadedBack() as outcome:
@@ -264,6 +268,14 @@ def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:
                 f"{told[component]} {component} slots are said to be freed on {medium}, and "
                 f"{len(freed)} are free that were not: {sorted(freed)}"
             )
+
+
+def _were_held(step: Step, slots: Slots, said: str) -> Iterator[str]:
+    """Whether requests held all of some slots until now."""
+    for component, some in slots:
+        held = step.before.pools.get((component, GPU), NO_POOL).held
+        for slot in sorted(set(some).difference(held)):
+            yield f"slot {slot} of {component} was {said}, and no request held it"
 
 
 def _now_free(step: Step, slots: Slots) -> Iterator[str]:

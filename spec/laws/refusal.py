@@ -42,8 +42,9 @@ def refusals_are_true(step: Step) -> Iterator[str]:
     """A call is refused only for a reason that the state bears out.
 
     Out of slots: a pool has fewer free than were asked. Prefix not cached: fewer pages are there
-    than the call relies on. Slot not held: one of the slots is not. Transfer pending: a load-back
-    of the path is in flight. What is wrong with an argument as such is not judged.
+    than the call relies on. Slot not held: one of the slots is not, or is not twice. Transfer
+    pending: a load-back of the path is in flight. What is wrong with an argument as such is not
+    judged.
 
     Why: whoever is told to evict, to match again or to wait does so, for nothing, and for ever.
 
@@ -109,7 +110,8 @@ def _is_open(state: Snapshot, asked: Operation) -> str | None:
 
 def _holds_all(state: Snapshot, asked: Operation) -> str | None:
     if isinstance(asked, Free | Insert) and all(
-        set(slots) <= _held(state, component) for component, slots in asked.slots
+        len(set(slots)) == len(slots) and _held(state, component).issuperset(slots)
+        for component, slots in asked.slots
     ):
         return "requests hold every one of the slots"
     return None

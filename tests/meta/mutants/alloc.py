@@ -17,6 +17,7 @@ from kvcanon.reference import (
     victims,
 )
 from kvcanon.reference.state import Node, State, Transfer
+from kvcanon.spec.errors import CacheError
 from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import (
     CPU,
@@ -89,6 +90,51 @@ def refusal_evicts(patch: Overrides) -> None:
         return allocate(state, counts)
 
     patch.setattr(slots, "allocate", eager)
+
+
+@mutant("ALLOC-6")
+def refused_free_frees_what_precedes(patch: Overrides) -> None:
+    """Slots are given back one by one, up to one that is not held, at which the call is refused."""
+    free = slots.free
+
+    def one_by_one(state: State, given: Slots) -> None:
+        for component, some in given:
+            for slot in some:
+                free(state, Slots(**{component.value: (slot,)}))
+
+    patch.setattr(slots, "free", one_by_one)
+
+
+@mutant("ALLOC-6")
+def refused_insert_frees_what_precedes(patch: Overrides) -> None:
+    """An insert that meets a slot that is not held gives back those before it, and is refused."""
+    require_held = slots.require_held
+
+    def one_by_one(state: State, given: Slots) -> None:
+        try:
+            require_held(state, given)
+        except CacheError:
+            for component, some in given:
+                for slot in some:
+                    slots.free(state, Slots(**{component.value: (slot,)}))
+            raise
+
+    patch.setattr(insert, "require_held", one_by_one)
+
+
+@mutant("ALLOC-6")
+def refused_insert_takes_its_slots(patch: Overrides) -> None:
+    """The slots of a refused insert are not the request's any more, and nobody else's."""
+    require_held = slots.require_held
+
+    def taking(state: State, given: Slots) -> None:
+        try:
+            require_held(state, given)
+        except CacheError:
+            slots.unhold(state, given)
+            raise
+
+    patch.setattr(insert, "require_held", taking)
 
 
 @mutant("ALLOC-1", "A15 sgl#38269")

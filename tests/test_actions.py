@@ -1,0 +1,112 @@
+"""The actions: what is asked wrongly is wrong in one slot, and changes nothing."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from kvcanon.conformance.adapters.adapter import Adapter, make_subject
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, SlotNotHeld
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+
+CONFIG = CacheConfig(window_tokens=4, mamba=True, device_slots=Counts(24, 24, 4))
+PICKS = tuple(product(range(2), range(12), range(12)))
+each_way = pytest.mark.parametrize("name", ["free_wrongly", "insert_wrongly"])
+
+
+class Overheard(ReferenceCache):
+    """Keeps the slots that were given back or handed over last."""
+
+    given = Slots()
+
+    def free(self, slots: Slots) -> None:
+        """Keep them, and free them."""
+        self.given = slots
+        super().free(slots)
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Keep them, and insert them."""
+        self.given = slots
+        return super().insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
+
+
+def client_of(config: CacheConfig, *prompts: tuple[int, int, int]) -> tuple[Client, Overheard]:
+    """A client of a new cache, with a request for each of some prompts."""
+    subject = make_subject(Adapter("overheard", Overheard), config)
+    assert isinstance(subject.cache, Overheard)
+    client = Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
+    for picks in prompts:
+        assert act(client, "admit", *picks) is None
+    return client, subject.cache
+
+
+def held_by(client: Client, component: Component) -> list[Slot]:
+    """The slots that requests have."""
+    return [slot for request in client.requests for slot in request.slots[component]]
+
+
+@pytest.mark.parametrize(
+    ("name", "never"),
+    [("free_wrongly", set()), ("insert_wrongly", {(MAMBA, BadArgument)})],
+)
+def test_one_slot_is_wrong_and_the_others_are_held(
+    name: str, never: set[tuple[Component, type]]
+) -> None:
+    """A call has nothing that a cache could half do, or is right, or changes the client's books."""
+    client, cache = client_of(CONFIG, (0, 0, 4), (0, 1, 3))
+    books = [request.slots for request in client.requests]
+    before = cache.snapshot()
+    held = {component: held_by(client, component) for component in (FULL, SWA, MAMBA)}
+    seen: set[tuple[Component, type]] = set()
+    for a, b, c in PICKS:
+        refusal = act(client, name, a, b, c)
+        foreign = {each for each, some in cache.given if not set(some) <= set(held[each])}
+        twice = {each for each, some in cache.given if len(set(some)) < len(some)}
+        (component,) = foreign | twice
+        assert isinstance(refusal, SlotNotHeld if foreign else BadArgument)
+        assert sum(len(set(some) & set(held[each])) for each, some in cache.given) > 2
+        seen.add((component, type(refusal)))
+    assert seen == set(product((FULL, SWA, MAMBA), (SlotNotHeld, BadArgument))) - never
+    assert [request.slots for request in client.requests] == books
+    assert cache.snapshot() == before
+
+
+def test_wrong_slot_is_anywhere_among_the_others() -> None:
+    """What a cache does before it comes to the wrong slot is always all, or always nothing."""
+    client, cache = client_of(CacheConfig(device_slots=Counts(full=12)), (0, 0, 3))
+    (request,) = client.requests
+    places = set()
+    for b in range(8):
+        act(client, "free_wrongly", 0, b, 0)
+        assert set(cache.given.full) > set(request.slots.full)
+        places.add(
+            next(at for at, slot in enumerate(cache.given.full) if slot not in request.slots.full)
+        )
+    assert places == set(range(len(request.slots.full) + 1))
+
+
+@each_way
+def test_where_requests_hold_every_slot_another_is_made_up(name: str) -> None:
+    """There is no wrong slot, and the action fails or asks what is right."""
+    client, cache = client_of(CacheConfig(device_slots=Counts(full=2)), (0, 0, 0))
+    assert sorted(held_by(client, FULL)) == [0, 1]
+    assert isinstance(act(client, name, 0, 0, 0), SlotNotHeld)
+    assert 2 in cache.given.full
+
+
+@each_way
+def test_without_slots_nothing_is_handed_over(name: str) -> None:
+    """An action is not total."""
+    client, cache = client_of(CONFIG)
+    assert act(client, name, 1, 2, 3) is None
+    assert cache.given == Slots()
