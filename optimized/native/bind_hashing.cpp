@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sha256.hpp"
+#include "sha256_ways.hpp"
 
 namespace nb = nanobind;
 
@@ -22,11 +23,11 @@ namespace {
 using Words = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Names = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1, NAME_BYTES>>;
 
-const Sha256& way_named(const std::optional<std::string>& name) {
-    const std::vector<Sha256>& ways = sha256_ways();
+const HashWay& way_named(const std::optional<std::string>& name) {
+    const std::vector<HashWay>& ways = hash_ways();
     if (!name) return ways.front();
     std::string known;
-    for (const Sha256& way : ways) {
+    for (const HashWay& way : ways) {
         if (*name == way.name) return way;
         known += std::string(known.empty() ? "" : ", ") + way.name;
     }
@@ -45,7 +46,7 @@ HashJob job_of(const nb::bytes& seed, const Words& words, size_t words_per_page,
     }
     if (words_per_page == 0) throw nb::value_error("A page has at least one word.");
     const size_t pages = words.size() / words_per_page;
-    names = std::make_unique<uint8_t[]>(pages * NAME_BYTES);
+    names.reset(new uint8_t[pages * NAME_BYTES]);
     return {static_cast<const uint8_t*>(static_cast<const void*>(seed.c_str())),
             seed.size(),
             words.data(),
@@ -68,7 +69,7 @@ std::vector<Names> page_hashes_batch(const std::vector<nb::bytes>& seeds,
     if (seeds.size() != words.size()) {
         throw nb::value_error("Each chain has a seed and words; the two lists differ in length.");
     }
-    const Sha256& way = way_named(way_name);
+    const HashWay& way = way_named(way_name);
     std::vector<std::unique_ptr<uint8_t[]>> names(seeds.size());
     std::vector<HashJob> jobs;
     for (size_t i = 0; i < seeds.size(); ++i) {
@@ -90,16 +91,16 @@ Names page_hashes(const nb::bytes& seed, const Words& words, size_t words_per_pa
     return page_hashes_batch({seed}, {words}, words_per_page, way_name).front();
 }
 
-std::vector<std::string> hash_ways() {
+std::vector<std::string> names_of_ways() {
     std::vector<std::string> names;
-    for (const Sha256& way : sha256_ways()) names.emplace_back(way.name);
+    for (const HashWay& way : hash_ways()) names.emplace_back(way.name);
     return names;
 }
 
 }  // namespace
 
 void bind_hashing(nb::module_& m) {
-    m.def("hash_ways", &hash_ways);
+    m.def("hash_ways", &names_of_ways);
     m.def("page_hashes", &page_hashes, nb::arg("seed"), nb::arg("words"),
           nb::arg("words_per_page"), nb::arg("way") = nb::none());
     m.def("page_hashes_batch", &page_hashes_batch, nb::arg("seeds"), nb::arg("words"),

@@ -26,20 +26,10 @@ struct HashJob {
     uint8_t* out;  // NAME_BYTES for each page.
 };
 
-// A way to compute SHA-256 on this processor. `state` is the eight words between two blocks of 64
-// bytes.
-struct Sha256 {
-    const char* name;
-    void (*compress)(uint32_t* state, const uint8_t* data, size_t blocks);
-    // The same for two messages at once; null where that is no faster than one after the other.
-    void (*compress_two)(uint32_t* state_0, const uint8_t* data_0, uint32_t* state_1,
-                         const uint8_t* data_1, size_t blocks);
-    // Write the name that a state is after the last block of a message.
-    void (*store_name)(const uint32_t* state, uint8_t* out);
-};
+struct HashWay;
 
-// The ways that this processor knows, the fastest first; the last is plain C++.
-const std::vector<Sha256>& sha256_ways();
+// The ways to compute SHA-256 that this processor knows, the fastest first; the last is plain C++.
+const std::vector<HashWay>& hash_ways();
 
 // The names of the pages of one chain.
 void hash_pages(const uint8_t* seed, size_t seed_len, const uint32_t* words, size_t words_per_page,
@@ -49,6 +39,6 @@ void hash_pages(const uint8_t* seed, size_t seed_len, const uint32_t* words, siz
 void hash_pages_batch(const HashJob* jobs, size_t count);
 
 // The same in a way of the caller's choice, so that tests can compare them.
-void hash_pages_batch(const Sha256& way, const HashJob* jobs, size_t count);
+void hash_pages_batch(const HashWay& way, const HashJob* jobs, size_t count);
 
 }  // namespace kvcanon

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "sha256_ways.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+uint32_t rotate(uint32_t word, int bits) { return (word >> bits) | (word << (32 - bits)); }
+
+// The functions of FIPS 180-4, section 4.1.2, by its names.
+uint32_t choose(uint32_t x, uint32_t y, uint32_t z) { return (x & y) ^ (~x & z); }
+uint32_t majority(uint32_t x, uint32_t y, uint32_t z) { return (x & y) ^ (x & z) ^ (y & z); }
+uint32_t big_sigma_0(uint32_t x) { return rotate(x, 2) ^ rotate(x, 13) ^ rotate(x, 22); }
+uint32_t big_sigma_1(uint32_t x) { return rotate(x, 6) ^ rotate(x, 11) ^ rotate(x, 25); }
+uint32_t small_sigma_0(uint32_t x) { return rotate(x, 7) ^ rotate(x, 18) ^ (x >> 3); }
+uint32_t small_sigma_1(uint32_t x) { return rotate(x, 17) ^ rotate(x, 19) ^ (x >> 10); }
+
+// The other order of a word's bytes: a name is stored with the highest first, and so a token is read.
+uint32_t swap_bytes(uint32_t word) {
+    word = (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
+    return word << 16 | word >> 16;
+}
+
+// The first 16 words of `schedule` are those of the message; the others follow from them.
+void compress(uint32_t* state, uint32_t* schedule) {
+    for (size_t i = WORDS_PER_BLOCK; i < 64; ++i) {
+        schedule[i] = small_sigma_1(schedule[i - 2]) + schedule[i - 7] +
+                      small_sigma_0(schedule[i - 15]) + schedule[i - 16];
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (size_t i = 0; i < 64; ++i) {
+        const uint32_t t1 = h + big_sigma_1(e) + choose(e, f, g) + ROUND_CONSTANTS[i] + schedule[i];
+        const uint32_t t2 = big_sigma_0(a) + majority(a, b, c);
+        h = g, g = f, f = e, e = d + t1;
+        d = c, c = b, b = a, a = t1 + t2;
+    }
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+}
+
+uint32_t message_word(const MessageLayout& layout, size_t at, const uint32_t* name,
+                      const uint32_t* page) {
+    if (at < layout.page_begin) return name[at];
+    if (at < layout.page_end) return swap_bytes(page[at - layout.page_begin]);
+    if (at == layout.page_end) return END_OF_MESSAGE;
+    const size_t end = layout.blocks * WORDS_PER_BLOCK;
+    if (at == end - 2) return static_cast<uint32_t>(layout.bits >> 32);
+    if (at == end - 1) return static_cast<uint32_t>(layout.bits);
+    return 0;
+}
+
+void load_name(const uint8_t* from, uint32_t* name) {
+    std::memcpy(name, from, NAME_BYTES);
+    std::transform(name, name + WORDS_PER_NAME, name, swap_bytes);
+}
+
+void store_name(const uint32_t* name, uint8_t* to) {
+    uint32_t swapped[WORDS_PER_NAME];
+    std::transform(name, name + WORDS_PER_NAME, swapped, swap_bytes);
+    std::memcpy(to, swapped, NAME_BYTES);
+}
+
+void hash_run(const HashRun& run, size_t words_per_page, size_t pages) {
+    const MessageLayout layout(run.parent != nullptr, words_per_page);
+    uint32_t name[WORDS_PER_NAME] = {};
+    if (run.parent != nullptr) load_name(run.parent, name);
+    for (size_t page = 0; page < pages; ++page) {
+        uint32_t state[8];
+        std::copy(std::begin(INITIAL_STATE), std::end(INITIAL_STATE), state);
+        for (size_t block = 0; block < layout.blocks; ++block) {
+            uint32_t schedule[64];
+            for (size_t i = 0; i < WORDS_PER_BLOCK; ++i) {
+                schedule[i] = message_word(layout, block * WORDS_PER_BLOCK + i, name,
+                                           run.words + page * words_per_page);
+            }
+            compress(state, schedule);
+        }
+        std::copy(std::begin(state), std::end(state), name);
+        store_name(name, run.out + page * NAME_BYTES);
+    }
+}
+
+}  // namespace
+
+HashWay portable_way() { return {"portable", hash_run, nullptr}; }
+
+}  // namespace kvcanon
