@@ -1,0 +1,141 @@
+"""A GPU that is not there: kernels interpreted, and a driver that copies as soon as it is asked.
+
+Streams keep no queue: what is enqueued has happened, so that bytes can be looked at. Whether an
+event has been reached is the test's to say. That any other order of events would do as well is
+shown where the steps are (`test_optimized_staging`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Flag
+from threading import Lock
+
+import numpy as np
+import torch
+from attrs import define, field
+from triton.runtime.interpreter import InterpretedFunction
+
+from kvcanon.optimized.kernels import pages
+from kvcanon.optimized.orders import SlotArray
+
+HERE = Path(__file__).parent
+
+
+class InterpretedKernel:
+    """A kernel as numpy runs it. The interpreter is one for all threads, so they take turns."""
+
+    def __init__(self) -> None:
+        self._kernel = InterpretedFunction(pages.move_pages)
+        self._turn = Lock()
+        self.launches = 0
+
+    def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+        def launch(*arguments: torch.Tensor | int, **constants: int) -> None:
+            with self._turn:
+                self.launches += 1
+                self._kernel[grid](*arguments, **constants)
+
+        return launch
+
+
+@define(eq=False)
+class FakeEvent:
+    """An event that is reached when it was recorded and the device is let go."""
+
+    device: FakeRuntime
+    recorded: bool = False
+
+    def record(self, stream: FakeStream) -> None:
+        """Mark the stream."""
+        self.recorded = True
+        stream.recorded.append(self)
+
+    def query(self) -> bool:
+        """Whether it was reached."""
+        assert self.recorded, "an event that was never recorded counts as reached"
+        if self.device.lost:
+            raise RuntimeError("CUDA error: the device is lost")
+        return self.device.going.is_set()
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        assert self.recorded
+        self.device.going.wait()
+        self.query()
+
+
+@define(eq=False)
+class FakeStream:
+    """A stream that remembers what it was told."""
+
+    name: str
+    cuda_stream: int = 7
+    waited: list[FakeEvent] = field(factory=list)
+    recorded: list[FakeEvent] = field(factory=list)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """Remember the event."""
+        self.waited.append(event)
+
+
+class FakeRuntime:
+    """A device that has done everything at once, or, while it is held, nothing."""
+
+    def __init__(self) -> None:
+        self.going = Flag()
+        self.going.set()
+        self.lost = False
+        self.current = FakeStream("current")
+        self.streams: list[FakeStream] = []
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no event be reached for a while."""
+        self.going.clear()
+        try:
+            yield
+        finally:
+            self.going.set()
+
+    def enter(self) -> None:
+        """Every thread has this device."""
+
+    def stream(self) -> FakeStream:
+        """A new stream."""
+        self.streams.append(FakeStream(f"stream {len(self.streams)}"))
+        return self.streams[-1]
+
+    def current_stream(self) -> FakeStream:
+        """The one stream of compute."""
+        return self.current
+
+    @contextmanager
+    def running_on(self, stream: FakeStream) -> Iterator[None]:
+        """Kernels run at once, wherever they are enqueued."""
+        yield
+
+    def event(self) -> FakeEvent:
+        """A new event."""
+        return FakeEvent(self)
+
+    def buffer(self, size_bytes: int) -> torch.Tensor:
+        """Memory, with something in it."""
+        return torch.full((size_bytes,), 0xEE, dtype=torch.uint8)
+
+    def upload(self, slots: SlotArray) -> torch.Tensor:
+        """A copy: the caller may change its own."""
+        return torch.from_numpy(np.array(slots, np.int32))
+
+
+def build_driver(folder: Path) -> Path:
+    """Compile the driver's stand-in; structures are then laid out by a compiler, not by ctypes."""
+    library = folder / "libcuda.so.1"
+    compiler = os.environ.get("CXX", "c++")
+    source = HERE / "fake_cuda.cpp"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    return library

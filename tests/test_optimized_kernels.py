@@ -1,0 +1,255 @@
+"""Gather and scatter move exactly the bytes that indexing would, in accesses of 128 bits.
+
+There is no GPU here. What the kernels compute is interpreted; what they are compiled to, for a
+Hopper GPU, is read.
+"""
+
+from __future__ import annotations
+
+import re
+from math import gcd
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+from attrs import frozen
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from fake_gpu import InterpretedKernel
+from kvcanon.optimized.kernels import pages
+from kvcanon.optimized.kernels.pages import PageRows, gather, paged_pool, scatter, tile_of
+from kvcanon.optimized.layout import PageLayout, mha_layout, mla_layout, state_layout
+
+SLOTS = 37
+
+LAYOUTS = {
+    "mha, a token a page": mha_layout(2, 1, 2, 8, torch.bfloat16),
+    "mha, four tokens a page": mha_layout(3, 4, 2, 8, torch.float16),
+    "mla, of no power of two": mla_layout(2, 1, 576, torch.bfloat16),
+    "mla in fp8": mla_layout(2, 3, 48, torch.float8_e4m3fn),
+    "a state of unequal parts": state_layout(2, [((3, 4), torch.bfloat16), ((5,), torch.float32)]),
+    "planes of 8 bytes": PageLayout(2, (8, 24)),
+    "odd planes": PageLayout(3, (7, 5)),
+    "larger than a tile": PageLayout(1, (2 * pages.TILE_BYTES + 48,)),
+    "a byte": PageLayout(1, (1,)),
+}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
+    """Run kernels here."""
+    kernel = InterpretedKernel()
+    monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
+    return kernel
+
+
+def random_bytes(*shape: int) -> torch.Tensor:
+    """Bytes of every value: as floats, NaNs and infinities are among them."""
+    return torch.randint(0, 256, shape, dtype=torch.uint8)
+
+
+def random_planes(layout: PageLayout) -> tuple[torch.Tensor, ...]:
+    """A device pool."""
+    return tuple(random_bytes(layout.layers, SLOTS, size) for size in layout.plane_bytes)
+
+
+def some_slots(count: int) -> torch.Tensor:
+    """Different slots in no order."""
+    return torch.randperm(SLOTS)[:count].to(torch.int32)
+
+
+def expected_rows(
+    planes: tuple[torch.Tensor, ...], layout: PageLayout, slots: torch.Tensor, layers: slice
+) -> torch.Tensor:
+    """What plain indexing gives."""
+    chosen = [
+        planes[plane][layer][slots.long()]
+        for layer in range(layout.layers)[layers]
+        for plane in range(layout.planes)
+    ]
+    return torch.cat(chosen, dim=1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 11])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None:
+    """Rows get each plane of each layer in the host's order, and nothing around them is written."""
+    planes, slots = random_planes(layout), some_slots(count)
+    memory = torch.full((count + 2, layout.page_bytes), 0xEE, dtype=torch.uint8)
+    rows = memory[1:-1]
+    layers = slice(0, layout.layers)
+    address = memory.data_ptr() + layout.page_bytes
+    gather(paged_pool(planes, layout), slots, PageRows(address, layout.page_bytes), layers)
+    assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
+    assert (memory[[0, -1]] == 0xEE).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 11])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
+    """Slots get what rows hold, and other slots keep what they had."""
+    planes, slots = random_planes(layout), some_slots(count)
+    before = [plane.clone() for plane in planes]
+    rows = random_bytes(count, layout.page_bytes)
+    layers = slice(0, layout.layers)
+    at = PageRows(rows.data_ptr(), layout.page_bytes)
+    scatter(paged_pool(planes, layout), slots, at, layers)
+    assert torch.equal(expected_rows(planes, layout, slots, layers), rows)
+    others = torch.ones(SLOTS, dtype=torch.bool)
+    others[slots.long()] = False
+    for plane, was in zip(planes, before, strict=True):
+        assert torch.equal(plane[:, others], was[:, others])
+
+
+@pytest.mark.parametrize("layers", [slice(0, 1), slice(1, 3), slice(3, 4)])
+def test_some_layers_of_pages_found_by_index(layers: slice) -> None:
+    """A group of layers goes to its place in pages that lie anywhere, as on the host."""
+    layout = PageLayout(4, (32, 48))
+    planes, slots = random_planes(layout), some_slots(9)
+    slab = torch.full((20, layout.page_bytes), 0xEE, dtype=torch.uint8)
+    index = torch.randperm(20)[:9].to(torch.int32)
+    at = PageRows(slab.data_ptr(), layout.page_bytes, index)
+    gather(paged_pool(planes, layout), slots, at, layers)
+    inside = slice(layers.start * layout.layer_bytes, layers.stop * layout.layer_bytes)
+    expected = torch.full_like(slab, 0xEE)
+    expected[index.long(), inside] = expected_rows(planes, layout, slots, layers)
+    assert torch.equal(slab, expected)
+
+
+def test_rows_of_one_group_of_layers() -> None:
+    """Rows that hold only a group are addressed as if they held the layers before it as well."""
+    layout = PageLayout(4, (32, 48))
+    planes, slots, layers = random_planes(layout), some_slots(5), slice(2, 4)
+    width = 2 * layout.layer_bytes
+    rows = torch.empty((5, width), dtype=torch.uint8)
+    at = PageRows(rows.data_ptr() - 2 * layout.layer_bytes, width)
+    gather(paged_pool(planes, layout), slots, at, layers)
+    assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4, 8])
+def test_rows_less_even_than_planes(shift: int) -> None:
+    """Rows at an odd address are moved in narrower accesses, not wrongly."""
+    layout = PageLayout(2, (32, 48))
+    planes, slots = random_planes(layout), some_slots(5)
+    memory = torch.empty(5 * layout.page_bytes + shift, dtype=torch.uint8)
+    rows = memory[shift:].view(5, layout.page_bytes)
+    at = PageRows(rows.data_ptr(), layout.page_bytes)
+    gather(paged_pool(planes, layout), slots, at, slice(0, 2))
+    assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 2)))
+
+
+@pytest.mark.parametrize("programs", [1, 3, 1000])
+def test_any_number_of_programs(programs: int) -> None:
+    """Every tile is moved, by however many programs."""
+    layout = PageLayout(3, (pages.TILE_BYTES + 16,))
+    planes, slots = random_planes(layout), some_slots(2)
+    rows = torch.empty((2, layout.page_bytes), dtype=torch.uint8)
+    at = PageRows(rows.data_ptr(), layout.page_bytes)
+    gather(paged_pool(planes, layout), slots, at, slice(0, 3), programs=programs)
+    assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 3)))
+
+
+def test_nothing_to_move_launches_nothing(interpreted: InterpretedKernel) -> None:
+    """No page and no layer cost no launch."""
+    layout = PageLayout(2, (16,))
+    pool = paged_pool(random_planes(layout), layout)
+    gather(pool, some_slots(0), PageRows(0, 32), slice(0, 2))
+    gather(pool, some_slots(3), PageRows(0, 32), slice(1, 1))
+    assert interpreted.launches == 0
+
+
+def test_planes_of_one_size_share_a_launch(interpreted: InterpretedKernel) -> None:
+    """Keys and values of all layers go at once; a launch costs the host more than its bytes."""
+    layout = PageLayout(3, (32, 16, 32))
+    planes = random_planes(layout)
+    rows = torch.empty((4, layout.page_bytes), dtype=torch.uint8)
+    at = PageRows(rows.data_ptr(), layout.page_bytes)
+    gather(paged_pool(planes, layout), some_slots(4), at, slice(0, 3))
+    assert interpreted.launches == 2
+
+
+@frozen
+class Compiled:
+    """What a kernel became."""
+
+    loads: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+def compiled(plane_bytes: int, aligned_bytes: int, *, to_rows: bool) -> Compiled:
+    """Compile the kernel for a Hopper GPU, as it would be launched for such planes."""
+    tile = tile_of(plane_bytes, aligned_bytes)
+    constants = {
+        "ELEMENTS": tile.plane_elements,
+        "ELEMENT_BYTES": tile.element_bytes,
+        "ALIGNED_BYTES": tile.aligned_bytes,
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "ROWS_GIVEN": True,
+        "TO_ROWS": to_rows,
+    }
+    signature = {
+        "table": "*i64",
+        "slots": "*i32",
+        "rows": "*i32",
+        "row_address": "i64",
+        "row_bytes": "i32",
+        "first_segment": "i32",
+        "segments": "i32",
+        "pages": "i32",
+        **dict.fromkeys(constants, "constexpr"),
+    }
+    kernel = triton.JITFunction(pages.move_pages)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    options = {"num_warps": pages.WARPS}
+    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    assert ".local" not in ptx, "registers were spilled"
+    return Compiled(
+        tuple(re.findall(r"\bld\.global[\w.:]*", ptx)),
+        tuple(re.findall(r"\bst\.global[\w.:]*", ptx)),
+    )
+
+
+@pytest.mark.parametrize("to_rows", [True, False], ids=["gather", "scatter"])
+@pytest.mark.parametrize(
+    ("plane_bytes", "access"),
+    [
+        (32 * 1024, "v4.b32"),  # 16 tokens of 8 heads, in bf16
+        (2048, "v4.b32"),  # one of them
+        (1152, "v4.b32"),  # a token of MLA
+        (64 * 1152, "v4.b32"),
+        (48, "v4.b32"),
+        (24, "v2.b32"),
+        (20, "b32"),
+        (10, "b16"),
+        (7, "b8"),
+    ],
+)
+def test_accesses_are_as_wide_as_planes_allow(
+    plane_bytes: int,
+    access: str,
+    to_rows: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Data moves 128 bits at a time wherever 16 divides a plane, on both sides."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 wants it said.
+    code = compiled(plane_bytes, gcd(16, plane_bytes), to_rows=to_rows)
+    assert set(code.stores) == {f"st.global.{access}"}
+    # The slots of a tile, and the table's addresses, are read too; those are no data.
+    assert code.loads.count(f"ld.global.{access}") >= len(code.stores)
+    others = {name for name in code.loads if name != f"ld.global.{access}"}
+    assert others <= {"ld.global.b32", "ld.global.b64", "ld.global.v2.b64"}
+
+
+@pytest.mark.parametrize("plane_bytes", [1, 7, 16, 48, 1152, 2048, 18432, 73728, 131072])
+def test_tiles_waste_few_threads(plane_bytes: int) -> None:
+    """A tile has the size that a program moves at once, and at least half of it is data."""
+    tile = tile_of(plane_bytes, gcd(16, plane_bytes))
+    assert tile.rows * tile.columns * tile.element_bytes == pages.TILE_BYTES
+    tiles = -(-tile.plane_elements // tile.columns)
+    assert 2 * tile.plane_elements >= tiles * tile.columns
