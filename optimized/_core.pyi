@@ -26,10 +26,13 @@ def page_hashes(
 def page_hashes_batch(
     seeds: Sequence[bytes],
     words: Sequence[NDArray[np.uint32]],
-    words_per_page: int,
+    words_per_page: Sequence[int],
     way: str | None = None,
 ) -> list[NDArray[np.uint8]]:
-    """Return the names of the pages of several chains, in less time than one after another."""
+    """Return the names of the pages of several chains.
+
+    Two chains of one page size take little longer than one.
+    """
 
 # --------------------------------------------------------------------------------------------------
 # The tree (bind_tree.cpp). Numbers stand for the members of the enums of kvcanon.spec, in their

@@ -4,8 +4,6 @@ The law is kvcanon.spec.hashing. Pages are drawn of sizes around those at which 
 another block of 64 bytes, because that is where a chain assembles its blocks in another way.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from attrs import frozen
@@ -65,17 +63,10 @@ def chains(draw: st.DrawFn, words_per_page: int | None = None) -> Chain:
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Chain]:
-    """Draw up to seven chains of one page size, long and short ones side by side."""
-    size = draw(st.one_of(st.sampled_from(EDGES), st.integers(1, 70)))
-    return draw(st.lists(chains(size), max_size=7))
-
-
-def names_of(batch: Sequence[Chain], way: str) -> list[NDArray[np.uint8]]:
-    """Return the names of chains of one page size, computed side by side."""
-    size = batch[0].words_per_page if batch else 1
-    return _core.page_hashes_batch(
-        [chain.seed for chain in batch], [chain.words for chain in batch], size, way
-    )
+    """Draw up to seven chains, long and short ones side by side, most of them of one page size."""
+    usual = draw(st.one_of(st.sampled_from(EDGES), st.integers(1, 70)))
+    sizes = st.one_of(st.just(usual), st.just(usual), st.sampled_from(EDGES))
+    return draw(st.lists(sizes.flatmap(chains), max_size=7))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -102,7 +93,12 @@ def test_names_are_the_laws(chain: Chain, way: str) -> None:
 @example(batch=[Chain(SEEDS[1], words_of(7, size), 4) for size in (0, 4, 40, 0, 3, 400, 8, 0)])
 def test_batch_is_each_chain_alone(batch: list[Chain], way: str) -> None:
     """Chains computed side by side keep to themselves, whichever of them ends first."""
-    found = names_of(batch, way)
+    found = _core.page_hashes_batch(
+        [chain.seed for chain in batch],
+        [chain.words for chain in batch],
+        [chain.words_per_page for chain in batch],
+        way,
+    )
     assert len(found) == len(batch)
     for names, chain in zip(found, batch, strict=True):
         np.testing.assert_array_equal(names, chain.expected(), strict=True)
@@ -136,9 +132,11 @@ def test_bad_call_is_refused(seed: bytes, words_per_page: int, way: str | None, 
 
 
 def test_uneven_batch_is_refused() -> None:
-    """Each chain needs a seed; a list that is one short would shift them all."""
-    with pytest.raises(ValueError, match="Each chain has a seed and words"):
-        _core.page_hashes_batch([b""], [], 4)
+    """Each chain needs all three; a list that is one short would shift what is after it."""
+    with pytest.raises(ValueError, match="Each chain has a seed, words and words a page"):
+        _core.page_hashes_batch([b""], [], [4])
+    with pytest.raises(ValueError, match="Each chain has a seed, words and words a page"):
+        _core.page_hashes_batch([b""], [words_of(0, 4)], [])
 
 
 def test_names_outlive_the_call() -> None:

@@ -64,16 +64,18 @@ Names as_array(std::unique_ptr<uint8_t[]> names, size_t pages) {
 }
 
 std::vector<Names> page_hashes_batch(const std::vector<nb::bytes>& seeds,
-                                     const std::vector<Words>& words, size_t words_per_page,
+                                     const std::vector<Words>& words,
+                                     const std::vector<size_t>& words_per_page,
                                      const std::optional<std::string>& way_name) {
-    if (seeds.size() != words.size()) {
-        throw nb::value_error("Each chain has a seed and words; the two lists differ in length.");
+    if (seeds.size() != words.size() || seeds.size() != words_per_page.size()) {
+        throw nb::value_error(
+            "Each chain has a seed, words and words a page; these lists differ in length.");
     }
     const HashWay& way = way_named(way_name);
     std::vector<std::unique_ptr<uint8_t[]>> names(seeds.size());
     std::vector<HashJob> jobs;
     for (size_t i = 0; i < seeds.size(); ++i) {
-        jobs.push_back(job_of(seeds[i], words[i], words_per_page, names[i]));
+        jobs.push_back(job_of(seeds[i], words[i], words_per_page[i], names[i]));
     }
     {
         nb::gil_scoped_release release;
@@ -88,7 +90,7 @@ std::vector<Names> page_hashes_batch(const std::vector<nb::bytes>& seeds,
 
 Names page_hashes(const nb::bytes& seed, const Words& words, size_t words_per_page,
                   const std::optional<std::string>& way_name) {
-    return page_hashes_batch({seed}, {words}, words_per_page, way_name).front();
+    return page_hashes_batch({seed}, {words}, {words_per_page}, way_name).front();
 }
 
 std::vector<std::string> names_of_ways() {
