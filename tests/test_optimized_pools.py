@@ -155,6 +155,8 @@ def test_pools_refuse_slots_and_sizes_that_are_not_theirs() -> None:
         made.write_host(FULL, [0, 1], [page])
     with refused(made, r"shape: \(2,\) of torch.float32 has 8 bytes; the plane has 4"):
         made.view(FULL, 0, 0, torch.float32, (2,))
+    with refused(made, r"shape: \(1,\) of torch.float16 has 2 bytes; the plane has 4"):
+        made.view(FULL, 0, 0, torch.float16, (1,))
     with refused(made, "plane: is 2"):
         made.view(FULL, 0, 2, torch.float32, (1,))
     with refused(made, "layer: is 3"):
@@ -290,14 +292,14 @@ def test_copies_of_slots_that_are_not_there_move_nothing(
 
 def test_both_sides_of_a_device_agree() -> None:
     """Pages of a plane that only torch reaches come or go in another way than the processor's."""
-    planes = [torch.zeros((3, 8, 5), dtype=torch.uint8) for _ in range(2)]
+    planes = [torch.ones((3, 8, 5), dtype=torch.uint8) for _ in range(2)]
     sides = (ProcessorSide(planes[0]), AcceleratorSide(planes[1]))
     some = np.array([6, 1, 3])
     slab = torch.frombuffer(bytearray(random_bytes(1, 8 * 10)), dtype=torch.uint8).view(8, 10)
     rows = pools.host_rows(slab, PageLayout(2, (5,)))[1][0][np.array([7, 0, 2])]
     for side in sides:
         side.scatter(2, some, rows)
-    expected = torch.zeros((3, 8, 5), dtype=torch.uint8)
+    expected = torch.ones((3, 8, 5), dtype=torch.uint8)
     expected[2, [6, 1, 3]] = slab[[7, 0, 2], 5:]
     assert all(torch.equal(plane, expected) for plane in planes)
     for side in sides:
@@ -410,6 +412,15 @@ def test_a_slab_that_nobody_closed_is_let_go_with_it(driver: Driver) -> None:
     del slab
     assert driver.registered == {}
     assert pages[1].tolist() == [5] * 8
+
+
+def test_pools_let_go_of_every_slab(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of some component stays pinned when the pools are closed."""
+    monkeypatch.setattr(pools, "HostSlab", lambda *sizes, pinned: HostSlab(*sizes, pinned=True))
+    made = Pools(CONFIG, LAYOUTS)
+    assert len(driver.registered) == 3
+    made.close()
+    assert driver.registered == {}
 
 
 def test_memory_that_cannot_be_pinned_is_refused(driver: Driver) -> None:

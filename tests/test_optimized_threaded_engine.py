@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -33,12 +34,15 @@ BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
 PATIENCE_S = 20.0
 
+Answer = TypeVar("Answer")
+
 
 @pytest.fixture
 def engine() -> Iterator[ThreadedEngine]:
     """An engine that tells of every layer."""
-    with ThreadedEngine(group_bytes=1) as made:
-        yield made
+    made = ThreadedEngine(group_bytes=1)
+    yield made
+    soon(made.close)
 
 
 @pytest.fixture(autouse=True)
@@ -110,12 +114,24 @@ def slots(count: int) -> np.typing.NDArray[np.int32]:
     return np.arange(count, dtype=np.int32)
 
 
-def answers_in_time(ask: Callable[[], object]) -> bool:
-    """Whether a call returns; a thread of its own waits for it."""
-    thread = Thread(target=ask, daemon=True)
+def soon(ask: Callable[[], Answer]) -> Answer:
+    """What a call returns; one that does not return fails the test and does not hold it up."""
+    answers: list[Answer] = []
+    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
-    return not thread.is_alive()
+    assert answers, "no answer"
+    return answers[0]
+
+
+def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
+    """Wait for an order."""
+    soon(lambda: engine.wait(transfer_id))
+
+
+def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
+    """Wait for a layer, and say whether it came."""
+    return soon(lambda: engine.wait_layer(transfer_id, layer))
 
 
 def is_stuck(ask: Callable[[], object]) -> Thread:
@@ -143,7 +159,7 @@ def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
         engine.submit(log.make(transfer_id, BACKUP if transfer_id % 2 else LOAD_BACK))
     told: list[Completion] = []
     for transfer_id in (48, 49):
-        engine.wait(transfer_id)
+        wait(engine, transfer_id)
         told += engine.poll()
     assert sorted(told, key=lambda each: each.transfer_id) == [
         Completion(transfer_id, ok=True) for transfer_id in range(50)
@@ -163,7 +179,7 @@ def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
     assert engine.poll() == ()
     assert log.performed == []
     gate.opened.set()
-    engine.wait(2)
+    wait(engine, 2)
     assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
 
 
@@ -172,10 +188,10 @@ def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> No
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, LOAD_BACK))
-    assert answers_in_time(lambda: engine.wait(2))
+    wait(engine, 2)
     assert engine.poll() == (Completion(2, ok=True),)
     gate.opened.set()
-    engine.wait(1)
+    wait(engine, 1)
     assert engine.poll() == (Completion(1, ok=True),)
 
 
@@ -187,7 +203,7 @@ def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
     gate.opened.set()
     waiting.join(PATIENCE_S)
     for transfer_id in (1, 99):
-        assert answers_in_time(lambda each=transfer_id: engine.wait(each))  # type: ignore[misc]
+        wait(engine, transfer_id)
 
 
 def test_a_copy_that_raises_is_told_and_logged_once(
@@ -202,7 +218,7 @@ def test_a_copy_that_raises_is_told_and_logged_once(
     with caplog.at_level(logging.WARNING):
         engine.submit(log.make(1, LOAD_BACK, broken))
         engine.submit(log.make(2, LOAD_BACK))
-        engine.wait(2)
+        wait(engine, 2)
     assert engine.poll() == (Completion(1, ok=False), Completion(2, ok=True))
     (record,) = caplog.records
     assert record.getMessage() == "load_back 1 failed"
@@ -219,22 +235,22 @@ def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
     pools = GatedPools(3, gates=gates)
     order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
     engine.submit(order)
-    assert engine.wait_layer(7, 0)
+    assert wait_layer(engine, 7, 0)
     assert pools.moved == [(FULL, 0)]
     waiting = is_stuck(lambda: engine.wait_layer(7, 1))
     gates[1].opened.set()
     waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
-    assert engine.wait_layer(7, 1)
-    assert engine.wait_layer(7, 0)
+    assert wait_layer(engine, 7, 1)
+    assert wait_layer(engine, 7, 0)
     assert engine.poll() == ()
     assert gates[2].reached.wait(PATIENCE_S)
     gates[2].opened.set()
-    assert engine.wait_layer(7, 2)
-    engine.wait(7)
+    assert wait_layer(engine, 7, 2)
+    wait(engine, 7)
     assert engine.poll() == (Completion(7, ok=True),)
     assert pools.moved == [(FULL, 0), (FULL, 1), (FULL, 2)]
-    assert engine.wait_layer(7, 2)
+    assert wait_layer(engine, 7, 2)
 
 
 def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) -> None:
@@ -243,11 +259,11 @@ def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) ->
     pools = GatedPools(3, gates=gates)
     moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
     engine.submit(PageOrder(7, LOAD_BACK, moves, pools))
-    assert engine.wait_layer(7, 1)
+    assert wait_layer(engine, 7, 1)
     assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
     gates[2].opened.set()
     # Beyond the last layer, which is that of the whole order.
-    assert engine.wait_layer(7, 5)
+    assert wait_layer(engine, 7, 5)
     assert pools.moved[4:] == [(FULL, 2)]
 
 
@@ -258,12 +274,12 @@ def test_layers_go_in_groups_that_are_worth_it() -> None:
     with ThreadedEngine(group_bytes=6) as engine:
         engine.submit(PageOrder(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
         assert gates[3].reached.wait(PATIENCE_S)
-        assert engine.wait_layer(1, 1)
+        assert wait_layer(engine, 1, 1)
         # The group of layers 2 and 3 is under way.
         waiting = is_stuck(lambda: engine.wait_layer(1, 2))
         gates[3].opened.set()
         waiting.join(PATIENCE_S)
-        assert engine.wait_layer(1, 2)
+        assert wait_layer(engine, 1, 2)
 
 
 def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
@@ -272,14 +288,14 @@ def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedE
     pools = GatedPools(3, gates={1: gate})
     order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
     engine.submit(order)
-    assert engine.wait_layer(7, 0)
+    assert wait_layer(engine, 7, 0)
     pools.moved = None  # type: ignore[assignment]
     gate.opened.set()
-    assert not engine.wait_layer(7, 1)
-    engine.wait(7)
+    assert not wait_layer(engine, 7, 1)
+    wait(engine, 7)
     assert engine.poll() == (Completion(7, ok=False),)
-    assert not engine.wait_layer(7, 2)
-    assert engine.wait_layer(8, 0)
+    assert not wait_layer(engine, 7, 2)
+    assert wait_layer(engine, 8, 0)
 
 
 def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
@@ -289,7 +305,7 @@ def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
     waiting = is_stuck(lambda: engine.wait_layer(1, 0))
     gate.opened.set()
     waiting.join(PATIENCE_S)
-    assert engine.wait_layer(1, 0)
+    assert wait_layer(engine, 1, 0)
     assert log.performed == [1]
 
 
@@ -298,7 +314,7 @@ def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
     pools = GatedPools(3)
     engine.submit(PageOrder(1, LOAD_BACK, (), pools))
     engine.submit(PageOrder(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
-    engine.wait(2)
+    wait(engine, 2)
     assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
 
 
@@ -336,7 +352,7 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
             PageOrder(transfer_id, direction, (move,), made[0]).perform()
             engine.submit(PageOrder(transfer_id, direction, (move,), made[1]))
             # As the tree does: what the next copy reads is settled before.
-            engine.wait(transfer_id)
+            wait(engine, transfer_id)
     for medium in (GPU, CPU):
         pages = [[each.read(FULL, medium, slot) for slot in range(32)] for each in made]
         assert pages[0] == pages[1]
@@ -359,7 +375,7 @@ def test_closing_performs_what_was_submitted() -> None:
     engine.close()
     with pytest.raises(BadArgument, match="closed; make a new one"):
         engine.submit(log.make(3))
-    assert answers_in_time(lambda: engine.wait(3))
+    wait(engine, 3)
 
 
 def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> None:
@@ -383,7 +399,7 @@ def test_threads_end_with_an_engine_that_nobody_closed() -> None:
     engine = ThreadedEngine()
     for transfer_id, direction in enumerate(Direction):
         engine.submit(log.make(transfer_id, direction))
-        engine.wait(transfer_id)
+        wait(engine, transfer_id)
     threads = [lane.thread for lane in engine._lanes.values()]
     del engine
     gc.collect()
@@ -400,7 +416,7 @@ def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
     weakref.finalize(pools, gone.set)
     order = PageOrder(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
     engine.submit(order)
-    engine.wait(1)
+    wait(engine, 1)
     engine.poll()
     del pools, order
     # The thread lets go of the order a moment after it told of it.
