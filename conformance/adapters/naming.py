@@ -22,7 +22,10 @@ NAMED: dict[str, Adapter] = {
     "reference": Adapter("reference", ReferenceCache),
     "variant": VARIANT,
 }
-"""Caches that have a name of their own."""
+"""Caches that have a name of their own, and that everyone has."""
+
+SHORT = {"optimized": "kvcanon.optimized:OptimizedCache"}
+"""Short names of factories that are found like a stranger's: not everyone can import them."""
 
 
 def adapter_named(name: str) -> Adapter:
@@ -31,9 +34,9 @@ def adapter_named(name: str) -> Adapter:
         return NAMED[name]
     if name.startswith(PREFIX):
         return pipe_adapter(name.removeprefix(PREFIX))
-    module_name, colon, attribute = name.partition(":")
+    module_name, colon, attribute = SHORT.get(name, name).partition(":")
     if not (module_name and colon and attribute):
-        known = ", ".join(NAMED)
+        known = ", ".join([*NAMED, *SHORT])
         ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
         raise Fault(f"no cache {name!r}; name {known}, {ways}")
     module_name = module_name.removesuffix(".py")

@@ -4,10 +4,9 @@ namespace kvcanon {
 
 namespace {
 
-void name(State& state, const StretchRef& stretch, int32_t pages) {
+Naming naming(const State& state, Stretch* stretch, int32_t pages) {
     const Namespace& space = state.spaces[stretch->space];
-    name_pages(stretch.get(), pages, static_cast<size_t>(state.config.page_words), space.seed,
-               space.seed_bytes);
+    return {stretch, pages, space.seed, space.seed_bytes};
 }
 
 void announce(State& state, EventKind kind, const Node* node, Medium medium) {
@@ -24,7 +23,8 @@ void announce_stored(State& state, const Node* node, Medium medium) {
 
 void announce_removed(State& state, const Node* node, Medium medium) {
     if (!state.config.events) return;
-    name(state, node->stretch, node->offset + node->pages);
+    name_pages(naming(state, node->stretch.get(), node->offset + node->pages),
+               static_cast<size_t>(state.config.page_words));
     announce(state, EventKind::REMOVED, node, medium);
 }
 
@@ -37,9 +37,14 @@ void announce_cleared(State& state) {
 std::vector<Event> take_events(State& state) {
     std::vector<Event> events;
     events.swap(state.events);
+    std::vector<Naming> unnamed;
     for (const Event& event : events) {
-        if (event.stretch) name(state, event.stretch, event.offset + event.pages);
+        const int32_t end = event.offset + event.pages;
+        if (event.stretch && event.stretch->named < end) {
+            unnamed.push_back(naming(state, event.stretch.get(), end));
+        }
     }
+    name_pages(std::move(unnamed), static_cast<size_t>(state.config.page_words));
     return events;
 }
 

@@ -1,7 +1,7 @@
 #include "stretch.hpp"
 
+#include <algorithm>
 #include <cassert>
-#include <vector>
 
 namespace kvcanon {
 
@@ -23,6 +23,48 @@ void shrink(Stretch* stretch, size_t words_per_page) {
     if (stretch->names != nullptr) stretch->names = resized(stretch->names, pages * NAME_BYTES);
 }
 
+// Whether what the next page of a stretch follows has a name.
+bool is_next(const Naming& wanted) {
+    const Stretch* stretch = wanted.stretch;
+    return stretch->named != 0 || stretch->above == nullptr ||
+           stretch->above->named >= stretch->above_end;
+}
+
+// What must have names before a stretch whose turn it is not.
+Naming above(const Naming& wanted) {
+    return {wanted.stretch->above, wanted.stretch->above_end, wanted.seed, wanted.seed_bytes};
+}
+
+// The names to compute of a stretch that is next.
+HashJob begin(const Naming& wanted, size_t words_per_page) {
+    Stretch* stretch = wanted.stretch;
+    if (stretch->names == nullptr) {
+        stretch->names =
+            resized(stretch->names, static_cast<size_t>(stretch->pages) * NAME_BYTES);
+    }
+    if (stretch->named == 0 && stretch->above != nullptr) {
+        stretch->has_parent = true;
+        std::memcpy(stretch->parent_name, name_of(stretch->above, stretch->above_end - 1),
+                    NAME_BYTES);
+    }
+    const auto named = static_cast<size_t>(stretch->named);
+    const bool follows_page = named != 0 || stretch->has_parent;
+    const uint8_t* before = named != 0             ? name_of(stretch, stretch->named - 1)
+                            : stretch->has_parent ? stretch->parent_name
+                                                  : wanted.seed;
+    return {before,
+            follows_page ? NAME_BYTES : wanted.seed_bytes,
+            stretch->words + named * words_per_page,
+            words_per_page,
+            static_cast<size_t>(wanted.pages) - named,
+            stretch->names + named * NAME_BYTES};
+}
+
+void end(const Naming& wanted) {
+    wanted.stretch->named = wanted.pages;
+    StretchRef::drop(std::exchange(wanted.stretch->above, nullptr));
+}
+
 }  // namespace
 
 StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_page, uint32_t space,
@@ -39,38 +81,45 @@ StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_p
     return made;
 }
 
-void name_pages(Stretch* stretch, int32_t pages, size_t words_per_page, const uint8_t* seed,
-                size_t seed_bytes) {
-    if (stretch->named >= pages) return;
+void name_pages(const Naming& wanted, size_t words_per_page) {
+    if (wanted.stretch->named >= wanted.pages) return;
     // Those above come first. A long chain of them must not become a deep recursion.
-    std::vector<std::pair<Stretch*, int32_t>> unnamed{{stretch, pages}};
-    while (unnamed.back().first->named == 0 && unnamed.back().first->above != nullptr) {
-        const Stretch* last = unnamed.back().first;
-        unnamed.emplace_back(last->above, last->above_end);
+    std::vector<Naming> unnamed{wanted};
+    while (!is_next(unnamed.back())) unnamed.push_back(above(unnamed.back()));
+    for (auto each = unnamed.rbegin(); each != unnamed.rend(); ++each) {
+        if (each->stretch->named >= each->pages) continue;
+        const HashJob job = begin(*each, words_per_page);
+        hash_pages(job.seed, job.seed_len, job.words, job.words_per_page, job.pages, job.out);
+        end(*each);
     }
-    while (!unnamed.empty()) {
-        auto [each, end] = unnamed.back();
-        unnamed.pop_back();
-        if (each->named >= end) continue;
-        if (each->named == 0) {
-            each->has_parent = each->above != nullptr;
-            if (each->has_parent) {
-                std::memcpy(each->parent_name, name_of(each->above, each->above_end - 1), NAME_BYTES);
+}
+
+void name_pages(std::vector<Naming> wanted, size_t words_per_page) {
+    std::vector<HashJob> jobs;
+    std::vector<Naming> under_way, later;
+    while (!wanted.empty()) {
+        std::sort(wanted.begin(), wanted.end(), [](const Naming& a, const Naming& b) {
+            return a.stretch != b.stretch ? a.stretch < b.stretch : a.pages > b.pages;
+        });
+        jobs.clear();
+        under_way.clear();
+        later.clear();
+        const Stretch* last = nullptr;
+        for (const Naming& each : wanted) {
+            // Of one stretch the most pages come first; the others are among them.
+            if (each.stretch == last || each.stretch->named >= each.pages) continue;
+            last = each.stretch;
+            if (is_next(each)) {
+                under_way.push_back(each);
+                jobs.push_back(begin(each, words_per_page));
+            } else {
+                later.push_back(each);
+                later.push_back(above(each));
             }
         }
-        if (each->names == nullptr) {
-            each->names = resized(each->names, static_cast<size_t>(each->pages) * NAME_BYTES);
-        }
-        const uint8_t* before = each->named != 0   ? name_of(each, each->named - 1)
-                                : each->has_parent ? each->parent_name
-                                                   : seed;
-        const bool from_seed = each->named == 0 && !each->has_parent;
-        hash_pages(before, from_seed ? seed_bytes : NAME_BYTES,
-                   each->words + static_cast<size_t>(each->named) * words_per_page, words_per_page,
-                   static_cast<size_t>(end - each->named),
-                   each->names + static_cast<size_t>(each->named) * NAME_BYTES);
-        each->named = end;
-        StretchRef::drop(std::exchange(each->above, nullptr));
+        hash_pages_batch(jobs.data(), jobs.size());
+        for (const Naming& each : under_way) end(each);
+        wanted.swap(later);
     }
 }
 
