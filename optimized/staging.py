@@ -1,0 +1,159 @@
+"""In what order kernels and copies are enqueued, and what each waits for.
+
+A transfer runs on two streams of its direction: *kernel*, where pages move between the pool's
+planes and the staging ring, and *copy*, where a copy engine moves a ring slot's bytes to or from
+the host. A transfer is a list of steps; whoever takes them one by one, and keeps each stream's
+order and the waits, moves the right bytes, however the streams interleave.
+
+What readers get wrong: a wait is for the record that was enqueued last *before the wait was*. That
+is why the steps are one list and not two, and why a wait for a mark that nothing has recorded yet
+waits for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import TypeAlias
+
+from attrs import define, frozen
+
+from kvcanon.optimized.copy_plan import LayerGroup, Span
+
+
+class StreamRole(Enum):
+    """The streams of a direction."""
+
+    KERNEL = auto()
+    COPY = auto()
+
+
+class MarkKind(Enum):
+    """What a mark on a stream says."""
+
+    SUBMITTED = auto()
+    """What the caller's stream had to do before the transfer was submitted is done."""
+    FILLED = auto()
+    """A ring slot holds its span."""
+    EMPTIED = auto()
+    """A ring slot was read, and may be filled again."""
+    KERNELS_ENDED = auto()
+    """The kernels of the transfer are done."""
+    ARRIVED = auto()
+    """A layer group is in its place."""
+    DONE = auto()
+    """No byte of the transfer moves any more."""
+
+
+@frozen
+class Mark:
+    """A point in a stream's work that another stream, or the host, can wait for."""
+
+    kind: MarkKind
+    index: int = 0
+    """The ring slot or the layer group."""
+
+
+SUBMITTED = Mark(MarkKind.SUBMITTED)
+KERNELS_ENDED = Mark(MarkKind.KERNELS_ENDED)
+DONE = Mark(MarkKind.DONE)
+
+
+@frozen
+class Wait:
+    """The stream goes on once the mark is reached."""
+
+    stream: StreamRole
+    mark: Mark
+
+
+@frozen
+class Record:
+    """The mark is reached once the stream has done all before."""
+
+    stream: StreamRole
+    mark: Mark
+
+
+@frozen
+class Stage:
+    """On the kernel stream: between the pool's planes and a ring slot."""
+
+    span: Span
+    ring_slot: int
+
+
+@frozen
+class Ship:
+    """On the copy stream: between a ring slot and the host."""
+
+    span: Span
+    ring_slot: int
+
+
+@frozen
+class Direct:
+    """On the kernel stream: between the pool's planes and the host, without the ring."""
+
+    span: Span
+
+
+Step: TypeAlias = Wait | Record | Stage | Ship | Direct
+
+
+@define
+class Ring:
+    """Which ring slot is next. It goes on from transfer to transfer, so that they overlap."""
+
+    slots: int
+    taken: int = 0
+
+    def take(self) -> int:
+        """The slot to fill now."""
+        slot = self.taken % self.slots
+        self.taken += 1
+        return slot
+
+
+def backup_steps(spans: Sequence[Span], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
+    """From device to host. `direct` says of each part whether it goes without the ring."""
+    yield Wait(StreamRole.KERNEL, SUBMITTED)
+    for span in spans:
+        if direct[span.part]:
+            yield Direct(span)
+        else:
+            slot = ring.take()
+            filled, emptied = Mark(MarkKind.FILLED, slot), Mark(MarkKind.EMPTIED, slot)
+            yield Wait(StreamRole.KERNEL, emptied)
+            yield Stage(span, slot)
+            yield Record(StreamRole.KERNEL, filled)
+            yield Wait(StreamRole.COPY, filled)
+            yield Ship(span, slot)
+            yield Record(StreamRole.COPY, emptied)
+    yield Record(StreamRole.KERNEL, KERNELS_ENDED)
+    yield Wait(StreamRole.COPY, KERNELS_ENDED)
+    yield Record(StreamRole.COPY, DONE)
+
+
+def load_steps(groups: Sequence[LayerGroup], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
+    """From host to device. `direct` says of each part whether it goes without the ring.
+
+    Only the kernels wait for what was submitted before: the ring can be filled while compute still
+    reads what was in the target slots.
+    """
+    yield Wait(StreamRole.KERNEL, SUBMITTED)
+    for index, group in enumerate(groups):
+        for span in group.spans:
+            if direct[group.part]:
+                yield Direct(span)
+            else:
+                slot = ring.take()
+                filled, emptied = Mark(MarkKind.FILLED, slot), Mark(MarkKind.EMPTIED, slot)
+                yield Wait(StreamRole.COPY, emptied)
+                yield Ship(span, slot)
+                yield Record(StreamRole.COPY, filled)
+                yield Wait(StreamRole.KERNEL, filled)
+                yield Stage(span, slot)
+                yield Record(StreamRole.KERNEL, emptied)
+        yield Record(StreamRole.KERNEL, Mark(MarkKind.ARRIVED, index))
+    yield Record(StreamRole.KERNEL, DONE)

@@ -1,0 +1,247 @@
+"""Plans of copies, executed with numpy: every byte moves once, in few and large pieces."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcanon.optimized.copy_plan import (
+    KIB,
+    MIB,
+    LayerGroup,
+    Limits,
+    Part,
+    Span,
+    backup_spans,
+    goes_direct,
+    group_to_await,
+    load_groups,
+    pieces,
+    ring_slot_bytes,
+    runs,
+)
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.orders import SlotArray
+from kvcanon.spec.errors import BadArgument
+
+LAYOUT = PageLayout(5, (3, 2))
+HOST_SLOTS = 7
+
+LIMITS = Limits(rectangle_pages=2)
+
+
+def slots(*numbers: int) -> SlotArray:
+    """Slots, as orders have them."""
+    return np.array(numbers, np.int32)
+
+
+def shipped(span: Span, host_slots: SlotArray, limits: Limits) -> None:
+    """Copy a span out and back by its pieces, and compare with plain indexing."""
+    rng = np.random.default_rng(0)
+    width = span.layers * LAYOUT.layer_bytes
+    ring = rng.integers(0, 256, span.pages * width, np.uint8)
+    slab = rng.integers(0, 256, HOST_SLOTS * LAYOUT.page_bytes, np.uint8)
+    cut = pieces(span, LAYOUT, host_slots, limits)
+
+    expected = slab.reshape(HOST_SLOTS, -1).copy()
+    first = span.first_layer * LAYOUT.layer_bytes
+    expected[host_slots, first : first + width] = ring.reshape(-1, width)
+
+    copied = 0
+    for host, at, size in zip(cut.host_offsets, cut.ring_offsets, cut.sizes_bytes, strict=True):
+        slab[host : host + size] = ring[at : at + size]
+        copied += size
+    for piece in cut.rectangles:
+        for row in range(piece.rows):
+            host = piece.host_offset + row * LAYOUT.page_bytes
+            at = piece.ring_offset + row * piece.row_bytes
+            slab[host : host + piece.row_bytes] = ring[at : at + piece.row_bytes]
+            copied += piece.row_bytes
+    assert (slab == expected.ravel()).all()
+    assert copied == len(ring), "a byte moved twice"
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 5), (0, 1), (2, 2), (4, 1)])
+def test_pieces_move_what_indexing_does(first: int, count: int) -> None:
+    """Whole pages and parts of them, to up to four host slots: any of them, in any order."""
+    for length in range(5):
+        for chosen in permutations(range(HOST_SLOTS), length):
+            shipped(Span(0, 0, length, first, count), slots(*chosen), LIMITS)
+
+
+@given(st.permutations(range(HOST_SLOTS)), st.integers(0, 4), st.integers(1, 5), st.integers(1, 8))
+def test_pieces_of_longer_runs(order: list[int], first: int, count: int, least: int) -> None:
+    """Rectangles begin at any number of pages, and take no page that is not of their run."""
+    span = Span(0, 0, HOST_SLOTS, first, min(count, LAYOUT.layers - first))
+    shipped(span, slots(*order), evolve(LIMITS, rectangle_pages=least))
+
+
+def test_whole_pages_side_by_side_are_one_piece() -> None:
+    """Neighbours on the host go in one copy, however many they are."""
+    cut = pieces(Span(0, 0, 6, 0, 5), LAYOUT, slots(2, 3, 4, 0, 1, 6), LIMITS)
+    assert cut.sizes_bytes.tolist() == [3 * 25, 2 * 25, 25]
+    assert not cut.rectangles
+
+
+def test_parts_of_neighbouring_pages_are_a_rectangle() -> None:
+    """Parts of neighbours go in one copy too; a page alone goes with the others of its kind."""
+    cut = pieces(Span(0, 0, 4, 1, 2), LAYOUT, slots(3, 4, 5, 0), LIMITS)
+    assert [piece.rows for piece in cut.rectangles] == [3]
+    assert cut.sizes_bytes.tolist() == [10]
+
+
+@given(st.lists(st.integers(0, 9), max_size=8))
+def test_runs_are_the_longest(numbers: list[int]) -> None:
+    """Runs cover the slots in order, each counts up by one, and no two could be joined."""
+    starts, lengths = runs(slots(*numbers))
+    assert starts.tolist() == np.cumsum([0, *lengths])[:-1].tolist()
+    assert lengths.sum() == len(numbers)
+    for at, length in zip(starts, lengths, strict=True):
+        assert np.all(np.diff(numbers[at : at + length]) == 1)
+    assert all(numbers[at] != numbers[at - 1] + 1 for at in starts[1:])
+
+
+def cells(spans: list[Span]) -> list[tuple[int, int, int]]:
+    """Part, page and layer of everything in the spans."""
+    return [
+        (span.part, page, layer)
+        for span in spans
+        for page in range(span.first_page, span.first_page + span.pages)
+        for layer in range(span.first_layer, span.first_layer + span.layers)
+    ]
+
+
+def all_cells(parts: list[Part]) -> list[tuple[int, int, int]]:
+    """Part, page and layer of everything that is to be moved."""
+    return [
+        (index, page, layer)
+        for index, part in enumerate(parts)
+        for page in range(part.pages)
+        for layer in range(part.layout.layers)
+    ]
+
+
+PARTS = [
+    [],
+    [Part(LAYOUT, 0)],
+    [Part(LAYOUT, 1)],
+    [Part(LAYOUT, 9)],
+    [Part(LAYOUT, 4), Part(PageLayout(2, (4,)), 3), Part(PageLayout(7, (1, 1)), 1)],
+]
+
+
+@pytest.mark.parametrize(("parts", "slot_bytes"), list(product(PARTS, [5, 11, 25, 60, 1000])))
+def test_backups_are_cut_into_spans_that_fit(parts: list[Part], slot_bytes: int) -> None:
+    """Every layer of every page is in one span, and no span is larger than a ring slot."""
+    spans = list(backup_spans(parts, slot_bytes))
+    assert sorted(cells(spans)) == all_cells(parts)
+    for span in spans:
+        size = span.pages * span.layers * parts[span.part].layout.layer_bytes
+        assert 0 < size <= slot_bytes
+
+
+def test_backups_take_whole_pages_where_they_fit() -> None:
+    """Pages are cut only where one alone is larger than a ring slot, and then evenly."""
+    whole = backup_spans([Part(LAYOUT, 4)], 60)
+    assert [(span.pages, span.layers) for span in whole] == [(2, 5), (2, 5)]
+    cut = backup_spans([Part(LAYOUT, 1)], 20)
+    assert [(span.first_layer, span.layers) for span in cut] == [(0, 3), (3, 2)]
+
+
+@pytest.mark.parametrize("slot_bytes", [5, 11, 60, 1000])
+@pytest.mark.parametrize(("piece_bytes", "group_bytes"), [(1, 1), (10, 1), (1, 40), (1000, 1)])
+@pytest.mark.parametrize("parts", PARTS)
+def test_loads_come_lower_layers_first(
+    parts: list[Part], slot_bytes: int, piece_bytes: int, group_bytes: int
+) -> None:
+    """Groups cover everything once; a layer is awaited exactly until all up to it are there."""
+    limits = Limits(piece_bytes=piece_bytes, group_bytes=group_bytes)
+    groups = load_groups(parts, slot_bytes, limits)
+    assert sorted(cells([span for group in groups for span in group.spans])) == all_cells(parts)
+    for group in groups:
+        layout = parts[group.part].layout
+        layers = group.end_layer - group.first_layer
+        whole = layers == layout.layers
+        assert whole or layers * layout.layer_bytes >= piece_bytes
+        assert whole or layers * layout.layer_bytes * parts[group.part].pages >= group_bytes
+    for layer in range(8):
+        awaited = group_to_await(groups, layer)
+        there = cells(
+            [
+                s
+                for group in groups[: (awaited + 1) if awaited is not None else 0]
+                for s in group.spans
+            ]
+        )
+        needed = [cell for cell in all_cells(parts) if cell[2] <= layer]
+        assert set(needed) <= set(there)
+        if awaited is not None:
+            fewer = cells([s for group in groups[:awaited] for s in group.spans])
+            assert not set(needed) <= set(fewer), "waits for a group too many"
+
+
+def test_a_layer_is_not_awaited_behind_those_above_it() -> None:
+    """With several components, lower layers of all come before higher ones of any."""
+    limits = Limits(piece_bytes=1, group_bytes=1)
+    groups = load_groups([Part(LAYOUT, 1), Part(PageLayout(2, (4,)), 1)], 1000, limits)
+    assert [(group.first_layer, group.part) for group in groups] == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0),
+    ]  # fmt: skip
+
+
+def test_groups_of_usual_models() -> None:
+    """At the default limits pieces reach 256 KiB, and a load has several groups."""
+    seventy_b = Part(PageLayout(80, (32 * KIB, 32 * KIB)), 1000)
+    assert [group.end_layer for group in load_groups([seventy_b], 16 * MIB, Limits())][:3] == [
+        4, 8, 12,
+    ]  # fmt: skip
+    few = load_groups([evolve(seventy_b, pages=4)], 16 * MIB, Limits())
+    assert [group.end_layer for group in few][:2] == [8, 16]
+    latent = Part(PageLayout(61, (64 * 1152,)), 1000)
+    assert len(load_groups([latent], 16 * MIB, Limits())) == 15
+
+
+def test_nothing_is_awaited_where_nothing_comes() -> None:
+    """An empty load has no group."""
+    assert group_to_await(load_groups([Part(LAYOUT, 0)], 100, Limits()), 0) is None
+    assert group_to_await((LayerGroup(0, 0, 5, ()),), 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("host_slots", "direct_bytes", "least", "direct"),
+    [
+        (slots(0, 2, 4), 0, 1, False),
+        (slots(0, 2, 4), 75, 1, True),
+        (slots(0, 2, 4), 74, 1, False),
+        (slots(0, 2, 4), 0, 26, True),
+        (slots(0, 1, 2), 0, 26, False),
+        (slots(0, 1, 2), 0, 76, True),
+    ],
+)
+def test_small_parts_and_small_pieces_go_direct(
+    host_slots: SlotArray, direct_bytes: int, least: int, direct: bool
+) -> None:
+    """A copy engine is for much in large pieces; neighbours on the host make one."""
+    limits = Limits(least_piece_bytes=least)
+    part = Part(LAYOUT, len(host_slots))
+    assert goes_direct(part, host_slots, direct_bytes, limits) is direct
+
+
+def test_ring_slots_take_a_layer_of_any_component() -> None:
+    """However large a layer of a page is, and at addresses that suit every access."""
+    assert ring_slot_bytes(Limits(ring_slot_bytes=100), (PageLayout(2, (90,)),)) == 512
+    assert ring_slot_bytes(Limits(ring_slot_bytes=100), (LAYOUT, PageLayout(2, (999,)))) == 1024
+    with pytest.raises(BadArgument, match="one layer of a page has 5"):
+        backup_spans([Part(LAYOUT, 1)], 4)
+
+
+@pytest.mark.parametrize("name", ["ring_slots", "ring_slot_bytes", "piece_bytes", "batch_pieces"])
+def test_limits_are_sizes(name: str) -> None:
+    """A limit of nothing is refused by its name."""
+    with pytest.raises(BadArgument, match=f"{name}: is 0; it must be at least 1"):
+        evolve(Limits(), **{name: 0})
