@@ -132,10 +132,10 @@ class FakeRuntime:
         return torch.from_numpy(np.array(slots, np.int32))
 
 
-def build_driver(folder: Path) -> Path:
+def build_driver(folder: Path, *flags: str) -> Path:
     """Compile the driver's stand-in; structures are then laid out by a compiler, not by ctypes."""
     library = folder / "libcuda.so.1"
     compiler = os.environ.get("CXX", "c++")
     source = HERE / "fake_cuda.cpp"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    subprocess.run([compiler, *flags, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     return library

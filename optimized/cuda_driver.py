@@ -1,0 +1,192 @@
+"""Copies between host and device, asked of the CUDA driver itself.
+
+Torch has no call for many copies at once, nor for a rectangle between host and device. The driver
+has both, in a library that is there wherever a GPU is, so that nothing is compiled here. Calls go
+through ctypes, which gives the interpreter lock back while they run.
+
+What readers get wrong: the driver may refuse a batch on the legacy default stream, and it may read
+the sources of a batch before the stream comes to it, where the caller allows that. Data that a
+kernel has yet to write must not be read early: every batch here says that its sources are read in
+stream order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+
+LIBRARY = "libcuda.so.1"
+
+BATCH_SINCE = 12080
+"""CUDA 12.8. The driver hands out a function as it was in the version that one asks for; later ones
+take other arguments."""
+
+SUCCESS = 0
+IN_STREAM_ORDER = 1
+"""CU_MEMCPY_SRC_ACCESS_ORDER_STREAM."""
+HOST, DEVICE = 1, 2
+"""CUmemorytype."""
+
+Addresses: TypeAlias = npt.NDArray[np.uint64]
+Batch: TypeAlias = Callable[..., int]
+
+
+class CudaError(RuntimeError):
+    """The driver refused a call."""
+
+
+class Location(Structure):
+    """CUmemLocation: a hint, which copies of pinned and device memory ignore."""
+
+    _fields_ = (("type", c_int), ("id", c_int))
+
+
+class BatchAttributes(Structure):
+    """CUmemcpyAttributes: how the copies of a batch read their sources."""
+
+    _fields_ = (
+        ("source_access_order", c_int),
+        ("source_location", Location),
+        ("target_location", Location),
+        ("flags", c_uint),
+    )
+
+
+class Rectangle(Structure):
+    """CUDA_MEMCPY2D: rows of one width, at a pitch of their own on each side."""
+
+    _fields_ = (
+        ("source_x_bytes", c_size_t),
+        ("source_y", c_size_t),
+        ("source_type", c_int),
+        ("source_host", c_void_p),
+        ("source_device", c_uint64),
+        ("source_array", c_void_p),
+        ("source_pitch", c_size_t),
+        ("target_x_bytes", c_size_t),
+        ("target_y", c_size_t),
+        ("target_type", c_int),
+        ("target_host", c_void_p),
+        ("target_device", c_uint64),
+        ("target_array", c_void_p),
+        ("target_pitch", c_size_t),
+        ("width_bytes", c_size_t),
+        ("height", c_size_t),
+    )
+
+
+@frozen
+class Rows:
+    """Rows of bytes in memory: the first one's address, and the distance to the next."""
+
+    address: int
+    pitch_bytes: int
+
+
+class CudaDriver:
+    """The driver's copies. Every call enqueues on a stream, given by its handle, and returns.
+
+    Raises:
+        CudaError: there is no driver, or a call was refused.
+    """
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as error:
+            raise CudaError(f"no CUDA driver is installed here: {error}") from error
+        self._copy = self._library.cuMemcpyAsync
+        self._copy.argtypes = (c_uint64, c_uint64, c_size_t, c_void_p)
+        self._rectangle = self._library.cuMemcpy2DAsync_v2
+        self._rectangle.argtypes = (POINTER(Rectangle), c_void_p)
+        self._device_pointer = self._library.cuMemHostGetDevicePointer_v2
+        self._device_pointer.argtypes = (POINTER(c_uint64), c_void_p, c_uint)
+        self._batch = self._find_batch()
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the driver takes many copies in one call; older ones are asked for each."""
+        return self._batch is not None
+
+    def device_address(self, host_address: int) -> int | None:
+        """Where kernels find pinned host memory; None where they cannot reach it."""
+        found = c_uint64()
+        if self._device_pointer(byref(found), host_address, 0) != SUCCESS:
+            return None
+        return found.value
+
+    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Enqueue one copy."""
+        _require(self._copy(target, source, size_bytes, stream), "cuMemcpyAsync")
+
+    def copy_many(
+        self,
+        targets: Addresses,
+        sources: Addresses,
+        sizes_bytes: Addresses,
+        stream: int,
+        at_once: int,
+    ) -> None:
+        """Enqueue copies that may run in any order, `at_once` of them in a call."""
+        if self._batch is None or len(targets) == 1:
+            for each in zip(targets.tolist(), sources.tolist(), sizes_bytes.tolist(), strict=True):
+                self.copy(*each, stream)
+            return
+        attributes = BatchAttributes(source_access_order=IN_STREAM_ORDER)
+        for first in range(0, len(targets), at_once):
+            # The driver reads the arrays during the call, so that they need not live longer.
+            chunks = [
+                np.ascontiguousarray(array[first : first + at_once])
+                for array in (targets, sources, sizes_bytes)
+            ]
+            error = self._batch(
+                *(chunk.ctypes.data for chunk in chunks),
+                len(chunks[0]),
+                byref(attributes),
+                byref(c_size_t(0)),
+                1,
+                byref(c_size_t()),
+                stream,
+            )
+            _require(error, "cuMemcpyBatchAsync")
+
+    def copy_rectangle(
+        self, host: Rows, device: Rows, width_bytes: int, rows: int, stream: int, *, to_host: bool
+    ) -> None:
+        """Enqueue a copy of rows between host and device."""
+        order = Rectangle(width_bytes=width_bytes, height=rows)
+        if to_host:
+            order.source_type, order.target_type = DEVICE, HOST
+            order.source_device, order.source_pitch = device.address, device.pitch_bytes
+            order.target_host, order.target_pitch = host.address, host.pitch_bytes
+        else:
+            order.source_type, order.target_type = HOST, DEVICE
+            order.source_host, order.source_pitch = host.address, host.pitch_bytes
+            order.target_device, order.target_pitch = device.address, device.pitch_bytes
+        _require(self._rectangle(byref(order), stream), "cuMemcpy2DAsync")
+
+    def _find_batch(self) -> Batch | None:
+        """The batched copy as CUDA 12.8 has it; None where the driver is older."""
+        find = getattr(self._library, "cuGetProcAddress_v2", None)
+        if find is None:
+            return None
+        find.argtypes = (c_char_p, POINTER(c_void_p), c_int, c_uint64, POINTER(c_int))
+        found = c_void_p()
+        error = find(b"cuMemcpyBatchAsync", byref(found), BATCH_SINCE, 0, byref(c_int()))
+        if error != SUCCESS or not found.value:
+            return None
+        arrays = (c_void_p, c_void_p, c_void_p, c_size_t)
+        attributes = (POINTER(BatchAttributes), POINTER(c_size_t), c_size_t)
+        prototype = ctypes.CFUNCTYPE(c_int, *arrays, *attributes, POINTER(c_size_t), c_void_p)
+        return prototype(found.value)
+
+
+def _require(error: int, call: str) -> None:
+    if error != SUCCESS:
+        raise CudaError(f"{call} was refused with CUDA error {error}")
