@@ -20,6 +20,7 @@ import torch
 from attrs import define, field
 from triton.runtime.interpreter import InterpretedFunction
 
+from kvcanon.optimized.cuda_runtime import Event, Stream
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.orders import SlotArray
 
@@ -50,8 +51,9 @@ class FakeEvent:
     device: FakeRuntime
     recorded: bool = False
 
-    def record(self, stream: FakeStream) -> None:
+    def record(self, stream: Stream) -> None:
         """Mark the stream."""
+        assert isinstance(stream, FakeStream)
         self.recorded = True
         stream.recorded.append(self)
 
@@ -75,10 +77,10 @@ class FakeStream:
 
     name: str
     cuda_stream: int = 7
-    waited: list[FakeEvent] = field(factory=list)
-    recorded: list[FakeEvent] = field(factory=list)
+    waited: list[Event] = field(factory=list)
+    recorded: list[Event] = field(factory=list)
 
-    def wait_event(self, event: FakeEvent) -> None:
+    def wait_event(self, event: Event) -> None:
         """Remember the event."""
         self.waited.append(event)
 
@@ -115,7 +117,7 @@ class FakeRuntime:
         return self.current
 
     @contextmanager
-    def running_on(self, stream: FakeStream) -> Iterator[None]:
+    def running_on(self, stream: Stream) -> Iterator[None]:
         """Kernels run at once, wherever they are enqueued."""
         yield
 

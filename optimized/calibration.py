@@ -1,0 +1,93 @@
+"""Up to which size a transfer is faster without the staging ring: measured, on scratch pools.
+
+A kernel that reads or writes the host's memory itself starts at once, but is slower than a copy
+engine and keeps multiprocessors busy meanwhile. Where the two meet is a matter of the machine.
+
+What readers get wrong: what counts is the time until the bytes are there, the enqueueing included.
+For a few pages that is most of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from attrs import frozen
+
+from kvcanon.optimized.copy_plan import MIB, Limits
+from kvcanon.optimized.cuda_driver import CudaDriver
+from kvcanon.optimized.cuda_runtime import Runtime
+from kvcanon.optimized.mover import Mover
+from kvcanon.optimized.orders import Move
+from kvcanon.optimized.pools import Pools
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import FULL, Counts, WritePolicy
+
+LARGEST_BYTES = 8 * MIB
+"""Above this the copy engine has always won."""
+
+REPEATS = 5
+
+
+@frozen
+class Race:
+    """What a transfer of one size took, either way."""
+
+    size_bytes: int
+    direct_seconds: float
+    staged_seconds: float
+
+
+def calibrated_direct_bytes(
+    pools: Pools, direction: Direction, limits: Limits, runtime: Runtime, driver: CudaDriver
+) -> int:
+    """The size up to which going without the ring is faster on this machine, for these pages."""
+    layout = pools.layouts[FULL]
+    pages = max(1, LARGEST_BYTES // layout.page_bytes)
+    room = Counts(full=pages)
+    config = CacheConfig(device_slots=room, host_slots=room, write_policy=WritePolicy.WRITE_THROUGH)
+    scratch = Pools(config, {FULL: layout}, pools.device)
+    mover = Mover(scratch, direction, limits, runtime, driver)
+    races = []
+    while pages:
+        size_bytes = pages * layout.page_bytes
+        races.append(
+            Race(
+                size_bytes,
+                seconds(mover, pages, direct_bytes=size_bytes),
+                seconds(mover, pages, direct_bytes=0),
+            )
+        )
+        pages //= 2
+    mover.settle()
+    scratch.close()
+    return largest_won(races)
+
+
+def largest_won(races: Sequence[Race]) -> int:
+    """The largest size up to which going without the ring always was the faster way."""
+    won = 0
+    for race in sorted(races, key=lambda race: race.size_bytes):
+        if race.direct_seconds > race.staged_seconds:
+            break
+        won = race.size_bytes
+    return won
+
+
+def seconds(mover: Mover, pages: int, direct_bytes: int) -> float:
+    """What it takes to move so many pages, which lie in no order on either side."""
+    slots = np.arange(pages, dtype=np.int32)
+    moves = (Move(FULL, slots[::-1].copy(), slots),)
+    mover.direct_bytes = direct_bytes
+    took = []
+    # The first time compiles kernels.
+    for _ in range(REPEATS + 1):
+        start = perf_counter()
+        submitted = mover.runtime.event()
+        submitted.record(mover.runtime.current_stream())
+        mover.enqueue(mover.plan(moves), submitted, lambda _event: None).synchronize()
+        took.append(perf_counter() - start)
+    return median(took[1:])

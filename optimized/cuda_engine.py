@@ -1,0 +1,340 @@
+"""An engine whose copies are made by a GPU's copy engines and kernels, beside its compute.
+
+A thread for each direction enqueues what was submitted; the thread that submits only records an
+event. Backups wait for what the submitter's current stream had been given, so that they read what
+its kernels wrote; so does what a load writes, since kernels may still read those slots. Loads
+arrive some layers at a time, and `wait_layer` lets compute begin on the first while others come.
+
+What readers get wrong: `wait_layer` does not wait for a copy. It makes the caller's current stream
+wait, and returns; what is enqueued there afterwards finds the layer in place. Only `wait` waits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Self
+
+from attrs import define, field
+
+from kvcanon.optimized.calibration import calibrated_direct_bytes
+from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
+from kvcanon.optimized.cuda_driver import CudaDriver
+from kvcanon.optimized.cuda_runtime import Event, Runtime, TorchRuntime
+from kvcanon.optimized.mover import Mover, movers
+from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.pools import Pools
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import Completion, Direction, TransferOrder
+from kvcanon.spec.types import TransferId
+
+logger = logging.getLogger(__name__)
+
+
+class CudaEngine:
+    """Copies between the pools of one GPU and the host.
+
+    A transfer that cannot be enqueued is logged, and told to the cache as one that failed. The
+    threads end with `close`, with the `with` block, or with the engine itself.
+
+    Raises:
+        BadArgument: the pools are not on a GPU.
+        CudaError: there is no driver.
+    """
+
+    def __init__(
+        self,
+        pools: Pools,
+        limits: Limits | None = None,
+        *,
+        direct_bytes: int | None = None,
+        runtime: Runtime | None = None,
+        driver: CudaDriver | None = None,
+    ) -> None:
+        """Set up both directions.
+
+        `direct_bytes` is the size up to which a part of a transfer goes without the staging ring;
+        None measures it here, in a few dozen milliseconds. `runtime` and `driver` stand for the
+        device; without them it is that of the pools.
+        """
+        if runtime is None:
+            if pools.device.type != "cuda":
+                raise BadArgument("pools", f"are on {pools.device}; a CudaEngine needs a GPU's")
+            runtime = TorchRuntime(pools.device)
+        runtime.enter()
+        driver = driver or CudaDriver()
+        limits = limits or Limits()
+        self._pools = pools
+        self._runtime = runtime
+        self._lanes = {
+            direction: _Lane(mover, runtime)
+            for direction, mover in movers(pools, limits, runtime, driver).items()
+        }
+        for direction, lane in self._lanes.items():
+            lane.mover.direct_bytes = (
+                calibrated_direct_bytes(pools, direction, limits, runtime, driver)
+                if direct_bytes is None
+                else direct_bytes
+            )
+            name = f"kvcanon-{direction}"
+            # A daemon, since Python would join any other before it lets us close it at exit.
+            lane.thread = Thread(target=_work, args=(lane,), name=name, daemon=True)
+            lane.thread.start()
+        weakref.finalize(self, _abandon, tuple(self._lanes.values())).atexit = False
+        _open_engines.add(self)
+
+    @property
+    def direct_bytes(self) -> dict[Direction, int]:
+        """The size up to which a part of a transfer goes without the staging ring."""
+        return {direction: lane.mover.direct_bytes for direction, lane in self._lanes.items()}
+
+    def submit(self, order: TransferOrder) -> None:
+        """Take an order; return without waiting for it.
+
+        It comes after all that the current stream has been given. A caller who knows that nobody
+        uses the slots of a load any more submits it under a stream with nothing in it.
+
+        Raises:
+            BadArgument: the order names no slots in arrays, is of other pools, or the engine was
+                closed.
+        """
+        if not isinstance(order, PageOrder):
+            raise BadArgument("order", f"is a {type(order).__name__}; a GPU needs a PageOrder")
+        if order.pools is not self._pools:
+            raise BadArgument("order", "is of other pools; make an engine for those")
+        submitted = self._runtime.event()
+        submitted.record(self._runtime.current_stream())
+        self._lanes[order.direction].submit(_Job(order, submitted))
+
+    def poll(self) -> tuple[Completion, ...]:
+        """The completions since the last poll, backups first. Never waits for a copy."""
+        return tuple(each for lane in self._lanes.values() for each in lane.take_completions())
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Return once this order, and all before it in its direction, can be polled as complete.
+
+        An order that has ended, or that nobody submitted, is not waited for.
+        """
+        for lane in self._lanes.values():
+            lane.wait(transfer_id)
+
+    def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
+        """Let the current stream wait for this layer and those below it; False if they never come.
+
+        Any thread may ask, also after the order has ended. It may be held up until the copies have
+        been enqueued, never until they are done. Layers count as in `PageOrder`.
+
+        Raises:
+            BadArgument: the layer is below 0.
+        """
+        if layer < 0:
+            raise BadArgument("layer", f"is {layer}; the first layer is 0")
+        for lane in self._lanes.values():
+            coming, event = lane.arrival(transfer_id, layer)
+            if event is not None:
+                self._runtime.current_stream().wait_event(event)
+            if not coming:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Perform what was submitted, and end the threads; what completed can still be polled."""
+        for lane in self._lanes.values():
+            lane.close()
+        for lane in self._lanes.values():
+            if lane.thread is not None:
+                lane.thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@define(eq=False)
+class _Job:
+    """An order, and how far the lane's thread has come with it."""
+
+    order: PageOrder
+    submitted: Event
+    groups: tuple[LayerGroup, ...] | None = None
+    """None until it was planned."""
+    arrivals: list[Event] = field(factory=list)
+    """Those of the groups that were enqueued."""
+    done: Event | None = None
+    """None until all was enqueued, and for good where that failed."""
+    enqueued: bool = False
+
+    def arrival(self, layer: int) -> Event | None:
+        """The event after which a layer is in place; None while there is none to wait for.
+
+        A backup arrives all at once.
+        """
+        group = None if self.groups is None else group_to_await(self.groups, layer)
+        if group is None:
+            return self.done
+        return self.arrivals[group] if group < len(self.arrivals) else None
+
+
+@define(eq=False)
+class _Lane:
+    """The orders of one direction, and the thread that enqueues them.
+
+    The thread knows its lane and never the engine, so that the engine can go while it waits.
+    """
+
+    mover: Mover
+    runtime: Runtime
+    changed: Condition = field(factory=Condition)
+    """Held for moments only, and never during a call to the device."""
+    waiting: deque[_Job] = field(factory=deque)
+    open: dict[TransferId, _Job] = field(factory=dict)
+    """Those that were not reported, in the order in which they came."""
+    failed: set[TransferId] = field(factory=set)
+    """Kept for good, for those who ask late; failures are few."""
+    closed: bool = False
+    thread: Thread | None = None
+
+    def submit(self, job: _Job) -> None:
+        with self.changed:
+            if self.closed:
+                raise BadArgument("order", "comes to an engine that was closed; make a new one")
+            self.waiting.append(job)
+            self.open[job.order.transfer_id] = job
+            self.changed.notify_all()
+
+    def take_completions(self) -> list[Completion]:
+        """Those that ended, up to the first that has not: later ones are behind it on a stream."""
+        completions = []
+        for transfer_id, job in list(self.open.items()):
+            if not self.ended(job):
+                break
+            with self.changed:
+                del self.open[transfer_id]
+            completions.append(Completion(transfer_id, job.done is not None))
+        return completions
+
+    def ended(self, job: _Job) -> bool:
+        """Whether no byte of it may move any more."""
+        if not job.enqueued or job.done is None:
+            return job.enqueued
+        try:
+            return job.done.query()
+        except RuntimeError:
+            # The device is lost, and whatever it had to do with it.
+            logger.exception("%r was lost", job.order)
+            self.end(job, None)
+            return True
+
+    def wait(self, transfer_id: TransferId) -> None:
+        jobs = list(self.open.values())
+        ids = [job.order.transfer_id for job in jobs]
+        if transfer_id not in ids:
+            return
+        for job in jobs[: ids.index(transfer_id) + 1]:
+            self.await_enqueued(job)
+            if job.done is not None:
+                with suppress(RuntimeError):  # The poll that follows finds and tells it.
+                    job.done.synchronize()
+
+    def await_enqueued(self, job: _Job) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: job.enqueued)
+
+    def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
+        """Whether the layer is there or coming, and the event to wait for, if there is one."""
+        with self.changed:
+            job = self.open.get(transfer_id)
+            if job is None:
+                return transfer_id not in self.failed, None
+            self.changed.wait_for(lambda: job.enqueued or job.arrival(layer) is not None)
+            return transfer_id not in self.failed, job.arrival(layer)
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def next_job(self) -> _Job | None:
+        """The job to enqueue now; None when there will be none."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.waiting or self.closed)
+            return self.waiting.popleft() if self.waiting else None
+
+    def planned(self, job: _Job, groups: tuple[LayerGroup, ...]) -> None:
+        with self.changed:
+            job.groups = groups
+            self.changed.notify_all()
+
+    def arriving(self, job: _Job, event: Event) -> None:
+        with self.changed:
+            job.arrivals.append(event)
+            self.changed.notify_all()
+
+    def end(self, job: _Job, done: Event | None) -> None:
+        with self.changed:
+            job.done = done
+            job.enqueued = True
+            if done is None:
+                self.failed.add(job.order.transfer_id)
+            self.changed.notify_all()
+
+
+def _work(lane: _Lane) -> None:
+    lane.runtime.enter()
+    while _work_one(lane):
+        pass
+    # Pools and ring go when this thread does; until then nothing may be under way.
+    with suppress(RuntimeError):
+        lane.mover.settle()
+
+
+def _work_one(lane: _Lane) -> bool:
+    """Enqueue the next order, and hold on to nothing of it: an idle thread must keep no arrays."""
+    job = lane.next_job()
+    if job is None:
+        return False
+    done = None
+    try:
+        plan = lane.mover.plan(job.order.moves)
+        lane.planned(job, plan.groups)
+        done = lane.mover.enqueue(plan, job.submitted, partial(lane.arriving, job))
+    except BaseException:
+        # Whatever it is, somebody waits for this order and for those behind it. What was enqueued
+        # of it still moves bytes, and its slots are free once it is told as failed.
+        logger.exception("%r failed", job.order)
+        with suppress(RuntimeError):
+            lane.mover.settle()
+    lane.end(job, done)
+    return True
+
+
+def _abandon(lanes: Iterable[_Lane]) -> None:
+    """End the threads without waiting: the collector runs anywhere, in those threads too."""
+    for lane in lanes:
+        with lane.changed:
+            lane.waiting.clear()
+        lane.close()
+
+
+_open_engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no thread call the device while the interpreter is taken apart around it."""
+    for engine in list(_open_engines):
+        engine.close()

@@ -1,0 +1,413 @@
+"""The GPU engine, without a GPU: kernels interpreted, a driver compiled here, events by hand.
+
+What is missing is the device's own asynchrony; that its streams may interleave as they like is
+shown in `test_optimized_staging`.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+from threading import enumerate as all_threads
+from time import monotonic, sleep
+
+import numpy as np
+import pytest
+import torch
+from attrs import field, frozen
+
+from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
+from kvcanon.optimized import calibration
+from kvcanon.optimized.calibration import Race, largest_won
+from kvcanon.optimized.copy_plan import Limits
+from kvcanon.optimized.cuda_driver import CudaDriver
+from kvcanon.optimized.cuda_engine import CudaEngine
+from kvcanon.optimized.kernels import pages
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import Completion, Direction, TransferOrder
+from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, TransferId, WritePolicy
+
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+
+CONFIG = CacheConfig(
+    page_size=2,
+    window_tokens=4,
+    mamba=True,
+    device_slots=Counts(full=24, swa=12, mamba=4),
+    host_slots=Counts(full=30, swa=14, mamba=6),
+    write_policy=WritePolicy.WRITE_THROUGH,
+)
+LAYOUTS = {FULL: PageLayout(5, (32, 16)), SWA: PageLayout(3, (20,)), MAMBA: PageLayout(2, (7, 64))}
+
+SMALL = Limits(
+    ring_slots=2,
+    ring_slot_bytes=1,  # As large as a layer of the largest page then, and no larger.
+    piece_bytes=1,
+    least_piece_bytes=1,
+    group_bytes=1,
+    rectangle_pages=2,
+    batch_pieces=3,
+)
+WAYS = {
+    "through a small ring": (SMALL, 0),
+    "through a large ring": (Limits(least_piece_bytes=1), 0),
+    "without the ring": (SMALL, 10**9),
+    "some of each": (SMALL, 400),
+}
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
+    """A driver that copies at once."""
+    return CudaDriver(str(build_driver(tmp_path_factory.mktemp("driver"))))
+
+
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
+    """Run kernels here."""
+    kernel = InterpretedKernel()
+    monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
+    return kernel
+
+
+@frozen(eq=False)
+class Gpu:
+    """A device that does everything at once, until it is held."""
+
+    driver: CudaDriver
+    runtime: FakeRuntime = field(factory=FakeRuntime)
+
+    def engine(
+        self, pools: Pools, limits: Limits = SMALL, direct_bytes: int | None = 0
+    ) -> CudaEngine:
+        """An engine on this device."""
+        return CudaEngine(
+            pools, limits, direct_bytes=direct_bytes, runtime=self.runtime, driver=self.driver
+        )
+
+
+@pytest.fixture
+def gpu(driver: CudaDriver) -> Gpu:
+    """A device."""
+    return Gpu(driver)
+
+
+@pytest.fixture
+def runtime(gpu: Gpu) -> FakeRuntime:
+    """Its streams and events."""
+    return gpu.runtime
+
+
+@pytest.fixture
+def pools() -> Pools:
+    """Pools with something in every slot."""
+    made = Pools(CONFIG, LAYOUTS)
+    for component in LAYOUTS:
+        for tensor in (*made.planes(component), made.slab(component)):
+            tensor.copy_(torch.randint(0, 256, tensor.shape, dtype=torch.uint8))
+    return made
+
+
+@pytest.fixture
+def engine(gpu: Gpu, pools: Pools) -> Iterator[CudaEngine]:
+    """An engine with a small ring."""
+    with gpu.engine(pools) as made:
+        yield made
+
+
+def slots(*numbers: int) -> SlotArray:
+    """Slots, as orders have them."""
+    return np.array(numbers, np.int32)
+
+
+def moves(direction: Direction) -> tuple[Move, ...]:
+    """Moves of every component, with runs and without."""
+    pairs = {
+        FULL: (slots(3, 17, 4, 5, 6, 20, 0, 23), slots(7, 8, 9, 2, 11, 12, 29, 0)),
+        SWA: (slots(1, 2, 11), slots(13, 4, 5)),
+        MAMBA: (slots(3), slots(5)),
+    }
+    return tuple(
+        Move(component, *(pair if direction is BACKUP else pair[::-1]))
+        for component, pair in pairs.items()
+    )
+
+
+def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> PageOrder:
+    """An order of all those moves."""
+    return PageOrder(transfer_id, direction, moves(direction), pools)
+
+
+def contents(pools: Pools) -> list[bytes]:
+    """Every byte of the pools."""
+    return [
+        tensor.numpy().tobytes()
+        for component in LAYOUTS
+        for tensor in (*pools.planes(component), pools.slab(component))
+    ]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other threads do."""
+    deadline = monotonic() + 20
+    while not condition():
+        assert monotonic() < deadline, "it never came"
+        sleep(0.001)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize(("limits", "direct_bytes"), WAYS.values(), ids=WAYS)
+def test_moves_exactly_what_the_plain_copy_does(
+    limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, gpu: Gpu
+) -> None:
+    """Every way leaves every byte of both media as `Pools.copy` does."""
+    before = contents(pools)
+    with gpu.engine(pools, limits, direct_bytes) as engine:
+        engine.submit(order(pools, 1, direction))
+        engine.wait(1)
+        assert engine.poll() == (Completion(1, ok=True),)
+    moved = contents(pools)
+    assert moved != before
+    for component in LAYOUTS:
+        for tensor in (*pools.planes(component), pools.slab(component)):
+            tensor.copy_(
+                torch.frombuffer(bytearray(before.pop(0)), dtype=torch.uint8).view_as(tensor)
+            )
+    for move in moves(direction):
+        pools.copy(move, direction)
+    assert contents(pools) == moved
+
+
+def test_nothing_is_complete_before_the_device_is_done(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime
+) -> None:
+    """Polling never waits, and reports an order once its last event was reached, and once only."""
+    with runtime.held():
+        engine.submit(order(pools, 1, BACKUP))
+        engine.submit(order(pools, 2, LOAD_BACK))
+        sleep(0.05)
+        assert engine.poll() == ()
+    until(lambda: len(runtime.streams[0].recorded) > 0)
+    engine.wait(2)
+    engine.wait(1)
+    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+    assert engine.poll() == ()
+
+
+def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: Pools) -> None:
+    """After the wait, one poll reports all of that direction up to it."""
+    for transfer_id in (1, 2, 3):
+        engine.submit(order(pools, transfer_id, BACKUP))
+    engine.wait(3)
+    assert [done.transfer_id for done in engine.poll()] == [1, 2, 3]
+    engine.wait(3)
+    engine.wait(99)
+
+
+def test_transfers_wait_for_what_was_submitted_before(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime
+) -> None:
+    """The kernels of both directions come after the current stream's work of that moment."""
+    for direction in Direction:
+        engine.submit(order(pools, 1, direction))
+        submitted = runtime.current.recorded[-1]
+        engine.wait(1)
+        engine.poll()
+        assert [submitted in stream.waited for stream in runtime.streams].count(True) == 1
+    assert len(runtime.current.recorded) == 2
+
+
+def test_a_layer_is_waited_for_on_the_stream_not_here(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime
+) -> None:
+    """While the device is held the caller goes on, and its stream waits for the layer's event."""
+    with runtime.held():
+        engine.submit(order(pools, 1, LOAD_BACK))
+        assert engine.wait_layer(1, 0)
+        first = runtime.current.waited[-1]
+        assert engine.wait_layer(1, 4)
+        assert runtime.current.waited[-1] is not first
+        assert engine.poll() == ()
+        kernels = next(stream for stream in runtime.streams if first in stream.recorded)
+        arrivals = [runtime.current.waited[at] in kernels.recorded for at in (-1, -2)]
+        assert arrivals == [True, True]
+    engine.wait(1)
+    engine.poll()
+    before = len(runtime.current.waited)
+    assert engine.wait_layer(1, 0), "the order has ended, and ended well"
+    assert len(runtime.current.waited) == before
+
+
+def test_compute_can_begin_before_all_is_enqueued(
+    engine: CudaEngine, pools: Pools, monkeypatch: pytest.MonkeyPatch, kernel: InterpretedKernel
+) -> None:
+    """The first layer can be waited for while the thread is still busy with the last."""
+    may_go_on, launches = Event(), []
+
+    class Slow:
+        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+            launches.append(grid)
+            if len(launches) > 10:
+                assert may_go_on.wait(20)
+            return kernel[grid]
+
+    monkeypatch.setattr(pages, "MOVE_PAGES", Slow())
+    engine.submit(order(pools, 1, LOAD_BACK))
+    assert engine.wait_layer(1, 0)
+    assert not may_go_on.is_set()
+    last = Thread(target=engine.wait_layer, args=(1, 4))
+    last.start()
+    sleep(0.02)
+    assert last.is_alive(), "the last layer cannot be waited for yet"
+    may_go_on.set()
+    last.join(20)
+    assert not last.is_alive()
+
+
+def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: FakeRuntime) -> None:
+    """Whoever asks for a layer of it waits for its end."""
+    engine.submit(order(pools, 1, BACKUP))
+    assert engine.wait_layer(1, 0)
+    assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_what_cannot_be_enqueued_fails_alone(
+    engine: CudaEngine,
+    pools: Pools,
+    direction: Direction,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The cache is told, waiters are let go, the log says why, and the next order goes well."""
+
+    class Broken:
+        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+            raise RuntimeError("out of registers")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr(pages, "MOVE_PAGES", Broken())
+        engine.submit(order(pools, 1, direction))
+        engine.wait(1)
+        assert not engine.wait_layer(1, 0)
+        assert engine.poll() == (Completion(1, ok=False),)
+    assert "out of registers" in caplog.text
+    assert not engine.wait_layer(1, 0)
+    engine.submit(order(pools, 2, direction))
+    engine.wait(2)
+    assert engine.poll() == (Completion(2, ok=True),)
+
+
+def test_a_lost_device_fails_what_was_under_way(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every order ends, even so."""
+    engine.submit(order(pools, 1, BACKUP))
+    engine.wait(1)
+    runtime.lost = True
+    with caplog.at_level(logging.ERROR):
+        engine.wait(1)
+        assert engine.poll() == (Completion(1, ok=False),)
+    assert "the device is lost" in caplog.text
+
+
+def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
+    """There is nothing to move, and nothing to wait for."""
+    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
+    engine.submit(PageOrder(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
+    assert engine.wait_layer(1, 3)
+    engine.wait(1)
+    engine.wait(2)
+    assert {done.transfer_id for done in engine.poll()} == {1, 2}
+
+
+def test_orders_that_it_cannot_take_are_refused(pools: Pools, gpu: Gpu) -> None:
+    """Each with what is wrong about it."""
+    engine = gpu.engine(pools)
+    with pytest.raises(BadArgument, match="order: is a TransferOrder; a GPU needs a PageOrder"):
+        engine.submit(TransferOrder(1, BACKUP, (), lambda: None))
+    with pytest.raises(BadArgument, match="order: is of other pools"):
+        engine.submit(order(Pools(CONFIG, LAYOUTS), 1, BACKUP))
+    with pytest.raises(BadArgument, match="layer: is -1; the first layer is 0"):
+        engine.wait_layer(1, -1)
+    engine.close()
+    with pytest.raises(BadArgument, match="comes to an engine that was closed"):
+        engine.submit(order(pools, 1, BACKUP))
+    with pytest.raises(BadArgument, match="pools: are on cpu; a CudaEngine needs a GPU's"):
+        CudaEngine(pools)
+
+
+def test_closing_performs_what_was_submitted(pools: Pools, gpu: Gpu) -> None:
+    """What completed can still be polled, and the threads are gone."""
+    threads = set(all_threads())
+    with gpu.engine(pools) as engine:
+        for transfer_id in range(5):
+            engine.submit(order(pools, transfer_id, BACKUP))
+    assert [done.transfer_id for done in engine.poll()] == list(range(5))
+    assert set(all_threads()) == threads
+
+
+def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, gpu: Gpu) -> None:
+    """Nobody is left to close it."""
+    threads = set(all_threads())
+    engine = gpu.engine(pools)
+    del engine
+    gc.collect()
+    until(lambda: set(all_threads()) <= threads)
+
+
+def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> None:
+    """There and back, and the pools of an engine on the processor hold the same."""
+    twin = Pools(CONFIG, LAYOUTS)
+    for component in LAYOUTS:
+        for mine, theirs in zip(
+            (*twin.planes(component), twin.slab(component)),
+            (*pools.planes(component), pools.slab(component)),
+            strict=True,
+        ):
+            mine.copy_(theirs)
+    with ThreadedEngine() as threaded:
+        for at, direction in enumerate((BACKUP, LOAD_BACK, BACKUP)):
+            for each, its_pools in ((engine, pools), (threaded, twin)):
+                each.submit(order(its_pools, at, direction))
+                each.wait(at)
+                assert each.poll() == (Completion(at, ok=True),)
+    assert contents(pools) == contents(twin)
+
+
+def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
+    pools: Pools, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is told no size measures one, on memory of its own."""
+    monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
+    monkeypatch.setattr(calibration, "REPEATS", 1)
+    before = contents(pools)
+    with gpu.engine(pools, direct_bytes=None) as engine:
+        measured = engine.direct_bytes
+    assert contents(pools) == before
+    sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
+    assert set(measured.values()) <= sizes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "won"),
+    [
+        ([(1.0, 2.0), (2.0, 3.0), (4.0, 3.5)], 2),
+        ([(3.0, 2.0), (2.0, 3.0), (4.0, 5.0)], 0),
+        ([(1.0, 2.0), (2.0, 2.0), (3.0, 4.0)], 3),
+        ([], 0),
+    ],
+)
+def test_the_ring_is_left_out_up_to_where_it_first_wins(
+    seconds: list[tuple[float, float]], won: int
+) -> None:
+    """A larger size that happened to win does not count."""
+    races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
+    assert largest_won(races[::-1]) == won
