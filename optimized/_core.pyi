@@ -73,7 +73,12 @@ class Inserted:
     def backup_declined_pages(self) -> int: ...
 
 class LoadedBack:
-    """What a load-back did."""
+    """What a load-back did.
+
+    The slots are those of the whole key: what a match will give once the load has settled. Before
+    that a layer may be read as soon as the engine says that it is there. Where nothing was enqueued
+    they are empty.
+    """
 
     @property
     def decision(self) -> int: ...
@@ -83,6 +88,12 @@ class LoadedBack:
     def loading(self) -> list[int]: ...
     @property
     def evicted(self) -> list[int]: ...
+    @property
+    def full(self) -> NDArray[np.int32]: ...
+    @property
+    def swa(self) -> NDArray[np.int32]: ...
+    @property
+    def mamba(self) -> NDArray[np.int32]: ...
 
 class Event:
     """What is told of a stretch of pages on a medium, one page after the other."""

@@ -4,6 +4,7 @@
 
 #include "evict.hpp"
 #include "lock.hpp"
+#include "match.hpp"
 #include "slots.hpp"
 #include "transfer.hpp"
 #include "tree.hpp"
@@ -81,7 +82,8 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
     }
     const uint64_t transfer_id = enqueue(state, Direction::LOAD_BACK, parts_of(state, end),
                                          state.holds.at(receipt));
-    return {LoadDecision::ENQUEUED, transfer_id, needed, evicted};
+    return {LoadDecision::ENQUEUED, transfer_id, needed, evicted,
+            device_slots(state, path_to(end), true)};
 }
 
 }  // namespace kvcanon

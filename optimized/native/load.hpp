@@ -4,7 +4,7 @@
 // full slots are missing; that the window pool is short is no reason (sgl#26302).
 #pragma once
 
-#include "state.hpp"
+#include "slots.hpp"
 
 namespace kvcanon {
 
@@ -22,6 +22,9 @@ struct LoadedBack {
     uint64_t transfer_id = 0;
     Counts loading;
     Counts evicted;
+    // Where all data of the key is, or will be once the load has settled; none where none was
+    // enqueued.
+    SlotLists slots{};
 };
 
 // Enqueue the load of what a cached key has on the host only; `quota_pages` is negative where there

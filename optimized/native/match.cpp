@@ -37,20 +37,6 @@ class Usable {
     bool ended_ = false;
 };
 
-// The device slots along a path, as far as they are of use at its end.
-SlotLists device_slots(const State& state, const std::vector<Node*>& path) {
-    SlotLists slots;
-    if (path.empty()) return slots;
-    for (const Node* node : path) slots[FULL].append(node->data[FULL].slots[GPU]);
-    if (state.config.swa()) {
-        auto from = path.end();
-        while (from != path.begin() && (*(from - 1))->data[SWA].resident(GPU)) --from;
-        for (; from != path.end(); ++from) slots[SWA].append((*from)->data[SWA].slots[GPU]);
-    }
-    slots[MAMBA] = path.back()->data[MAMBA].slots[GPU];
-    return slots;
-}
-
 }  // namespace
 
 Matched match(State& state, const Key& key) {
@@ -77,13 +63,29 @@ Matched match(State& state, const Key& key) {
     while (!on_device.empty() && on_device.back()->end() > found.device_pages) {
         on_device.pop_back();
     }
-    found.slots = device_slots(state, on_device);
+    found.slots = device_slots(state, on_device, false);
     ++state.counters.matches;
     state.counters.asked_pages += static_cast<uint64_t>(key.pages);
     state.counters.matched_pages[GPU] += static_cast<uint64_t>(found.device_pages);
     state.counters.matched_pages[CPU] +=
         static_cast<uint64_t>(found.prefix_pages - found.device_pages);
     return found;
+}
+
+SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving) {
+    SlotLists slots;
+    if (path.empty()) return slots;
+    for (const Node* node : path) slots[FULL].append(node->data[FULL].slots[GPU]);
+    if (state.config.swa()) {
+        const auto here = [&](const Data& data) {
+            return arriving ? data.on(GPU) : data.resident(GPU);
+        };
+        auto from = path.end();
+        while (from != path.begin() && here((*(from - 1))->data[SWA])) --from;
+        for (; from != path.end(); ++from) slots[SWA].append((*from)->data[SWA].slots[GPU]);
+    }
+    slots[MAMBA] = path.back()->data[MAMBA].slots[GPU];
+    return slots;
 }
 
 void touch(State& state, Node* end, uint64_t tick) {

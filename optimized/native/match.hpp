@@ -18,6 +18,10 @@ struct Matched {
 // Find, and make recent, the longest usable prefix.
 Matched match(State& state, const Key& key);
 
+// The device slots along a path, as far as they are of use at its end; with `arriving`, those too
+// that a load-back in flight fills.
+SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving);
+
 // Make recent what the end of a prefix can see: all full data, the window, the end's state.
 void touch(State& state, Node* end, uint64_t tick);
 
