@@ -48,6 +48,8 @@ const std::vector<HashWay>& hash_ways() {
         std::vector<HashWay> found;
 #if defined(__x86_64__)
         if (has_sha_ni()) found.push_back(sha_ni_way());
+#elif defined(__aarch64__) && defined(__linux__)
+        if (has_armv8_sha2()) found.push_back(armv8_sha2_way());
 #endif
         found.push_back(portable_way());
         return found;

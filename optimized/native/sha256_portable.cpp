@@ -18,12 +18,6 @@ uint32_t big_sigma_1(uint32_t x) { return rotate(x, 6) ^ rotate(x, 11) ^ rotate(
 uint32_t small_sigma_0(uint32_t x) { return rotate(x, 7) ^ rotate(x, 18) ^ (x >> 3); }
 uint32_t small_sigma_1(uint32_t x) { return rotate(x, 17) ^ rotate(x, 19) ^ (x >> 10); }
 
-// The other order of a word's bytes: a name is stored with the highest first, and so a token is read.
-uint32_t swap_bytes(uint32_t word) {
-    word = (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
-    return word << 16 | word >> 16;
-}
-
 // The first 16 words of `schedule` are those of the message; the others follow from them.
 void compress(uint32_t* state, uint32_t* schedule) {
     for (size_t i = WORDS_PER_BLOCK; i < 64; ++i) {
@@ -40,17 +34,6 @@ void compress(uint32_t* state, uint32_t* schedule) {
     }
     state[0] += a, state[1] += b, state[2] += c, state[3] += d;
     state[4] += e, state[5] += f, state[6] += g, state[7] += h;
-}
-
-uint32_t message_word(const MessageLayout& layout, size_t at, const uint32_t* name,
-                      const uint32_t* page) {
-    if (at < layout.page_begin) return name[at];
-    if (at < layout.page_end) return swap_bytes(page[at - layout.page_begin]);
-    if (at == layout.page_end) return END_OF_MESSAGE;
-    const size_t end = layout.blocks * WORDS_PER_BLOCK;
-    if (at == end - 2) return static_cast<uint32_t>(layout.bits >> 32);
-    if (at == end - 1) return static_cast<uint32_t>(layout.bits);
-    return 0;
 }
 
 void load_name(const uint8_t* from, uint32_t* name) {
@@ -74,8 +57,10 @@ void hash_run(const HashRun& run, size_t words_per_page, size_t pages) {
         for (size_t block = 0; block < layout.blocks; ++block) {
             uint32_t schedule[64];
             for (size_t i = 0; i < WORDS_PER_BLOCK; ++i) {
-                schedule[i] = message_word(layout, block * WORDS_PER_BLOCK + i, name,
-                                           run.words + page * words_per_page);
+                const size_t at = block * WORDS_PER_BLOCK + i;
+                schedule[i] = at < layout.page_begin
+                                  ? name[at]
+                                  : word_after_name(layout, at, run.words + page * words_per_page);
             }
             compress(state, schedule);
         }

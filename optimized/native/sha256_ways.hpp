@@ -49,6 +49,22 @@ struct MessageLayout {
 
 constexpr uint32_t END_OF_MESSAGE = 0x80000000;
 
+// The other order of a word's bytes: a name is stored with the highest first, and so a token is read.
+constexpr uint32_t swap_bytes(uint32_t word) {
+    word = (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
+    return word << 16 | word >> 16;
+}
+
+// Word `at` of a message, from where its page begins.
+inline uint32_t word_after_name(const MessageLayout& layout, size_t at, const uint32_t* page) {
+    if (at < layout.page_end) return swap_bytes(page[at - layout.page_begin]);
+    if (at == layout.page_end) return END_OF_MESSAGE;
+    const size_t end = layout.blocks * WORDS_PER_BLOCK;
+    if (at == end - 2) return static_cast<uint32_t>(layout.bits >> 32);
+    if (at == end - 1) return static_cast<uint32_t>(layout.bits);
+    return 0;
+}
+
 // FIPS 180-4, sections 5.3.3 and 4.2.2.
 constexpr uint32_t INITIAL_STATE[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -70,6 +86,10 @@ HashWay portable_way();
 // The SHA extensions of x86-64.
 bool has_sha_ni();
 HashWay sha_ni_way();
+#elif defined(__aarch64__) && defined(__linux__)
+// The SHA-2 instructions of Armv8.
+bool has_armv8_sha2();
+HashWay armv8_sha2_way();
 #endif
 
 }  // namespace kvcanon
