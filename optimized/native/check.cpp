@@ -73,16 +73,19 @@ void check_data(const Node* node) {
     }
 }
 
-void check_queue(State& state, Component component, Medium medium) {
-    std::set<uint32_t> queued;
+void check_queue(State& state, Component component, Medium medium,
+                 const std::vector<Node*>& nodes) {
+    std::set<uint32_t> due;
     for (const Candidate& entry : state.pool(component, medium).queue) {
         const Node* node = state.arena.at(entry.node);
-        if (node->generation == entry.generation) queued.insert(entry.node);
+        if (node->generation != entry.generation) continue;
+        // An entry that comes up too late is one that is out of date.
+        if (!comes_after(entry, candidate(state, node, component))) due.insert(entry.node);
     }
     const int bit = 1 << (component * MEDIA + medium);
-    for (const uint32_t index : queued) {
-        const Node* node = state.arena.at(index);
-        require((node->queued & bit) != 0, node, "a queue has it unasked");
+    for (const Node* node : nodes) {
+        require((node->queued & bit) == 0 || due.count(node->index) != 0, node,
+                "its turn to be evicted is missed");
     }
 }
 
@@ -133,7 +136,7 @@ void check(State& state) {
     }
     for (const Component component : ALL) {
         for (const Medium medium : {GPU, CPU}) {
-            check_queue(state, component, medium);
+            check_queue(state, component, medium, nodes);
             check_pool(state, component, medium, nodes);
         }
     }

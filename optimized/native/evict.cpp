@@ -118,6 +118,12 @@ void evict_from_host(State& state, Component component, int64_t enough) {
     }
 }
 
+// Free slots with which `counts` more are free than before; a pool's size is as good as infinity.
+int64_t goal(const State& state, Component component, Medium medium, const Counts& before,
+             const Counts& counts) {
+    return before[component] + std::min(counts[component], state.config.capacity(component, medium));
+}
+
 Counts freed(State& state, Medium medium, const Counts& before) {
     Counts freed = free_room(state, medium);
     for (const Component component : ALL) {
@@ -142,7 +148,7 @@ Counts evict(State& state, const Counts& counts) {
     const Counts before = free_room(state, GPU);
     for (const Component component : ALL) {
         if (!state.config.has(component)) continue;
-        evict_from_device(state, component, before[component] + counts[component]);
+        evict_from_device(state, component, goal(state, component, GPU, before, counts));
     }
     return freed(state, GPU, before);
 }
@@ -151,7 +157,7 @@ Counts evict_host(State& state, const Counts& counts) {
     const Counts before = free_room(state, CPU);
     for (const Component component : ALL) {
         if (!state.config.has(component)) continue;
-        evict_from_host(state, component, before[component] + counts[component]);
+        evict_from_host(state, component, goal(state, component, CPU, before, counts));
     }
     return freed(state, CPU, before);
 }

@@ -6,10 +6,6 @@ namespace kvcanon {
 
 namespace {
 
-bool later(const Candidate& a, const Candidate& b) {
-    return a.first != b.first ? a.first > b.first : a.second > b.second;
-}
-
 uint8_t bit_of(Component component, Medium medium) {
     return static_cast<uint8_t>(1 << (component * MEDIA + medium));
 }
@@ -20,28 +16,22 @@ bool is_candidate(const Node* node, Component component, Medium medium) {
     return data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
 }
 
-Candidate candidate(const State& state, const Node* node, Component component) {
-    if (component == FULL) {
-        const auto [first, second] = rank(state, node);
-        return {first, second, node->index, node->generation};
-    }
-    return {static_cast<int64_t>(node->data[component].used), node->start, node->index,
-            node->generation};
-}
-
 void push(std::vector<Candidate>& queue, const Candidate& entry) {
     queue.push_back(entry);
-    std::push_heap(queue.begin(), queue.end(), later);
+    std::push_heap(queue.begin(), queue.end(), comes_after);
 }
 
-// Throw out entries of nodes that are gone, once they are most of the queue.
-void tidy(State& state, std::vector<Candidate>& queue) {
+// Throw out entries of nodes that are gone, and entries in whose place there is a newer one with a
+// smaller key, once such are most of the queue.
+void tidy(State& state, std::vector<Candidate>& queue, Component component) {
     if (queue.size() <= 64 + 2 * state.node_count) return;
-    const auto gone = [&](const Candidate& entry) {
-        return state.arena.at(entry.node)->generation != entry.generation;
+    const auto out_of_date = [&](const Candidate& entry) {
+        const Node* node = state.arena.at(entry.node);
+        return node->generation != entry.generation ||
+               comes_after(entry, candidate(state, node, component));
     };
-    queue.erase(std::remove_if(queue.begin(), queue.end(), gone), queue.end());
-    std::make_heap(queue.begin(), queue.end(), later);
+    queue.erase(std::remove_if(queue.begin(), queue.end(), out_of_date), queue.end());
+    std::make_heap(queue.begin(), queue.end(), comes_after);
 }
 
 }  // namespace
@@ -61,6 +51,15 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
     return {0, access};
 }
 
+Candidate candidate(const State& state, const Node* node, Component component) {
+    if (component == FULL) {
+        const auto [first, second] = rank(state, node);
+        return {first, second, node->index, node->generation};
+    }
+    return {static_cast<int64_t>(node->data[component].used), node->start, node->index,
+            node->generation};
+}
+
 void consider(State& state, Node* node) {
     for (const Component component : {FULL, SWA, MAMBA}) {
         if (!state.config.has(component)) continue;
@@ -68,7 +67,7 @@ void consider(State& state, Node* node) {
             const uint8_t bit = bit_of(component, medium);
             if ((node->queued & bit) == 0 && is_candidate(node, component, medium)) {
                 std::vector<Candidate>& queue = state.pool(component, medium).queue;
-                tidy(state, queue);
+                tidy(state, queue, component);
                 push(queue, candidate(state, node, component));
                 node->queued |= bit;
             }
@@ -81,7 +80,7 @@ void requeue(State& state, Node* node) {
     for (const Medium medium : {GPU, CPU}) {
         if ((node->queued & bit_of(FULL, medium)) == 0) continue;
         std::vector<Candidate>& queue = state.pool(FULL, medium).queue;
-        tidy(state, queue);
+        tidy(state, queue, FULL);
         push(queue, candidate(state, node, FULL));
     }
 }
@@ -89,14 +88,14 @@ void requeue(State& state, Node* node) {
 Node* next_victim(State& state, Component component, Medium medium) {
     std::vector<Candidate>& queue = state.pool(component, medium).queue;
     while (!queue.empty()) {
-        std::pop_heap(queue.begin(), queue.end(), later);
+        std::pop_heap(queue.begin(), queue.end(), comes_after);
         const Candidate entry = queue.back();
         queue.pop_back();
         Node* node = state.arena.at(entry.node);
         if (node->generation != entry.generation) continue;
         const Candidate now = candidate(state, node, component);
-        if (later(entry, now)) continue;  // A newer entry with the smaller key took its turn.
-        if (later(now, entry)) {
+        if (comes_after(entry, now)) continue;  // A newer entry with the smaller key took its turn.
+        if (comes_after(now, entry)) {
             push(queue, now);
             continue;
         }

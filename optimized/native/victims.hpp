@@ -35,6 +35,14 @@ void requeue(State& state, Node* node);
 // Take the next victim out of its queue; nullptr where there is none. The caller evicts it.
 Node* next_victim(State& state, Component component, Medium medium);
 
+// Whether one candidate's turn is after another's.
+inline bool comes_after(const Candidate& a, const Candidate& b) {
+    return a.first != b.first ? a.first > b.first : a.second > b.second;
+}
+
+// What a queue would say of a node now.
+Candidate candidate(const State& state, const Node* node, Component component);
+
 // The rank of a leaf under the policy; the smallest leaves first.
 std::pair<int64_t, int64_t> rank(const State& state, const Node* node);
 
