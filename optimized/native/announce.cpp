@@ -10,8 +10,8 @@ Naming naming(const State& state, Stretch* stretch, int32_t pages) {
 }
 
 void announce(State& state, EventKind kind, const Node* node, Medium medium) {
-    pin(node->stretch.get());
     state.events.push_back({kind, medium, node->stretch, node->offset, node->pages});
+    pin(node->stretch.get());
     state.counters.events += static_cast<uint64_t>(node->pages);
 }
 
@@ -35,17 +35,15 @@ void announce_cleared(State& state) {
 }
 
 std::vector<Event> take_events(State& state) {
-    std::vector<Event> events;
-    events.swap(state.events);
     std::vector<Naming> unnamed;
-    for (const Event& event : events) {
+    for (const Event& event : state.events) {
         const int32_t end = event.offset + event.pages;
         if (event.stretch && event.stretch->named < end) {
             unnamed.push_back(naming(state, event.stretch.get(), end));
         }
     }
     name_pages(std::move(unnamed), static_cast<size_t>(state.config.page_words));
-    return events;
+    return std::exchange(state.events, {});
 }
 
 }  // namespace kvcanon

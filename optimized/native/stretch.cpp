@@ -14,13 +14,20 @@ Item* resized(Item* items, size_t bytes) {
     return static_cast<Item*>(moved);
 }
 
+// What there is no memory to make smaller stays as it is.
+template <typename Item>
+Item* shortened(Item* items, size_t bytes) {
+    void* moved = std::realloc(items, bytes);
+    return moved == nullptr ? items : static_cast<Item*>(moved);
+}
+
 void shrink(Stretch* stretch, size_t words_per_page) {
     const size_t pages = static_cast<size_t>(stretch->needed);
     if (stretch->needed == stretch->pages || pages == 0) return;
-    stretch->words = resized(stretch->words, pages * words_per_page * sizeof(uint32_t));
+    stretch->words = shortened(stretch->words, pages * words_per_page * sizeof(uint32_t));
     stretch->pages = stretch->needed;
     if (stretch->named > stretch->pages) stretch->named = stretch->pages;
-    if (stretch->names != nullptr) stretch->names = resized(stretch->names, pages * NAME_BYTES);
+    if (stretch->names != nullptr) stretch->names = shortened(stretch->names, pages * NAME_BYTES);
 }
 
 // Whether what the next page of a stretch follows has a name.

@@ -1,6 +1,7 @@
 #include "transfer.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "announce.hpp"
 #include "errors.hpp"
@@ -65,6 +66,24 @@ Status settle_one(State& state, Transfer transfer, bool done) {
     return Status::DONE;
 }
 
+// Note what arrived, all of it, before a wrong completion is complained of.
+void take_completions(State& state) {
+    std::optional<uint64_t> unexpected;
+    for (const auto& [transfer_id, done] : state.engine->poll()) {
+        const bool waits =
+            state.transfers.count(transfer_id) != 0 && state.arrived.count(transfer_id) == 0;
+        if (waits) {
+            state.arrived[transfer_id] = done;
+        } else {
+            unexpected = transfer_id;
+        }
+    }
+    if (unexpected) {
+        throw SpecViolation("the engine completed " + std::to_string(*unexpected) +
+                            ", for which nothing waits");
+    }
+}
+
 }  // namespace
 
 uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hold& held) {
@@ -91,13 +110,7 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
 
 Settled settle(State& state, int direction) {
     if (state.transfers.empty()) return {};
-    for (const auto& [transfer_id, done] : state.engine->poll()) {
-        if (state.transfers.count(transfer_id) == 0 || state.arrived.count(transfer_id) != 0) {
-            throw SpecViolation("the engine completed " + std::to_string(transfer_id) +
-                                ", for which nothing waits");
-        }
-        state.arrived[transfer_id] = done;
-    }
+    take_completions(state);
     bool waiting[2] = {direction == static_cast<int>(Direction::LOAD_BACK),
                        direction == static_cast<int>(Direction::BACKUP)};
     std::vector<uint64_t> in_flight;
