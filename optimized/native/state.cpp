@@ -11,10 +11,13 @@ Node* Arena::make() {
         index = free_.back();
         free_.pop_back();
     } else {
-        index = used_++;
-        if (index / CHUNK == chunks_.size()) chunks_.emplace_back(new Node[CHUNK]);
-        // Every node that is alive can be released without an allocation.
-        free_.reserve(used_);
+        index = used_;
+        if (index / CHUNK == chunks_.size()) {
+            // Every node that is alive can be released without an allocation.
+            free_.reserve((chunks_.size() + 1) * CHUNK);
+            chunks_.emplace_back(new Node[CHUNK]);
+        }
+        ++used_;
     }
     Node* node = at(index);
     node->index = index;
