@@ -41,8 +41,8 @@ class Limits:
 
     ring_slots: int = 3
     """Slots of each direction's staging ring: with one, kernel and copy would take turns."""
-    ring_slot_bytes: int = 16 * MIB
-    """Large enough to hide the start of a copy, small enough to stay in the L2 cache."""
+    ring_slot_bytes: int = 32 * MIB
+    """Large enough that a copy takes longer than it takes to enqueue the next one."""
     piece_bytes: int = 256 * KIB
     """Least size of a page's part of a layer group: smaller pieces do not fill the link."""
     least_piece_bytes: int = 32 * KIB

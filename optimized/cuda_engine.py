@@ -240,19 +240,15 @@ class _Lane:
             return True
 
     def wait(self, transfer_id: TransferId) -> None:
-        jobs = list(self.open.values())
-        ids = [job.order.transfer_id for job in jobs]
-        if transfer_id not in ids:
+        """Those before it are enqueued before it, on the same streams, and end before it."""
+        job = self.open.get(transfer_id)
+        if job is None:
             return
-        for job in jobs[: ids.index(transfer_id) + 1]:
-            self.await_enqueued(job)
-            if job.done is not None:
-                with suppress(RuntimeError):  # The poll that follows finds and tells it.
-                    job.done.synchronize()
-
-    def await_enqueued(self, job: _Job) -> None:
         with self.changed:
             self.changed.wait_for(lambda: job.enqueued)
+        if job.done is not None:
+            with suppress(RuntimeError):  # The poll that follows finds and tells it.
+                job.done.synchronize()
 
     def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
         """Whether the layer is there or coming, and the event to wait for, if there is one."""

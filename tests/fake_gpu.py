@@ -37,11 +37,21 @@ class InterpretedKernel:
 
     def __getitem__(self, grid: tuple[int]) -> pages.Launch:
         def launch(*arguments: torch.Tensor | int, **constants: int) -> None:
+            require_aligned(arguments, constants["ALIGNED_BYTES"])
             with self._turn:
                 self.launches += 1
                 self._kernel[grid](*arguments, **constants)
 
         return launch
+
+
+def require_aligned(arguments: tuple[torch.Tensor | int, ...], aligned_bytes: int) -> None:
+    """Check what the kernel is promised: a GPU faults where an access is wider than its address."""
+    table, _, _, row_address, row_bytes, *_ = arguments
+    numbers = torch.tensor([row_address, row_bytes])
+    assert isinstance(table, torch.Tensor)
+    assert not (table % aligned_bytes).any(), "a plane lies less even than was promised"
+    assert not (numbers % aligned_bytes).any(), "rows lie less even than was promised"
 
 
 @define(eq=False)

@@ -278,6 +278,13 @@ def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: Fak
     assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
 
 
+class Broken:
+    """A kernel that cannot be launched."""
+
+    def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+        raise RuntimeError("out of registers")
+
+
 @pytest.mark.parametrize("direction", list(Direction))
 def test_what_cannot_be_enqueued_fails_alone(
     engine: CudaEngine,
@@ -287,11 +294,6 @@ def test_what_cannot_be_enqueued_fails_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The cache is told, waiters are let go, the log says why, and the next order goes well."""
-
-    class Broken:
-        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
-            raise RuntimeError("out of registers")
-
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
         patched.setattr(pages, "MOVE_PAGES", Broken())
         engine.submit(order(pools, 1, direction))
@@ -303,6 +305,20 @@ def test_what_cannot_be_enqueued_fails_alone(
     engine.submit(order(pools, 2, direction))
     engine.wait(2)
     assert engine.poll() == (Completion(2, ok=True),)
+
+
+def test_a_failure_is_told_once_nothing_of_it_moves(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of it may be under way: its slots must not be free before they ended."""
+    monkeypatch.setattr(pages, "MOVE_PAGES", Broken())
+    with runtime.held():
+        engine.submit(order(pools, 1, LOAD_BACK))
+        until(lambda: any(stream.recorded for stream in runtime.streams))
+        sleep(0.02)
+        assert engine.poll() == ()
+    engine.wait(1)
+    assert engine.poll() == (Completion(1, ok=False),)
 
 
 def test_a_lost_device_fails_what_was_under_way(

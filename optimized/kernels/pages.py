@@ -186,8 +186,7 @@ def _launch(
         # Rows may be anywhere: only what they are aligned to as well can be promised.
         tile = planes.tile.aligned_to(gcd(rows.address, rows.row_bytes))
         segments = layer_count * planes.planes
-        tiles = triton.cdiv(pages, tile.rows) * segments
-        tiles *= triton.cdiv(tile.plane_elements, tile.columns)
+        tiles = -(-pages // tile.rows) * segments * -(-tile.plane_elements // tile.columns)
         MOVE_PAGES[(min(programs, tiles),)](
             planes.table,
             slots,
