@@ -9,10 +9,10 @@ free slot is what its last owner left there. Who may write where is the tree's b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd, prod
 from types import MappingProxyType
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,25 +20,37 @@ import torch
 
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import ALL_LAYERS, Move
+from kvcanon.optimized.orders import ALL_LAYERS, Move, SlotArray
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, GPU, Component, Medium, Slot
 
-PIECE_BYTES = 1 << 20
-"""What `copy` holds between its two sides at once, so that it is still in the processor's cache."""
+PIECE_ITEMS = 1 << 15
+"""What `copy` holds between its two sides at once.
 
-Rows = npt.NDArray[np.void]
-"""One item a slot, so that indexing copies whole planes of pages, whatever is in them."""
+It is still in the processor's cache then, and it is the most that torch copies without calling up
+its threads: they wait for each other by spinning, and where another process wants a core too that
+is up to fifty times slower.
+"""
 
-SlotIndex = npt.NDArray[np.intp]
+ITEM_OF_SIZE = {
+    1: torch.uint8,
+    2: torch.int16,
+    4: torch.int32,
+    8: torch.int64,
+    16: torch.complex128,
+}
+"""What bytes are moved as. Nothing looks inside; a complex number is only torch's widest item."""
+
+Side: TypeAlias = list[list[torch.Tensor]]
+"""A medium as a copy sees it: of each layer each plane, (slots, items)."""
 
 
 class Pools:
     """The bytes behind all slots of a cache, on both media.
 
-    One copy a direction may be under way at a time, beside reads and writes of other slots.
+    Any number of threads may copy, read and write, each other slots.
 
     Raises:
         BadArgument: the layouts are not those of the cache's components, or the host memory cannot
@@ -61,8 +73,7 @@ class Pools:
         self.device = torch.device(device)
         self._planes: dict[Component, tuple[torch.Tensor, ...]] = {}
         self._slabs: dict[Component, HostSlab] = {}
-        self._device_sides: dict[Component, tuple[DeviceSide, ...]] = {}
-        self._host_rows: dict[Component, tuple[tuple[Rows, ...], ...]] = {}
+        self._sides: dict[Component, dict[Medium, Side]] = {}
         for component, layout in self.layouts.items():
             slots = config.capacity(component, GPU)
             planes = tuple(
@@ -74,11 +85,12 @@ class Pools:
                 layout.page_bytes,
                 pinned=self.device.type == "cuda",
             )
-            side = ProcessorSide if self.device.type == "cpu" else AcceleratorSide
             self._planes[component] = planes
             self._slabs[component] = slab
-            self._device_sides[component] = tuple(side(plane) for plane in planes)
-            self._host_rows[component] = host_rows(slab.pages, layout)
+            self._sides[component] = {
+                GPU: _by_layer(planes, layout),
+                CPU: _by_layer(_planes_of_pages(slab.pages, layout), layout),
+            }
 
     def planes(self, component: Component) -> tuple[torch.Tensor, ...]:
         """The device pool: a uint8 tensor (layers, slots, plane_bytes) for each plane."""
@@ -148,20 +160,17 @@ class Pools:
 
     def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
         """Move the bytes of some layers; returns when they are there. Raises: BadArgument."""
-        sources, targets = self._checked(move, direction)
-        layout = self.layouts[move.component]
+        here, there = (GPU, CPU) if direction is Direction.BACKUP else (CPU, GPU)
+        self._require_move(move, here, there)
+        sides = self._sides[move.component]
+        sources = self._index(move.sources, here)
+        targets = self._index(move.targets, there)
         self._settle_device()
-        for layer in range(layout.layers)[layers]:
-            for plane, plane_bytes in enumerate(layout.plane_bytes):
-                host = self._host_rows[move.component][layer][plane]
-                device = self._device_sides[move.component][plane]
-                step = max(1, PIECE_BYTES // plane_bytes)
-                for first in range(0, len(sources), step):
-                    some = slice(first, first + step)
-                    if direction is Direction.BACKUP:
-                        host[targets[some]] = device.gather(layer, sources[some])
-                    else:
-                        device.scatter(layer, targets[some], host[sources[some]])
+        for layer in range(self.layouts[move.component].layers)[layers]:
+            for source, target in zip(sides[here][layer], sides[there][layer], strict=True):
+                for pages, items in _pieces(len(sources), source.shape[1]):
+                    piece = source[:, items].index_select(0, sources[pages]).to(target.device)
+                    target[:, items].index_copy_(0, targets[pages], piece)
         self._settle_device()
 
     def close(self) -> None:
@@ -182,15 +191,17 @@ class Pools:
             wrong = slots[(slots < 0) | (slots >= capacity)][0]
             raise BadArgument("slot", f"is {wrong}; {component} on {medium} has {capacity} slots")
 
-    def _checked(self, move: Move, direction: Direction) -> tuple[SlotIndex, SlotIndex]:
+    def _require_move(self, move: Move, here: Medium, there: Medium) -> None:
         if len(move.sources) != len(move.targets):
             raise BadArgument(
                 "move", f"has {len(move.sources)} sources and {len(move.targets)} targets"
             )
-        media = (GPU, CPU) if direction is Direction.BACKUP else (CPU, GPU)
-        for slots, medium in zip((move.sources, move.targets), media, strict=True):
-            self._require_slots(move.component, medium, slots)
-        return move.sources.astype(np.intp), move.targets.astype(np.intp)
+        self._require_slots(move.component, here, move.sources)
+        self._require_slots(move.component, there, move.targets)
+
+    def _index(self, slots: SlotArray, medium: Medium) -> torch.Tensor:
+        index = torch.from_numpy(slots.astype(np.int64))
+        return index.to(self.device) if medium is GPU else index
 
     def _settle_device(self) -> None:
         """Let every stream end: what they compute may be read here, and what is written by them."""
@@ -198,72 +209,33 @@ class Pools:
             torch.cuda.synchronize(self.device)
 
 
-class DeviceSide(Protocol):
-    """A plane on the device, as a copy uses it."""
-
-    def gather(self, layer: int, slots: SlotIndex) -> Rows:
-        """The plane of these pages, in host memory."""
-
-    def scatter(self, layer: int, slots: SlotIndex, rows: Rows) -> None:
-        """Set the plane of these pages."""
-
-
-class ProcessorSide:
-    """A plane that the processor reaches itself.
-
-    Torch's own indexing takes several threads for it, and they wait for each other by spinning: it
-    is up to fifty times slower wherever another process wants a core too.
-    """
-
-    def __init__(self, plane: torch.Tensor) -> None:
-        self._rows = _rows(plane.numpy())
-
-    def gather(self, layer: int, slots: SlotIndex) -> Rows:
-        """The plane of these pages."""
-        rows: Rows = self._rows[layer][slots]
-        return rows
-
-    def scatter(self, layer: int, slots: SlotIndex, rows: Rows) -> None:
-        """Set the plane of these pages."""
-        self._rows[layer][slots] = rows
-
-
-class AcceleratorSide:
-    """A plane that only torch reaches."""
-
-    def __init__(self, plane: torch.Tensor) -> None:
-        self._plane = plane
-
-    def gather(self, layer: int, slots: SlotIndex) -> Rows:
-        """The plane of these pages, in host memory."""
-        index = torch.from_numpy(slots).to(self._plane.device)
-        return _rows(self._plane[layer].index_select(0, index).cpu().numpy())
-
-    def scatter(self, layer: int, slots: SlotIndex, rows: Rows) -> None:
-        """Set the plane of these pages."""
-        device = self._plane.device
-        pieces = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1))
-        index = torch.from_numpy(slots).to(device)
-        self._plane[layer].index_copy_(0, index, pieces.to(device))
-
-
-def host_rows(pages: torch.Tensor, layout: PageLayout) -> tuple[tuple[Rows, ...], ...]:
-    """The planes of each layer of a slab, as a copy uses them."""
-    bytes_ = pages.numpy()
+def _planes_of_pages(pages: torch.Tensor, layout: PageLayout) -> tuple[torch.Tensor, ...]:
+    """The planes of a slab in the device's order: (layers, slots, plane_bytes) each."""
+    by_layer = pages.view(len(pages), layout.layers, layout.layer_bytes).transpose(0, 1)
     return tuple(
-        tuple(
-            _rows(bytes_[:, start : start + size])
-            for plane, size in enumerate(layout.plane_bytes)
-            for start in (layout.offset_bytes(layer, plane),)
-        )
-        for layer in range(layout.layers)
+        by_layer.narrow(2, layout.offset_bytes(0, plane), size)
+        for plane, size in enumerate(layout.plane_bytes)
     )
 
 
-def _rows(pieces: npt.NDArray[np.uint8]) -> Rows:
-    """The same memory, with the last dimension as one item."""
-    rows: Rows = pieces.view(np.dtype((np.void, pieces.shape[-1])))[..., 0]
-    return rows
+def _by_layer(planes: Sequence[torch.Tensor], layout: PageLayout) -> Side:
+    item = _widest_item(layout.plane_bytes)
+    wide = [plane.view(item) for plane in planes]
+    return [[plane[layer] for plane in wide] for layer in range(layout.layers)]
+
+
+def _pieces(pages: int, items: int) -> Iterator[tuple[slice, slice]]:
+    """Cut so many pages of so many items into pieces: which pages, and which items of each."""
+    wide = min(items, PIECE_ITEMS)
+    high = PIECE_ITEMS // wide
+    for item in range(0, items, wide):
+        for page in range(0, pages, high):
+            yield slice(page, page + high), slice(item, item + wide)
+
+
+def _widest_item(plane_bytes: Sequence[int]) -> torch.dtype:
+    """The largest dtype of which every plane has a whole number: fewer items to move."""
+    return ITEM_OF_SIZE[gcd(max(ITEM_OF_SIZE), *plane_bytes)]
 
 
 def _require_size(argument: str, data: bytes, size_bytes: int) -> None:

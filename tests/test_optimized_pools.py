@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from random import Random
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from kvcanon.optimized import pools
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout, layout_for_slot_bytes, mha_layout
 from kvcanon.optimized.orders import Move, PageOrder, SlotArray
-from kvcanon.optimized.pools import AcceleratorSide, Pools, ProcessorSide
+from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Copy, Direction
@@ -218,7 +221,8 @@ def test_copies_take_pages_from_slot_to_slot() -> None:
 def test_copies_are_right_for_any_layout(data: st.DataObject) -> None:
     """Some sizes, some layers or some pieces of a copy go wrong."""
     layers = data.draw(st.integers(1, 4))
-    sizes = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
+    size = st.integers(1, 20) | st.sampled_from([24, 32, 48, 64])
+    sizes = data.draw(st.lists(size, min_size=1, max_size=3))
     layout = PageLayout(layers, tuple(sizes))
     config = CacheConfig(device_slots=Counts(9), host_slots=Counts(9), write_policy="write_through")
     made = filled(config, {FULL: layout})
@@ -234,9 +238,9 @@ def test_copies_are_right_for_any_layout(data: st.DataObject) -> None:
         page = bytearray(expected[FULL, there, target])
         page[moved] = expected[FULL, here, source][moved]
         expected[FULL, there, target] = bytes(page)
-    piece_bytes = data.draw(st.sampled_from([1, 40, 1 << 20]))
+    piece_items = data.draw(st.sampled_from([1, 3, 20, 1 << 15]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "PIECE_BYTES", piece_bytes)
+        patch.setattr(pools, "PIECE_ITEMS", piece_items)
         move = Move(FULL, slots(*sources), slots(*targets))
         made.copy(move, direction, slice(first, last))
     assert contents(made) == expected
@@ -290,20 +294,50 @@ def test_copies_of_slots_that_are_not_there_move_nothing(
             made.copy(Move(FULL, targets + 6, sources), LOAD_BACK)
 
 
-def test_both_sides_of_a_device_agree() -> None:
-    """Pages of a plane that only torch reaches come or go in another way than the processor's."""
-    planes = [torch.ones((3, 8, 5), dtype=torch.uint8) for _ in range(2)]
-    sides = (ProcessorSide(planes[0]), AcceleratorSide(planes[1]))
-    some = np.array([6, 1, 3])
-    slab = torch.frombuffer(bytearray(random_bytes(1, 8 * 10)), dtype=torch.uint8).view(8, 10)
-    rows = pools.host_rows(slab, PageLayout(2, (5,)))[1][0][np.array([7, 0, 2])]
-    for side in sides:
-        side.scatter(2, some, rows)
-    expected = torch.ones((3, 8, 5), dtype=torch.uint8)
-    expected[2, [6, 1, 3]] = slab[[7, 0, 2], 5:]
-    assert all(torch.equal(plane, expected) for plane in planes)
-    for side in sides:
-        assert side.gather(2, some).tobytes() == rows.tobytes()
+@pytest.mark.parametrize("pattern", ["ff", "7ff0000000000001", "0100", "80000000"])
+def test_copies_do_not_look_at_what_they_move(pattern: str) -> None:
+    """A bit changes where the bytes happen to be a signalling NaN or a negative zero."""
+    config = CacheConfig(device_slots=Counts(2), host_slots=Counts(2), write_policy="write_back")
+    for item in (16, 8, 4, 2, 1):
+        made = Pools(config, {FULL: PageLayout(1, (3 * item,))})
+        for order in (pattern, bytes.fromhex(pattern)[::-1].hex()):
+            page = (bytes.fromhex(order) * 48)[: 3 * item]
+            made.write(FULL, 1, page)
+            made.copy(Move(FULL, slots(1), slots(0)), BACKUP)
+            made.copy(Move(FULL, slots(0), slots(0)), LOAD_BACK)
+            assert made.read(FULL, GPU, 0) == page
+
+
+def test_copies_let_other_threads_run() -> None:
+    """A copy in the background keeps the interpreter to itself, and holds up the scheduler."""
+    config = CacheConfig(device_slots=Counts(4), host_slots=Counts(4), write_policy="write_back")
+    made = Pools(config, {FULL: PageLayout(1, (1 << 23,))})
+    move = Move(FULL, slots(*range(4)), slots(*range(4)))
+    turns, over = 0, Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not over.is_set():
+            turns += 1
+            time.sleep(0)
+
+    def turns_during_a_copy() -> int:
+        before = turns
+        made.copy(move, BACKUP)
+        return turns - before
+
+    interval_s = sys.getswitchinterval()
+    # The interpreter is never taken away: another thread gets it only where it is given.
+    sys.setswitchinterval(1_000)
+    other = Thread(target=take_turns)
+    other.start()
+    try:
+        # A copy that keeps it while it moves bytes gives it a dozen times before and after.
+        assert any(turns_during_a_copy() > 40 for _ in range(200))
+    finally:
+        over.set()
+        sys.setswitchinterval(interval_s)
+        other.join()
 
 
 # Orders
