@@ -14,11 +14,11 @@ from statistics import median
 from time import perf_counter
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.optimized.copy_plan import MIB, Limits
-from kvcanon.optimized.cuda_driver import CudaDriver
-from kvcanon.optimized.cuda_runtime import Runtime
+from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.mover import Mover
 from kvcanon.optimized.orders import Move
 from kvcanon.optimized.pools import Pools
@@ -41,20 +41,23 @@ class Race:
     staged_seconds: float
 
 
-def calibrated_direct_bytes(
-    pools: Pools, direction: Direction, limits: Limits, runtime: Runtime, driver: CudaDriver
-) -> int:
+def calibrated_direct_bytes(pools: Pools, direction: Direction, limits: Limits, gpu: Gpu) -> int:
     """The size up to which going without the ring is faster on this machine, for these pages."""
-    layout = pools.layouts[FULL]
+    return largest_won(races(pools.layouts[FULL], direction, limits, gpu))
+
+
+def races(layout: PageLayout, direction: Direction, limits: Limits, gpu: Gpu) -> tuple[Race, ...]:
+    """Move pages of this layout both ways, the most first. Effects: none on any pool of use."""
     pages = max(1, LARGEST_BYTES // layout.page_bytes)
     room = Counts(full=pages)
     config = CacheConfig(device_slots=room, host_slots=room, write_policy=WritePolicy.WRITE_THROUGH)
-    scratch = Pools(config, {FULL: layout}, pools.device)
-    mover = Mover(scratch, direction, limits, runtime, driver)
-    races = []
+    scratch = Pools(config, {FULL: layout}, gpu.device)
+    # Pieces may be of any size here: the other way is to be seen, whatever would be chosen.
+    mover = Mover(scratch, direction, evolve(limits, least_piece_bytes=1), gpu)
+    found = []
     while pages:
         size_bytes = pages * layout.page_bytes
-        races.append(
+        found.append(
             Race(
                 size_bytes,
                 seconds(mover, pages, direct_bytes=size_bytes),
@@ -64,7 +67,7 @@ def calibrated_direct_bytes(
         pages //= 2
     mover.settle()
     scratch.close()
-    return largest_won(races)
+    return tuple(found)
 
 
 def largest_won(races: Sequence[Race]) -> int:
@@ -86,8 +89,8 @@ def seconds(mover: Mover, pages: int, direct_bytes: int) -> float:
     # The first time compiles kernels.
     for _ in range(REPEATS + 1):
         start = perf_counter()
-        submitted = mover.runtime.event()
-        submitted.record(mover.runtime.current_stream())
+        submitted = mover.gpu.runtime.event()
+        submitted.record(mover.gpu.runtime.current_stream())
         mover.enqueue(mover.plan(moves), submitted, lambda _event: None).synchronize()
         took.append(perf_counter() - start)
     return median(took[1:])

@@ -26,8 +26,8 @@ from attrs import define, field
 
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
-from kvcanon.optimized.cuda_driver import CudaDriver
-from kvcanon.optimized.cuda_runtime import Event, Runtime, TorchRuntime
+from kvcanon.optimized.cuda_runtime import Event
+from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.orders import PageOrder
 from kvcanon.optimized.pools import Pools
@@ -46,7 +46,7 @@ class CudaEngine:
 
     Raises:
         BadArgument: the pools are not on a GPU.
-        CudaError: there is no driver.
+        CudaError: there is no GPU.
     """
 
     def __init__(
@@ -55,31 +55,26 @@ class CudaEngine:
         limits: Limits | None = None,
         *,
         direct_bytes: int | None = None,
-        runtime: Runtime | None = None,
-        driver: CudaDriver | None = None,
+        gpu: Gpu | None = None,
     ) -> None:
         """Set up both directions.
 
         `direct_bytes` is the size up to which a part of a transfer goes without the staging ring;
-        None measures it here, in a few dozen milliseconds. `runtime` and `driver` stand for the
-        device; without them it is that of the pools.
+        None measures it here, in a few dozen milliseconds. `gpu` is the pools' own by default.
         """
-        if runtime is None:
+        if gpu is None:
             if pools.device.type != "cuda":
                 raise BadArgument("pools", f"are on {pools.device}; a CudaEngine needs a GPU's")
-            runtime = TorchRuntime(pools.device)
-        runtime.enter()
-        driver = driver or CudaDriver()
+            gpu = gpu_at(pools.device)
         limits = limits or Limits()
         self._pools = pools
-        self._runtime = runtime
+        self._runtime = gpu.runtime
         self._lanes = {
-            direction: _Lane(mover, runtime)
-            for direction, mover in movers(pools, limits, runtime, driver).items()
+            direction: _Lane(mover) for direction, mover in movers(pools, limits, gpu).items()
         }
         for direction, lane in self._lanes.items():
             lane.mover.direct_bytes = (
-                calibrated_direct_bytes(pools, direction, limits, runtime, driver)
+                calibrated_direct_bytes(pools, direction, limits, gpu)
                 if direct_bytes is None
                 else direct_bytes
             )
@@ -197,7 +192,6 @@ class _Lane:
     """
 
     mover: Mover
-    runtime: Runtime
     changed: Condition = field(factory=Condition)
     """Held for moments only, and never during a call to the device."""
     waiting: deque[_Job] = field(factory=deque)
@@ -290,7 +284,7 @@ class _Lane:
 
 
 def _work(lane: _Lane) -> None:
-    lane.runtime.enter()
+    lane.mover.gpu.runtime.enter()
     while _work_one(lane):
         pass
     # Pools and ring go when this thread does; until then nothing may be under way.

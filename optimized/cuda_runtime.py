@@ -67,6 +67,9 @@ class Runtime(Protocol):
     def upload(self, slots: SlotArray) -> torch.Tensor:
         """Slots on the device, as the current stream will find them. Never waits."""
 
+    def synchronize(self) -> None:
+        """Return once the device has done all that anybody gave it."""
+
 
 class TorchRuntime:
     """One GPU, through torch."""
@@ -106,3 +109,7 @@ class TorchRuntime:
         pinned = torch.empty(len(slots), dtype=torch.int32, pin_memory=True)
         pinned.numpy()[:] = slots.astype(np.int32, copy=False)
         return pinned.to(self.device, non_blocking=True)
+
+    def synchronize(self) -> None:
+        """Return once the device has done all that anybody gave it."""
+        torch.cuda.synchronize(self.device)

@@ -25,7 +25,8 @@ from kvcanon.optimized.copy_plan import (
     ring_slot_bytes,
 )
 from kvcanon.optimized.cuda_driver import CudaDriver, Rows
-from kvcanon.optimized.cuda_runtime import Event, Runtime, Stream
+from kvcanon.optimized.cuda_runtime import Event, Stream
+from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool, scatter
 from kvcanon.optimized.orders import Move, SlotArray
 from kvcanon.optimized.pools import Pools
@@ -93,8 +94,7 @@ class Mover:
     pools: Pools
     direction: Direction
     limits: Limits
-    runtime: Runtime
-    driver: CudaDriver
+    gpu: Gpu
     direct_bytes: int = 0
     """A part of at most so many bytes goes without the ring."""
     _places: dict[Component, _Place] = field(init=False)
@@ -106,14 +106,14 @@ class Mover:
 
     def __attrs_post_init__(self) -> None:
         self._places = {
-            component: _place(self.pools, component, self.driver)
+            component: _place(self.pools, component, self.gpu.driver)
             for component in self.pools.layouts
         }
-        self._streams = {role: self.runtime.stream() for role in StreamRole}
+        self._streams = {role: self.gpu.runtime.stream() for role in StreamRole}
         self._slot_bytes = ring_slot_bytes(self.limits, tuple(self.pools.layouts.values()))
         # Memory that the caller's stream is not done with must not become the ring.
-        with self.runtime.running_on(self._streams[StreamRole.KERNEL]):
-            self._ring_memory = self.runtime.buffer(self.limits.ring_slots * self._slot_bytes)
+        with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
+            self._ring_memory = self.gpu.runtime.buffer(self.limits.ring_slots * self._slot_bytes)
         self._ring = Ring(self.limits.ring_slots)
 
     def plan(self, moves: tuple[Move, ...]) -> Plan:
@@ -136,7 +136,7 @@ class Mover:
         `arriving` is told the event of each layer group as soon as it can be waited for.
         """
         underway = _Underway(plan, {SUBMITTED: submitted})
-        with self.runtime.running_on(self._streams[StreamRole.KERNEL]):
+        with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
             self._upload(underway)
             for step in plan.steps:
                 match step:
@@ -160,7 +160,7 @@ class Mover:
     def settle(self) -> None:
         """Return once the device has done all that this mover gave it."""
         for stream in self._streams.values():
-            event = self.runtime.event()
+            event = self.gpu.runtime.event()
             event.record(stream)
             event.synchronize()
 
@@ -169,18 +169,18 @@ class Mover:
         of_ring = mark.kind in {MarkKind.FILLED, MarkKind.EMPTIED}
         known = self._ring_marks if of_ring else underway.marks
         if mark not in known:
-            known[mark] = self.runtime.event()
+            known[mark] = self.gpu.runtime.event()
         return known[mark]
 
     def _upload(self, underway: _Underway) -> None:
         """Tell the device the slots, which its kernels look up."""
         for part, move in enumerate(underway.plan.moves):
             on_device = move.sources if self.direction is Direction.BACKUP else move.targets
-            underway.slots.append(self.runtime.upload(on_device))
+            underway.slots.append(self.gpu.runtime.upload(on_device))
             address = self._places[move.component].kernel_address
             if underway.plan.direct[part] and address is not None:
                 page_bytes = self.pools.layouts[move.component].page_bytes
-                rows = self.runtime.upload(self._host_slots(move))
+                rows = self.gpu.runtime.upload(self._host_slots(move))
                 underway.slabs[part] = PageRows(address, page_bytes, rows)
 
     def _stage(self, underway: _Underway, span: Span, ring_slot: int) -> None:
@@ -215,9 +215,9 @@ class Mover:
             ]
             targets, sources = sides if to_host else reversed(sides)
             sizes = cut.sizes_bytes.astype(np.uint64)
-            self.driver.copy_many(targets, sources, sizes, stream, self.limits.batch_pieces)
+            self.gpu.driver.copy_many(targets, sources, sizes, stream, self.limits.batch_pieces)
         for piece in cut.rectangles:
-            self.driver.copy_rectangle(
+            self.gpu.driver.copy_rectangle(
                 Rows(slab + piece.host_offset, layout.page_bytes),
                 Rows(ring + piece.ring_offset, piece.row_bytes),
                 piece.row_bytes,
@@ -233,11 +233,9 @@ class Mover:
         return self._ring_memory.data_ptr() + ring_slot * self._slot_bytes
 
 
-def movers(
-    pools: Pools, limits: Limits, runtime: Runtime, driver: CudaDriver
-) -> Mapping[Direction, Mover]:
+def movers(pools: Pools, limits: Limits, gpu: Gpu) -> Mapping[Direction, Mover]:
     """A mover for each direction, with nothing in common, so that the two overlap."""
-    return {direction: Mover(pools, direction, limits, runtime, driver) for direction in Direction}
+    return {direction: Mover(pools, direction, limits, gpu) for direction in Direction}
 
 
 def _place(pools: Pools, component: Component, driver: CudaDriver) -> _Place:

@@ -143,6 +143,10 @@ class FakeRuntime:
         """A copy: the caller may change its own."""
         return torch.from_numpy(np.array(slots, np.int32))
 
+    def synchronize(self) -> None:
+        """It has done everything already, or it is held."""
+        self.going.wait()
+
 
 def build_driver(folder: Path, *flags: str) -> Path:
     """Compile the driver's stand-in; structures are then laid out by a compiler, not by ctypes."""

@@ -24,6 +24,7 @@ from kvcanon.optimized.calibration import Race, largest_won
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
+from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.orders import Move, PageOrder, SlotArray
@@ -78,7 +79,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
 
 
 @frozen(eq=False)
-class Gpu:
+class Device:
     """A device that does everything at once, until it is held."""
 
     driver: CudaDriver
@@ -88,21 +89,20 @@ class Gpu:
         self, pools: Pools, limits: Limits = SMALL, direct_bytes: int | None = 0
     ) -> CudaEngine:
         """An engine on this device."""
-        return CudaEngine(
-            pools, limits, direct_bytes=direct_bytes, runtime=self.runtime, driver=self.driver
-        )
+        gpu = Gpu(pools.device, self.runtime, self.driver)
+        return CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=gpu)
 
 
 @pytest.fixture
-def gpu(driver: CudaDriver) -> Gpu:
+def device(driver: CudaDriver) -> Device:
     """A device."""
-    return Gpu(driver)
+    return Device(driver)
 
 
 @pytest.fixture
-def runtime(gpu: Gpu) -> FakeRuntime:
+def runtime(device: Device) -> FakeRuntime:
     """Its streams and events."""
-    return gpu.runtime
+    return device.runtime
 
 
 @pytest.fixture
@@ -116,9 +116,9 @@ def pools() -> Pools:
 
 
 @pytest.fixture
-def engine(gpu: Gpu, pools: Pools) -> Iterator[CudaEngine]:
+def engine(device: Device, pools: Pools) -> Iterator[CudaEngine]:
     """An engine with a small ring."""
-    with gpu.engine(pools) as made:
+    with device.engine(pools) as made:
         yield made
 
 
@@ -165,11 +165,11 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize(("limits", "direct_bytes"), WAYS.values(), ids=WAYS)
 def test_moves_exactly_what_the_plain_copy_does(
-    limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, gpu: Gpu
+    limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, device: Device
 ) -> None:
     """Every way leaves every byte of both media as `Pools.copy` does."""
     before = contents(pools)
-    with gpu.engine(pools, limits, direct_bytes) as engine:
+    with device.engine(pools, limits, direct_bytes) as engine:
         engine.submit(order(pools, 1, direction))
         engine.wait(1)
         assert engine.poll() == (Completion(1, ok=True),)
@@ -344,9 +344,9 @@ def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
     assert {done.transfer_id for done in engine.poll()} == {1, 2}
 
 
-def test_orders_that_it_cannot_take_are_refused(pools: Pools, gpu: Gpu) -> None:
+def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:
     """Each with what is wrong about it."""
-    engine = gpu.engine(pools)
+    engine = device.engine(pools)
     with pytest.raises(BadArgument, match="order: is a TransferOrder; a GPU needs a PageOrder"):
         engine.submit(TransferOrder(1, BACKUP, (), lambda: None))
     with pytest.raises(BadArgument, match="order: is of other pools"):
@@ -360,20 +360,20 @@ def test_orders_that_it_cannot_take_are_refused(pools: Pools, gpu: Gpu) -> None:
         CudaEngine(pools)
 
 
-def test_closing_performs_what_was_submitted(pools: Pools, gpu: Gpu) -> None:
+def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> None:
     """What completed can still be polled, and the threads are gone."""
     threads = set(all_threads())
-    with gpu.engine(pools) as engine:
+    with device.engine(pools) as engine:
         for transfer_id in range(5):
             engine.submit(order(pools, transfer_id, BACKUP))
     assert [done.transfer_id for done in engine.poll()] == list(range(5))
     assert set(all_threads()) == threads
 
 
-def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, gpu: Gpu) -> None:
+def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device) -> None:
     """Nobody is left to close it."""
     threads = set(all_threads())
-    engine = gpu.engine(pools)
+    engine = device.engine(pools)
     del engine
     gc.collect()
     until(lambda: set(all_threads()) <= threads)
@@ -399,13 +399,13 @@ def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> No
 
 
 def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
-    pools: Pools, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    pools: Pools, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that is told no size measures one, on memory of its own."""
     monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
     monkeypatch.setattr(calibration, "REPEATS", 1)
     before = contents(pools)
-    with gpu.engine(pools, direct_bytes=None) as engine:
+    with device.engine(pools, direct_bytes=None) as engine:
         measured = engine.direct_bytes
     assert contents(pools) == before
     sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
