@@ -1,0 +1,84 @@
+"""`kvcanon peers`: environments in which other people's caches can be measured and judged.
+
+What readers get wrong: nothing is installed where kvcanon itself runs. Each release gets a folder
+of its own, which may be deleted like any other.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.markup import escape
+
+from kvcanon.conformance.cli.terminal import Report, columns, progress
+from kvcanon.conformance.peers.environment import (
+    commands,
+    make,
+    peers_in,
+    run_command,
+    usual_folder,
+)
+from kvcanon.conformance.peers.releases import RELEASES, STAND_INS, Release, release_named
+
+peers = typer.Typer(help="Environments for other people's caches.", no_args_is_help=True)
+
+PeersFolder: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        file_okay=False,
+        metavar="DIR",
+        envvar="KVCANON_PEERS",
+        show_default=False,
+        default_factory=usual_folder,
+        help="Folder of the environments, one in it for each release. "
+        "Usual: kvcanon/peers in the user's cache folder.",
+    ),
+]
+
+
+@peers.callback()
+def _group() -> None:
+    """Environments for other people's caches."""
+
+
+@peers.command("list")
+def list_command(*, into: PeersFolder) -> None:
+    """List the releases, and which of them have an environment."""
+    there = peers_in(into)
+    table = columns()
+    for name in RELEASES:
+        table.add_row(name, escape(str(there[name].folder)) if name in there else "-")
+    Report().print(table)
+
+
+@peers.command("make")
+def make_command(
+    release: Annotated[
+        str, typer.Argument(metavar="RELEASE", help=f"One of {', '.join(RELEASES)}.")
+    ],
+    *,
+    into: PeersFolder,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> None:
+    """Make the environment of a release: a few minutes, and about two gigabytes."""
+    wanted = release_named(release)
+    if dry_run:
+        for command in commands(wanted, into / wanted.folder):
+            typer.echo(shlex.join(command))
+    else:
+        with progress([wanted], f"peers make {release}") as shown:
+            for each in shown:
+                made = make(each, into, run_command)
+        typer.echo(f"{release} is in {made.folder}.")
+    _print_stand_ins(wanted)
+
+
+def _print_stand_ins(release: Release) -> None:
+    typer.echo("Stand-ins, for what no CPU can load:")
+    for name in release.stand_ins:
+        typer.echo(f"  {name}: {STAND_INS[name].what}")

@@ -1,0 +1,265 @@
+"""Environments of peers: what is put into them, and what is said of it. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import kvcanon
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.peers import stand_ins
+from kvcanon.conformance.peers.environment import (
+    BESIDE,
+    MANIFEST,
+    commands,
+    make,
+    peers_in,
+    run_command,
+    usual_folder,
+)
+from kvcanon.conformance.peers.releases import RELEASES, STAND_INS, Release, release_named
+from kvcanon.conformance.peers.stand_ins import kvcacheio
+
+PINS = Path(stand_ins.__file__).parents[1] / "pins"
+SGLANG = RELEASES["sglang==0.5.23"]
+
+
+class Recorded:
+    """Runs nothing but the making of the environment itself, which has no pip."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.commands: list[list[str]] = []
+        self.failing = failing
+
+    def __call__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Note a command."""
+        self.commands.append(list(command))
+        if command[1:3] == ["-m", "venv"]:
+            venv.create(command[3], with_pip=False)
+        elif self.failing and self.failing in command:
+            raise Fault("no such package")
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=lambda release: release.folder)
+def test_release_pins_every_package_but_itself(release: Release) -> None:
+    """A package floats, or the release is installed with pins that are not its own."""
+    lines = (PINS / f"{release.folder}.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pinned)
+    names = [line.partition("==")[0].lower() for line in pinned]
+    assert len(set(names)) == len(names)
+    assert {"torch", "numpy", "attrs", "typer", "rich", "hypothesis", "pytest"} <= set(names)
+    assert release.peer not in names
+
+
+def test_every_pinned_release_is_known() -> None:
+    """Pins lie about that no release uses."""
+    assert {path.stem for path in PINS.glob("*.txt")} == {
+        release.folder for release in RELEASES.values()
+    }
+
+
+def test_every_stand_in_has_its_files() -> None:
+    """A stand-in is a copy of a file that is not there, or a file is a copy for nobody."""
+    used = {source for stand_in in STAND_INS.values() for source in stand_in.files.values()}
+    there = {path.name for path in Path(stand_ins.__file__).parent.glob("*.py")}
+    assert there == used | {"__init__.py"}
+    assert {name for release in RELEASES.values() for name in release.stand_ins} == set(STAND_INS)
+
+
+def test_make_fills_an_environment_and_marks_it_last(tmp_path: Path) -> None:
+    """What an environment consists of is missing, or it counts as finished before it is."""
+    ran = Recorded()
+    peer = make(SGLANG, tmp_path, ran)
+    assert peer.folder == tmp_path / "sglang-0.5.23"
+    assert ran.commands[:-1] == commands(SGLANG, peer.folder)
+    *_, install, probe = ran.commands
+    assert install[-2:] == ["--no-deps", "sglang==0.5.23"]
+    assert probe[0] == str(peer.python)
+    assert SGLANG.probe in probe[-1]
+    manifest = json.loads((peer.folder / MANIFEST).read_text(encoding="utf-8"))
+    assert manifest["release"] == "sglang==0.5.23"
+    assert manifest["stubbed"] == peer.stubbed
+    assert set(peer.stubbed) == set(SGLANG.stand_ins)
+    assert peers_in(tmp_path) == {"sglang==0.5.23": peer}
+
+
+def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None:
+    """A process there finds another kvcanon, or no stand-in."""
+    peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
+    code = "import kvcanon, xgrammar.matcher; print(kvcanon.__version__, kvcanon.__file__)"
+    done = subprocess.run(
+        [peer.python, "-c", code], env=peer.variables, capture_output=True, text=True, check=True
+    )
+    version, file = done.stdout.split()
+    assert version == kvcanon.__version__
+    assert Path(file).resolve() == Path(kvcanon.__file__).resolve()
+
+
+def test_stand_ins_give_way_to_what_is_really_there(tmp_path: Path) -> None:
+    """A stand-in hides the package that it stands for."""
+    peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
+    (beside,) = peer.folder.rglob(BESIDE)
+    (beside.parent / "xgrammar.py").write_text("real = True\n", encoding="utf-8")
+    command = [str(peer.python), "-c", "import xgrammar; assert xgrammar.real is True"]
+    run_command(command, peer.variables)
+
+
+def test_make_of_a_finished_environment_installs_nothing(tmp_path: Path) -> None:
+    """The second time takes as long as the first."""
+    made = make(SGLANG, tmp_path, Recorded())
+    again = Recorded()
+    assert make(SGLANG, tmp_path, again) == made
+    assert again.commands == []
+
+
+def test_make_that_fails_leaves_nothing_finished_and_goes_on_later(tmp_path: Path) -> None:
+    """Half an environment is taken for one, or can never become one."""
+    with pytest.raises(Fault, match="no such package"):
+        make(SGLANG, tmp_path, Recorded(failing="sglang==0.5.23"))
+    assert peers_in(tmp_path) == {}
+    make(SGLANG, tmp_path, Recorded())
+    assert set(peers_in(tmp_path)) == {"sglang==0.5.23"}
+
+
+def test_make_leaves_alone_what_is_no_environment(tmp_path: Path) -> None:
+    """A folder of somebody's is filled with packages."""
+    (tmp_path / SGLANG.folder).mkdir()
+    (tmp_path / SGLANG.folder / "thesis.tex").touch()
+    ran = Recorded()
+    with pytest.raises(Fault, match="holds something else; name another folder with --into"):
+        make(SGLANG, tmp_path, ran)
+    assert ran.commands == []
+
+
+def test_run_command_tells_the_last_line_of_a_failure() -> None:
+    """A failure is told by nothing, or by a page."""
+    code = "import sys; print('first', file=sys.stderr); sys.exit('no such package')"
+    with pytest.raises(Fault, match=r"failed: no such package$"):
+        run_command([sys.executable, "-c", code], {})
+
+
+def test_environment_knows_its_own_variables_and_not_those_of_our_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer's process gets our modules, or none of what it needs."""
+    monkeypatch.setenv("PYTHONPATH", "ours")
+    monkeypatch.setenv("SOMETHING_ELSE", "theirs, too")
+    peer = make(RELEASES["sglang==0.5.13"], tmp_path, Recorded())
+    assert "PYTHONPATH" not in peer.variables
+    assert peer.variables["SOMETHING_ELSE"] == "theirs, too"
+    assert peer.variables["SGLANG_USE_CPU_ENGINE"] == "1"
+
+
+def test_usual_folder_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments end up where nobody clears them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    assert usual_folder() == Path("/somewhere/cache/kvcanon/peers")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert usual_folder() == Path.home() / ".cache" / "kvcanon" / "peers"
+
+
+@pytest.mark.parametrize("name", ["sglang==0.5.24", "sglang", "llama", ""])
+def test_unknown_release_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
+) -> None:
+    """A release that nobody knows is looked for among packages."""
+    assert main(["peers", "make", name, "--into", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kvcanon: no release {name!r}; name sglang==0.5.12.post1, ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_near_name_is_suggested() -> None:
+    """A slip is told without the name that was meant."""
+    with pytest.raises(Fault, match=r"did you mean sglang==0\.5\.23$"):
+        release_named("sglang=0.5.23")
+
+
+def test_dry_run_says_what_would_be_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It does something, or keeps a stand-in to itself."""
+    asked = ["peers", "make", "sglang==0.5.13", "--dry-run", "--into", str(tmp_path)]
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert f"-m venv {tmp_path / 'sglang-0.5.13'}" in printed
+    assert "--no-deps sglang==0.5.13" in printed
+    for name in ("datasets", "sgl_kernel", "torchvision"):
+        assert f"  {name}: {STAND_INS[name].what}" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_says_which_are_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An environment is not listed, or one that is not there is."""
+    peer = make(SGLANG, tmp_path, Recorded())
+    assert main(["peers", "list", "--into", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    there = {line.split()[0]: line.split()[1] for line in lines if line.strip()}
+    assert there.keys() == RELEASES.keys()
+    assert there.pop("sglang==0.5.23").startswith(str(peer.folder)[:20])
+    assert set(there.values()) == {"-"}
+
+
+@pytest.fixture
+def _import_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a package that is a copy of the stand-in."""
+    folder = tmp_path / "gpu_only"
+    folder.mkdir()
+    source = Path(stand_ins.__file__).parent / "import_only.py"
+    (folder / "__init__.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    finders = list(sys.meta_path)
+    yield
+    sys.meta_path[:] = finders
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gpu_only"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_import_only")
+def test_import_only_has_every_name_and_module() -> None:
+    """An import fails of something that is only imported."""
+    code = (
+        "import gpu_only.a.b as deep\n"
+        "from gpu_only import Thing\n"
+        "from gpu_only.modes import Mode\n"
+        "assert issubclass(Thing, object) and Thing()\n"
+        "assert Mode.NEAREST is Mode.NEAREST\n"
+        "assert deep.x.y.z\n"
+        "class Mine(Thing): pass\n"
+        "assert not hasattr(Thing, '__wrapped__') and not hasattr(deep, '__all__')\n"
+        "assert gpu_only.__version__\n"
+        "import gpu_only_else_where\n"
+    )
+    with pytest.raises(ModuleNotFoundError, match="gpu_only_else_where"):
+        exec(code, {"gpu_only": __import__("gpu_only")})  # noqa: S102 # Ours, as above.
+
+
+def test_stand_in_copies_rows() -> None:
+    """The one copy that is stood in for copies other rows, or layers."""
+    torch = pytest.importorskip("torch", reason="the stand-in is for tensors")
+    sources = [torch.arange(8).reshape(4, 2) + 100 * layer for layer in range(2)]
+    targets = [torch.zeros(4, 2, dtype=torch.int64) for _ in range(2)]
+    kvcacheio.transfer_kv_direct(
+        sources, targets, torch.tensor([3, 1]), torch.tensor([0, 2]), page_size=1
+    )
+    for layer, target in enumerate(targets):
+        first, second = [6 + 100 * layer, 7 + 100 * layer], [2 + 100 * layer, 3 + 100 * layer]
+        assert target.tolist() == [first, [0, 0], second, [0, 0]]
+
+
+def test_stand_in_for_other_copies_refuses() -> None:
+    """A copy that nobody wrote is done in silence."""
+    refusing = kvcacheio.transfer_kv_all_layer
+    with pytest.raises(NotImplementedError, match="has no transfer_kv_all_layer"):
+        refusing(1, 2)
+    with pytest.raises(AttributeError):
+        _ = kvcacheio.__path__
