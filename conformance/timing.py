@@ -40,7 +40,7 @@ class TimedCache(WrappedCache):
 
     def latencies(self) -> dict[str, Latency]:
         """The operations that were called, by name, in the order of their first call."""
-        return {_method(kind): _latency(taken_ns) for kind, taken_ns in self._taken_ns.items()}
+        return {_method(kind): latency_of(taken_ns) for kind, taken_ns in self._taken_ns.items()}
 
     def _around(
         self,
@@ -62,7 +62,7 @@ def _method(kind: type[Operation]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _latency(taken_ns: array[int]) -> Latency:
+def latency_of(taken_ns: array[int]) -> Latency:
     ordered = sorted(taken_ns)
 
     def percentile_us(percent: int) -> float:

@@ -1,4 +1,4 @@
-"""The command line: `laws`, `check`, `mutants`, `replay` and `bench`, each in a module of its name.
+"""The command line: `laws`, `check`, `mutants`, `replay`, `bench`, `peers`: a module each.
 
 Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
 fault, or the cache that was named; one line on stderr says how.
@@ -20,6 +20,7 @@ from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
+from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.mooncake import TraceError
@@ -35,6 +36,7 @@ app.command("check")(check_command)
 app.command("mutants")(mutants_command)
 app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")
+app.add_typer(peers, name="peers")
 
 AT_FAULT = 2
 INTERRUPTED = 130

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.bench_judge import bench_judge
+from kvcanon.conformance.cli.bench_tree import bench_tree
 from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import (
     AsJson,
@@ -37,6 +38,7 @@ from kvcanon.conformance.replay import Replay, replay
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
 bench.command("judge")(bench_judge)
+bench.command("tree")(bench_tree)
 
 
 @frozen

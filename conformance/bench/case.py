@@ -1,0 +1,72 @@
+"""What is measured: a cache of some size, and the requests that it serves.
+
+What readers get wrong: sizes are in tokens, as everywhere on the command line. Each cache makes
+pages, blocks or slots of them in its own way.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from attrs import frozen
+
+from kvcanon.conformance.workloads.chat import Chat
+from kvcanon.conformance.workloads.mooncake import load_trace
+from kvcanon.conformance.workloads.request import Request
+
+
+class Step(StrEnum):
+    """What a cache does for a request, in order; a cache need not have every step."""
+
+    HASH = "hash"
+    """Name the pages, where a cache must before it can look for them."""
+    MATCH = "match"
+    """Find the prefix, and say in which slots it is."""
+    LOCK = "lock"
+    EVICT = "evict"
+    """Make room, for exactly what is missing."""
+    ALLOCATE = "allocate"
+    INSERT = "insert"
+    UNLOCK = "unlock"
+    EVENTS = "events"
+    """Take what was told, with all its names and tokens."""
+
+
+@frozen
+class Cell:
+    """A cache, as it is asked for."""
+
+    page_size: int
+    pool_tokens: int
+    window_tokens: int = 0
+    """0 where there is no window."""
+    swa_tokens: int = 0
+    """The pool of window data."""
+    events: bool = False
+
+    @property
+    def components(self) -> str:
+        """What the model keeps of a prompt."""
+        return "full + swa" if self.window_tokens else "full"
+
+    def __str__(self) -> str:
+        told = ", events" if self.events else ""
+        return f"{self.components}, page {self.page_size}{told}"
+
+
+@frozen
+class Source:
+    """Where requests come from."""
+
+    trace: str | None = None
+    """A file; None where they are generated."""
+    conversations: int = 1000
+    seed: int = 0
+    limit: int | None = None
+
+    def requests(self) -> tuple[Request, ...]:
+        """The requests. Raises: TraceError, OSError."""
+        if self.trace is not None:
+            return load_trace(Path(self.trace), self.limit)
+        return Chat(conversations=self.conversations, seed=self.seed).requests()[: self.limit]

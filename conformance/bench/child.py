@@ -1,0 +1,73 @@
+"""The process that measures one cache once: an order as JSON on stdin, the result in a file.
+
+What readers get wrong: it prints nothing of its own. Peers print at will, so that stdout and stderr
+are theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from attrs import asdict, frozen
+
+from kvcanon.conformance.bench.case import Cell, Source
+from kvcanon.conformance.bench.driver import MakeDriver
+from kvcanon.conformance.bench.floor import full_hit
+from kvcanon.conformance.bench.growing import with_prompt, with_tree
+from kvcanon.conformance.bench.serving import measure
+
+Json: TypeAlias = dict[str, object]
+
+
+@frozen
+class Order:
+    """What to measure."""
+
+    what: str
+    """One of `requests`, `tree`, `prompt` and `full_hit`."""
+    driver: str
+    """A module of `drivers`."""
+    options: Mapping[str, str]
+    cell: Cell
+    source: Source
+    seconds: float
+
+    def to_json(self) -> Json:
+        """All of it, as values that JSON has."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> Order:
+        """What `to_json` made a value of."""
+        given = dict(value)
+        cell = Cell(**cast("dict[str, Any]", given.pop("cell")))
+        source = Source(**cast("dict[str, Any]", given.pop("source")))
+        return cls(**given, cell=cell, source=source)  # type: ignore[arg-type]
+
+
+def fill(order: Order) -> Json:
+    """Measure what was ordered. Raises: Fault, and whatever the cache raises."""
+    module = import_module(f"kvcanon.conformance.bench.drivers.{order.driver}")
+    make: MakeDriver[object] = module.make_driver
+    if order.what == "requests":
+        requests = order.source.requests()
+        return measure(make, order.cell, order.options, requests, order.seconds).to_json()
+    if order.what == "full_hit":
+        return full_hit(make, order.cell, order.options).to_json()
+    grow = {"tree": with_tree, "prompt": with_prompt}[order.what]
+    return {"points": [each.to_json() for each in grow(make, order.cell, order.options)]}
+
+
+def main() -> None:
+    """Fill the order on stdin, into the file that is named."""
+    order = Order.from_json(json.load(sys.stdin))
+    Path(sys.argv[1]).write_text(json.dumps(fill(order)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The contest: one process after the other, the caches in turns, and the medians of the rounds.
+
+What readers get wrong: ratios are what the contest is for. Whatever else the machine does slows all
+caches alike, as long as they take turns; a figure alone says as much about that day as about the
+cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from attrs import Factory, define, frozen
+
+from kvcanon.conformance.bench.case import Cell, Source
+from kvcanon.conformance.bench.child import Json, Order
+from kvcanon.conformance.bench.contestants import Contestant, Field
+from kvcanon.conformance.bench.floor import FullHit
+from kvcanon.conformance.bench.growing import Point
+from kvcanon.conformance.bench.serving import Measured
+from kvcanon.conformance.faults import Fault
+
+Fill = Callable[[Contestant, Order], Json]
+"""Has an order filled."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""A scheduler's thread has a core, not a machine: idle threads that spin would slow the others."""
+
+
+@frozen
+class Result:
+    """What came of a cache in a cell."""
+
+    contestant: str
+    runs: tuple[Measured, ...]
+    """One a round."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every request was served, in every round."""
+        return all(run.complete for run in self.runs)
+
+    def of(self, figure: Callable[[Measured], float]) -> float:
+        """The median of a figure over the rounds."""
+        return median(figure(run) for run in self.runs)
+
+    @property
+    def requests_per_second(self) -> float:
+        """The median of it."""
+        return self.of(lambda run: run.requests_per_second)
+
+    @property
+    def hit_rate(self) -> float:
+        """The median of it."""
+        return self.of(lambda run: run.hit_rate)
+
+    @property
+    def cache_bytes(self) -> float:
+        """The median of it."""
+        return self.of(lambda run: run.cache_bytes)
+
+    def p50_us(self, step: str) -> float | None:
+        """The median over the rounds; None where the cache has no such step."""
+        return self._latency(step, lambda run: run.steps[step].p50_us)
+
+    def p99_us(self, step: str) -> float | None:
+        """The median over the rounds; None where the cache has no such step."""
+        return self._latency(step, lambda run: run.steps[step].p99_us)
+
+    def _latency(self, step: str, figure: Callable[[Measured], float]) -> float | None:
+        return self.of(figure) if all(step in run.steps for run in self.runs) else None
+
+
+CURVES = Cell(page_size=16, pool_tokens=0)
+"""On what full hits and growth are measured, with pools that fit."""
+
+
+@frozen
+class Plan:
+    """What is measured."""
+
+    source: Source
+    cells: tuple[Cell, ...]
+    rounds: int = 3
+    seconds: float = 120.0
+    """After which no request is begun any more."""
+    growth: bool = False
+    """Whether to measure full hits and growth, too."""
+
+
+@define
+class Outcome:
+    """What came of a contest."""
+
+    cells: dict[Cell, list[Result]] = Factory(dict)
+    full_hits: dict[str, FullHit] = Factory(dict)
+    with_tree: dict[str, list[Point]] = Factory(dict)
+    with_prompt: dict[str, list[Point]] = Factory(dict)
+
+
+def orders(plan: Plan, contestants: Sequence[Contestant]) -> list[tuple[Contestant, Order]]:
+    """Everything that is to be measured, in turns."""
+
+    def order(contestant: Contestant, what: str, cell: Cell) -> tuple[Contestant, Order]:
+        return contestant, Order(
+            what, contestant.driver, contestant.options, cell, plan.source, plan.seconds
+        )
+
+    requests = [
+        order(each, "requests", cell)
+        for cell in plan.cells
+        for _ in range(plan.rounds)
+        for each in contestants
+    ]
+    curves = ("full_hit", "tree", "prompt") if plan.growth else ()
+    return requests + [order(each, what, CURVES) for what in curves for each in contestants]
+
+
+def hold(asked: Iterable[tuple[Contestant, Order]], fill: Fill) -> Outcome:
+    """Hold the contest. Raises: Fault."""
+    outcome = Outcome()
+    runs: dict[tuple[Cell, str], list[Measured]] = {}
+    for contestant, order in asked:
+        filled = fill(contestant, order)
+        name = contestant.name
+        if order.what == "requests":
+            runs.setdefault((order.cell, name), []).append(Measured.from_json(filled))
+        elif order.what == "full_hit":
+            outcome.full_hits[name] = FullHit.from_json(filled)
+        else:
+            points = filled["points"]
+            assert isinstance(points, list)  # noqa: S101 # Written by a child of this release.
+            curves = outcome.with_tree if order.what == "tree" else outcome.with_prompt
+            curves[name] = [Point.from_json(point) for point in points]
+    for (cell, name), measured in runs.items():
+        outcome.cells.setdefault(cell, []).append(Result(name, tuple(measured)))
+    return outcome
+
+
+def in_a_process(entrants: Field) -> Fill:
+    """Have orders filled each in a fresh process, in the environment of its contestant."""
+
+    def fill(contestant: Contestant, order: Order) -> Json:
+        python, variables = sys.executable, dict(os.environ)
+        if contestant.release is not None:
+            peer = entrants.peers[contestant.release.name]
+            python, variables = str(peer.python), peer.variables
+        with tempfile.TemporaryDirectory() as folder:
+            result = Path(folder) / "result.json"
+            done = subprocess.run(  # noqa: S603 # An interpreter, and a module of ours.
+                [python, "-m", "kvcanon.conformance.bench.child", str(result)],
+                input=json.dumps(order.to_json()),
+                env=variables | ONE_THREAD,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+                words = said.removeprefix("kvcanon.conformance.faults.Fault: ")
+                raise Fault(f"{contestant.name}, {order.cell}: {words}")
+            filled: Json = json.loads(result.read_text(encoding="utf-8"))
+            return filled
+
+    return fill

@@ -1,0 +1,100 @@
+"""Who can be measured: our two caches, the peers, and anyone's cache by its factory.
+
+What readers get wrong: a peer is measured in an environment of its own. Where that is missing the
+peer is left out, and the report says so; nothing is installed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+from attrs import Factory, frozen
+
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.peers.environment import Peer, peers_in
+from kvcanon.conformance.peers.releases import RELEASES, Release
+
+
+@frozen
+class Contestant:
+    """A cache to measure."""
+
+    name: str
+    driver: str
+    """A module of `drivers`."""
+    options: Mapping[str, str] = Factory(dict)
+    release: Release | None = None
+    """The peer whose environment it runs in; None where it runs in ours."""
+
+
+SGLANG = RELEASES["sglang==0.5.23"]
+VLLM = RELEASES["vllm==0.33.0"]
+CONTESTANTS = {
+    each.name: each
+    for each in (
+        Contestant("optimized", "optimized"),
+        Contestant("reference", "tree", {"cache": "reference"}),
+        Contestant("sglang-rust", "sglang", {"core": "rust"}, SGLANG),
+        Contestant("sglang-python", "sglang", {"core": "python"}, SGLANG),
+        Contestant("vllm", "vllm", {}, VLLM),
+    )
+}
+
+
+@frozen
+class Field:
+    """Who is measured."""
+
+    contestants: tuple[Contestant, ...]
+    peers: Mapping[str, Peer]
+    """The environments, by release."""
+    missing: Mapping[str, str] = Factory(dict)
+    """Who was left out, and why."""
+
+    def stubbed(self) -> dict[str, dict[str, str]]:
+        """What is stood in for in the environments that are used, by release."""
+        used = {each.release.name for each in self.contestants if each.release is not None}
+        return {name: peer.stubbed for name, peer in self.peers.items() if name in used}
+
+
+def field(names: list[str], folder: Path) -> Field:
+    """Those of these names, or all that can be measured here where none is given.
+
+    Raises:
+        Fault: one that was named cannot be measured.
+    """
+    peers = peers_in(folder)
+    wanted = [contestant_named(name) for name in names] or list(CONTESTANTS.values())
+    lacking = {each.name: _lack(each, peers) for each in wanted}
+    missing = {name: why for name, why in lacking.items() if why}
+    if names and missing:
+        raise Fault("; ".join(f"{name}: {why}" for name, why in missing.items()))
+    there = tuple(each for each in wanted if each.name not in missing)
+    return Field(there, peers, missing)
+
+
+def contestant_named(name: str) -> Contestant:
+    """The contestant of this name. Raises: Fault."""
+    if name in CONTESTANTS:
+        return CONTESTANTS[name]
+    if ":" in name:
+        return Contestant(name, "tree", {"cache": name})
+    known = ", ".join(CONTESTANTS)
+    raise Fault(f"no cache {name!r}; name {known}, or one as package.module:factory")
+
+
+def _lack(contestant: Contestant, peers: Mapping[str, Peer]) -> str:
+    """Why a contestant cannot be measured here; empty where it can."""
+    release = contestant.release
+    if release is not None:
+        if release.name in peers:
+            return ""
+        return f"no environment; make it with `kvcanon peers make {release.name}`"
+    if contestant.driver == "optimized":
+        try:
+            import_module("kvcanon.optimized")
+        except ImportError as error:
+            return str(error)
+    return ""

@@ -1,0 +1,77 @@
+"""A driver: how one cache is called by an engine that serves one request after another.
+
+What readers get wrong: a driver times the calls itself, each alone, because only it knows which
+they are. What it prepares for a call, and what it reads from the answer, is outside the clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from attrs import Factory, define, frozen
+
+from kvcanon.conformance.bench.case import Cell, Step
+from kvcanon.conformance.workloads.request import Request
+
+Prompt = TypeVar("Prompt")
+
+
+def _nanoseconds() -> array[int]:
+    return array("Q")
+
+
+@define
+class Taken:
+    """How long each call took, in nanoseconds, by step."""
+
+    hash: array[int] = Factory(_nanoseconds)
+    match: array[int] = Factory(_nanoseconds)
+    lock: array[int] = Factory(_nanoseconds)
+    evict: array[int] = Factory(_nanoseconds)
+    allocate: array[int] = Factory(_nanoseconds)
+    insert: array[int] = Factory(_nanoseconds)
+    unlock: array[int] = Factory(_nanoseconds)
+    events: array[int] = Factory(_nanoseconds)
+
+    def by_step(self) -> dict[Step, array[int]]:
+        """The steps that were taken at all."""
+        found: dict[Step, array[int]] = {step: getattr(self, step.value) for step in Step}
+        return {step: taken_ns for step, taken_ns in found.items() if taken_ns}
+
+
+@frozen
+class Served:
+    """What a cache did for a request."""
+
+    hit_tokens: int
+    stored_pages: int = 0
+    """Of which the events say that they arrived."""
+    removed_pages: int = 0
+    """Of which the events say that they left."""
+
+
+class Driver(Protocol[Prompt]):
+    """Drives one cache, which is empty at first."""
+
+    core: str
+    """Which implementation it got: some caches choose among several in silence."""
+
+    def prepare(self, request: Request) -> Prompt:
+        """The prompt in the form that the cache likes best.
+
+        It may be prepared by another driver of the same page size than the one that serves it.
+        """
+
+    def serve(self, prompt: Prompt, taken: Taken) -> Served:
+        """Serve a request, and add to `taken` what each call took."""
+
+
+MakeDriver = Callable[[Cell, Mapping[str, str]], Driver[Prompt]]
+"""Makes a driver for a cell. The options are the driver's own, as names and values."""
+
+
+def shortage(missing: int, free: int) -> int:
+    """How much has to be evicted before so much can be allocated."""
+    return max(0, missing - free)

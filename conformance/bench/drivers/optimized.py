@@ -1,0 +1,109 @@
+"""Drives `kvcanon.optimized.PrefixCache`, by arrays.
+
+What readers get wrong: names of pages are computed when they are read. The clock of the events runs
+until every name and every token of them was read.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from importlib import import_module
+from time import perf_counter_ns
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.bench.case import Cell
+from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.workloads.request import Request
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts, Namespace
+
+STORED, REMOVED = 0, 1
+
+
+@frozen
+class Tokens:
+    """A prompt as arrays of 32 bits a token."""
+
+    whole: Any
+    """Its whole pages."""
+    reusable: Any
+    """Those of its first n - 1 tokens: a view of the same."""
+    namespace: Namespace
+
+
+class OptimizedDriver:
+    """Calls a `PrefixCache` without pools: the bytes are the engine's."""
+
+    def __init__(self, cache: Any, cell: Cell) -> None:  # noqa: ANN401 # Reached by its name.
+        self.core = type(cache.tree).__name__
+        self._numpy = import_module("numpy")
+        self._cache = cache
+        self._cell = cell
+
+    def prepare(self, request: Request) -> Tokens:
+        """The tokens in one array."""
+        page_size = self._cell.page_size
+        tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.int32)
+        whole = request.length_tokens // page_size * page_size
+        reusable = (request.length_tokens - 1) // page_size * page_size
+        return Tokens(tokens[:whole], tokens[:reusable], request.namespace)
+
+    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+        """Serve a request."""
+        cache, page_size = self._cache, self._cell.page_size
+        whole, reusable = prompt.whole, prompt.reusable
+        namespace = cache.namespace(prompt.namespace)
+        began = perf_counter_ns()
+        found = cache.match(reusable, namespace)
+        found.full  # noqa: B018 # It is made when it is asked for.
+        taken.match.append(perf_counter_ns() - began)
+        prefix_pages = found.prefix_pages
+        receipt = None
+        if prefix_pages:
+            began = perf_counter_ns()
+            receipt = cache.lock(reusable, namespace, prefix_pages)
+            taken.lock.append(perf_counter_ns() - began)
+        missing = len(whole) // page_size - prefix_pages
+        missing_swa = missing if self._cell.window_tokens else 0
+        free_full, free_swa, _ = cache.free_slot_counts()
+        short, short_swa = shortage(missing, free_full), shortage(missing_swa, free_swa)
+        if short or short_swa:
+            began = perf_counter_ns()
+            cache.evict(short, short_swa)
+            taken.evict.append(perf_counter_ns() - began)
+        began = perf_counter_ns()
+        full, swa, _ = cache.allocate(missing, missing_swa)
+        taken.allocate.append(perf_counter_ns() - began)
+        began = perf_counter_ns()
+        cache.insert(whole, prefix_pages, full, swa, None, namespace)
+        taken.insert.append(perf_counter_ns() - began)
+        if receipt is not None:
+            began = perf_counter_ns()
+            cache.unlock(receipt)
+            taken.unlock.append(perf_counter_ns() - began)
+        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
+        return Served(prefix_pages * page_size, stored, removed)
+
+    def _take_events(self, taken: Taken) -> tuple[int, int]:
+        began = perf_counter_ns()
+        events = self._cache.take_events()
+        for event in events:
+            event.names, event.tokens, event.parent_name  # noqa: B018 # As with what was found.
+        taken.events.append(perf_counter_ns() - began)
+        stored = sum(event.pages for event in events if event.kind == STORED)
+        return stored, sum(event.pages for event in events if event.kind == REMOVED)
+
+
+def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.
+    """A driver of the fast cache. Raises: ImportError, where it was not compiled."""
+    optimized = import_module("kvcanon.optimized")
+    config = CacheConfig(
+        page_size=cell.page_size,
+        window_tokens=cell.window_tokens or None,
+        device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
+        events=cell.events,
+    )
+    return OptimizedDriver(optimized.PrefixCache(config), cell)

@@ -1,0 +1,182 @@
+"""Drives SGLang's unified radix cache, release 0.5.23, by its Rust or its Python core.
+
+Its pools are as small as they can be: one layer, one head, one number a token.
+
+What readers get wrong: the cache is told of slots by the token, and so is whoever asks it. Tokens
+and slots are 64 bits each there, and are given as such.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from importlib import import_module
+from time import perf_counter_ns
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.bench.case import Cell
+from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.workloads.request import Request
+
+CORES = {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}
+"""What the cores are called, and the classes that they are."""
+MEM_CACHE = "sglang.srt.mem_cache"
+
+
+def _named(module: str, name: str) -> Any:  # noqa: ANN401 # Whatever SGLang has there.
+    return getattr(import_module(f"{MEM_CACHE}.{module}"), name)
+
+
+@frozen
+class Tokens:
+    """A prompt as an array of 64 bits a token."""
+
+    whole: array[int]
+    """Its whole pages."""
+    reusable: int
+    """How many of its tokens are in whole pages of its first n - 1."""
+    extra_key: str | None
+
+
+class SGLangDriver:
+    """Calls a `UnifiedRadixCache`."""
+
+    def __init__(self, cell: Cell, core: str) -> None:
+        self._torch = import_module("torch")
+        self._cell = cell
+        self._allocator = _allocator(self._torch, cell)
+        self._full = getattr(self._allocator, "full_attn_allocator", self._allocator)
+        self._swa = getattr(self._allocator, "swa_attn_allocator", None)
+        self._cache = _cache(self._allocator, cell, core)
+        self.core = type(self._cache.tree_core).__name__
+        if self.core != CORES[core]:
+            # It falls back in silence.
+            raise Fault(f"SGLang made a {self.core} where its {core} core was asked for")
+        self._cache.take_events()
+        self._key = _named("radix_cache", "RadixKey")
+        base = "base_prefix_cache"
+        self._match_params = _named(base, "MatchPrefixParams")
+        self._evict_params = _named(base, "EvictParams")
+        self._insert_params = _named(base, "InsertParams")
+
+    def prepare(self, request: Request) -> Tokens:
+        """The whole pages in one array."""
+        page_size = self._cell.page_size
+        whole = request.length_tokens // page_size * page_size
+        reusable = (request.length_tokens - 1) // page_size * page_size
+        tokens = array("q", request.make_tokens()[:whole])
+        return Tokens(tokens, reusable, request.namespace.extra_key)
+
+    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+        """Serve a request."""
+        cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
+        # Its own engine limits a key, which costs a copy inside the clock; here it has none.
+        cut = whole if prompt.reusable == len(whole) else whole[: prompt.reusable]
+        asked = self._match_params(key=self._key(cut, extra_key))
+        collect, root = cache.tree_core.collect_full_device_indices, cache.root_node_handle
+        began = perf_counter_ns()
+        found = cache.match_prefix(asked)
+        node = found.last_device_node
+        prefix = collect(node, root(extra_key))
+        taken.match.append(perf_counter_ns() - began)
+        hit = found.device_prefix_len
+        began = perf_counter_ns()
+        receipt = cache.inc_lock_ref(node)
+        taken.lock.append(perf_counter_ns() - began)
+        missing = len(whole) - hit
+        self._make_room(missing, taken)
+        slots = self._torch.cat((prefix, self._allocate(missing, taken))) if missing else prefix
+        handed = self._insert_params(
+            key=self._key(whole, extra_key), value=slots, prev_prefix_len=hit
+        )
+        began = perf_counter_ns()
+        cache.insert(handed)
+        taken.insert.append(perf_counter_ns() - began)
+        held = receipt.to_dec_params()
+        began = perf_counter_ns()
+        cache.dec_lock_ref(node, held)
+        taken.unlock.append(perf_counter_ns() - began)
+        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
+        return Served(hit, stored, removed)
+
+    def _make_room(self, missing: int, taken: Taken) -> None:
+        short = shortage(missing, self._full.available_size())
+        short_swa = shortage(missing, self._swa.available_size()) if self._swa is not None else 0
+        if short or short_swa:
+            asked = self._evict_params(num_tokens=short, swa_num_tokens=short_swa)
+            began = perf_counter_ns()
+            self._cache.evict(asked)
+            taken.evict.append(perf_counter_ns() - began)
+
+    def _allocate(self, missing: int, taken: Taken) -> Any:  # noqa: ANN401 # A tensor.
+        began = perf_counter_ns()
+        if self._swa is None or self._cell.page_size == 1:
+            slots = self._allocator.alloc(missing)
+        else:
+            # Both at once is only for a page of one token.
+            slots = self._full.alloc(missing)
+            self._allocator.set_full_to_swa_mapping(slots, self._swa.alloc(missing))
+        taken.allocate.append(perf_counter_ns() - began)
+        return slots
+
+    def _take_events(self, taken: Taken) -> tuple[int, int]:
+        began = perf_counter_ns()
+        events = self._cache.take_events()
+        taken.events.append(perf_counter_ns() - began)
+        stored = sum(len(each.block_hashes) for each in events if hasattr(each, "token_ids"))
+        told = sum(len(getattr(each, "block_hashes", ())) for each in events)
+        return stored, told - stored
+
+
+def _allocator(torch: Any, cell: Cell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
+    page_size = cell.page_size
+    tiny = {
+        "page_size": page_size,
+        "dtype": torch.float16,
+        "head_num": 1,
+        "head_dim": 1,
+        "device": "cpu",
+        "enable_memory_saver": False,
+    }
+    full = cell.pool_tokens // page_size * page_size
+    asked = (torch.float16, "cpu")
+    if cell.window_tokens:
+        swa = cell.swa_tokens // page_size * page_size
+        layers = {"swa_attention_layer_ids": [1], "full_attention_layer_ids": [0]}
+        pool = _named("swa_memory_pool", "SWAKVPool")(size=full, size_swa=swa, **layers, **tiny)
+        make = _named("allocator.swa", "SWATokenToKVPoolAllocator")
+        return make(full, swa, page_size, *asked, pool, need_sort=False)
+    pool = _named("memory_pool", "MHATokenToKVPool")(full, layer_num=1, **tiny)
+    if page_size == 1:
+        make = _named("allocator.token", "TokenToKVPoolAllocator")
+        return make(full, *asked, pool, need_sort=False)
+    make = _named("allocator.paged", "PagedTokenToKVPoolAllocator")
+    return make(full, page_size, *asked, pool, need_sort=False)
+
+
+def _cache(allocator: Any, cell: Cell, core: str) -> Any:  # noqa: ANN401 # SGLang's, both.
+    server_args = import_module("sglang.srt.server_args")
+    arguments = server_args.ServerArgs(model_path="dummy", page_size=cell.page_size)
+    # It asks a model's configuration for this otherwise.
+    arguments._mamba_cache_chunk_size = max(64, cell.page_size)  # noqa: SLF001
+    server_args.set_global_server_args_for_scheduler(arguments)
+    kinds = _named("unified_cache.component_type", "ComponentType")
+    params = _named("cache_init_params", "CacheInitParams")(
+        disable=False,
+        req_to_token_pool=_named("memory_pool", "ReqToTokenPool")(1, 1, "cpu", False),
+        token_to_kv_pool_allocator=allocator,
+        page_size=cell.page_size,
+        enable_kv_cache_events=cell.events,
+        sliding_window_size=cell.window_tokens or None,
+        tree_components=(kinds.FULL, kinds.SWA) if cell.window_tokens else (kinds.FULL,),
+        tree_core_backend=core,
+    )
+    return _named("unified_radix_cache", "UnifiedRadixCache")(params)
+
+
+def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:
+    """A driver of the core that the option `core` names. Raises: ImportError, Fault."""
+    return SGLangDriver(cell, options["core"])

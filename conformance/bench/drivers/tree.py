@@ -1,0 +1,95 @@
+"""Drives any cache that has the whole protocol of `kvcanon.spec.cache`: the reference, for one.
+
+What readers get wrong: keys are made of tuples, and large. They are cut when their turn comes,
+outside the clock, so that a trace does not have to fit into memory as keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import cast
+
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.bench.case import Cell
+from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.workloads.request import Request
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import BlockRemoved, BlockStored
+from kvcanon.spec.oracle.pages import whole_pages
+from kvcanon.spec.types import Counts
+
+
+class TreeDriver:
+    """Calls a cache with keys, and keeps the books of free slots that the protocol has not."""
+
+    def __init__(self, cache: Cache, cell: Cell) -> None:
+        self.core = type(cache).__name__
+        self._cache = cache
+        self._cell = cell
+        self._free_full = cell.pool_tokens // cell.page_size
+        self._free_swa = cell.swa_tokens // cell.page_size
+
+    def prepare(self, request: Request) -> Request:
+        """The request itself."""
+        return request
+
+    def serve(self, prompt: Request, taken: Taken) -> Served:
+        """Serve a request."""
+        cache, page_size = self._cache, self._cell.page_size
+        key = prompt.key(page_size)
+        reusable = key.prefix(whole_pages(prompt.length_tokens - 1, page_size))
+        began = perf_counter_ns()
+        found = cache.match(reusable)
+        taken.match.append(perf_counter_ns() - began)
+        prefix = reusable.prefix(found.prefix_pages)
+        receipt = None
+        if prefix.pages:
+            began = perf_counter_ns()
+            receipt = cache.lock(prefix)
+            taken.lock.append(perf_counter_ns() - began)
+        missing = len(key) - found.prefix_pages
+        missing_swa = missing if self._cell.window_tokens else 0
+        short = Counts(shortage(missing, self._free_full), shortage(missing_swa, self._free_swa))
+        if short:
+            began = perf_counter_ns()
+            evicted = cache.evict(short)
+            taken.evict.append(perf_counter_ns() - began)
+            self._add(evicted.freed)
+        began = perf_counter_ns()
+        slots = cache.allocate(Counts(missing, missing_swa))
+        taken.allocate.append(perf_counter_ns() - began)
+        self._add(Counts(-missing, -missing_swa))
+        began = perf_counter_ns()
+        inserted = cache.insert(key, found.prefix_pages, slots)
+        taken.insert.append(perf_counter_ns() - began)
+        self._add(inserted.freed)
+        if receipt is not None:
+            began = perf_counter_ns()
+            cache.unlock(receipt)
+            taken.unlock.append(perf_counter_ns() - began)
+        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
+        return Served(found.prefix_pages * page_size, stored, removed)
+
+    def _take_events(self, taken: Taken) -> tuple[int, int]:
+        began = perf_counter_ns()
+        events = self._cache.take_events()
+        taken.events.append(perf_counter_ns() - began)
+        stored = sum(isinstance(event, BlockStored) for event in events)
+        return stored, sum(isinstance(event, BlockRemoved) for event in events)
+
+    def _add(self, freed: Counts) -> None:
+        self._free_full += freed.full
+        self._free_swa += freed.swa
+
+
+def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Request]:
+    """A driver of the cache that the option `cache` names. Raises: Fault."""
+    config = CacheConfig(
+        page_size=cell.page_size,
+        window_tokens=cell.window_tokens or None,
+        device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
+        events=cell.events,
+    )
+    return TreeDriver(cast("Cache", adapter_named(options["cache"]).make(config)), cell)

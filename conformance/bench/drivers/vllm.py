@@ -1,0 +1,124 @@
+"""Drives vLLM's KV cache manager, release 0.33.0.
+
+What readers get wrong: one call of it makes room, allocates and inserts. The clock has it as the
+insert. Names of pages are computed before it can look for any, and have a clock of their own. Both
+kinds of data come from one pool of blocks, so that it gets the tokens of both pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.bench.case import Cell
+from kvcanon.conformance.bench.driver import Driver, Served, Taken
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.workloads.request import Request
+
+CORE = "vllm.v1.core"
+LONGEST_TOKENS = 1 << 22
+
+
+@frozen
+class Tokens:
+    """A prompt as a list."""
+
+    whole: list[int]
+    """Its whole blocks."""
+    reusable: int
+    """How many of its tokens are in whole blocks of its first n - 1."""
+    cache_salt: str | None
+
+
+class VLLMDriver:
+    """Calls a `KVCacheManager`."""
+
+    def __init__(self, cell: Cell) -> None:
+        utils = import_module(f"{CORE}.kv_cache_utils")
+        sha256 = import_module("vllm.utils.hashing").sha256
+        utils.init_none_hash(sha256)
+        self._hasher = utils.get_request_block_hasher(cell.page_size, sha256)
+        self._request = import_module("vllm.v1.request").Request
+        self._sampling = import_module("vllm.sampling_params").SamplingParams(max_tokens=1)
+        self._cell = cell
+        self._manager = _manager(cell)
+        self._numbers = count()
+        self.core = type(self._manager.coordinator).__name__
+
+    def prepare(self, request: Request) -> Tokens:
+        """The whole blocks in one list."""
+        page_size = self._cell.page_size
+        whole = request.length_tokens // page_size * page_size
+        reusable = (request.length_tokens - 1) // page_size * page_size
+        tokens = list(request.make_tokens()[:whole])
+        return Tokens(tokens, reusable, request.namespace.extra_key)
+
+    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+        """Serve a request."""
+        if not prompt.whole:
+            return Served(0)
+        manager, hasher = self._manager, self._hasher
+        name = str(next(self._numbers))
+        request = self._request(
+            name, prompt.whole, self._sampling, None, cache_salt=prompt.cache_salt
+        )
+        began = perf_counter_ns()
+        request.block_hashes = hasher(request)
+        taken.hash.append(perf_counter_ns() - began)
+        began = perf_counter_ns()
+        blocks, hit, _ = manager.get_computed_blocks(request, prompt.reusable)
+        blocks.get_block_ids()
+        taken.match.append(perf_counter_ns() - began)
+        missing = len(prompt.whole) - hit
+        began = perf_counter_ns()
+        allocated = manager.allocate_slots(request, missing, hit, blocks)
+        taken.insert.append(perf_counter_ns() - began)
+        if allocated is None:
+            raise Fault(f"vLLM has no room for {missing} tokens")
+        began = perf_counter_ns()
+        manager.free(request)
+        taken.unlock.append(perf_counter_ns() - began)
+        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
+        return Served(hit, stored, removed)
+
+    def _take_events(self, taken: Taken) -> tuple[int, int]:
+        began = perf_counter_ns()
+        events = self._manager.take_events()
+        taken.events.append(perf_counter_ns() - began)
+        # Of full data only, the group of which is the first.
+        told = [event for event in events if not getattr(event, "group_idx", 0)]
+        stored = sum(len(event.block_hashes) for event in told if hasattr(event, "token_ids"))
+        return stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored
+
+
+def _manager(cell: Cell) -> Any:  # noqa: ANN401 # vLLM's.
+    interface = import_module("vllm.v1.kv_cache_interface")
+    shape = {
+        "block_size": cell.page_size,
+        "num_kv_heads": 1,
+        "head_size": 1,
+        "dtype": import_module("torch").float16,
+    }
+    groups = [interface.KVCacheGroupSpec(["full"], interface.FullAttentionSpec(**shape))]
+    if cell.window_tokens:
+        window = interface.SlidingWindowSpec(**shape, sliding_window=cell.window_tokens)
+        groups.append(interface.KVCacheGroupSpec(["window"], window))
+    # The first block is never given out.
+    blocks = (cell.pool_tokens + cell.swa_tokens) // cell.page_size + 1
+    return import_module(f"{CORE}.kv_cache_manager").KVCacheManager(
+        interface.KVCacheConfig(blocks, kv_cache_tensors=[], kv_cache_groups=groups),
+        max_model_len=LONGEST_TOKENS,
+        scheduler_block_size=cell.page_size,
+        hash_block_size=cell.page_size,
+        enable_kv_cache_events=cell.events,
+    )
+
+
+def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.
+    """A driver of the manager. Raises: ImportError, where vLLM is not installed."""
+    return VLLMDriver(cell)

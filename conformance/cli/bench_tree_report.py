@@ -1,0 +1,125 @@
+"""The report of a contest, as text.
+
+What readers get wrong: a ratio is of the first cache to the one in its row, and larger is better
+for the first: so many times its requests a second, so many times less time or memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from kvcanon.conformance.bench.contest import CURVES, Outcome, Plan, Result
+from kvcanon.conformance.bench.contestants import Field
+from kvcanon.conformance.bench.floor import FullHit
+from kvcanon.conformance.bench.growing import Point
+from kvcanon.conformance.cli.terminal import Report
+
+MIB = 2**20
+
+
+def print_report(out: Report, workload: str, plan: Plan, entrants: Field, outcome: Outcome) -> None:
+    """Print the report."""
+    out.print(Text.assemble(("bench tree", "bold cyan"), f"  {workload}"))
+    for cell, results in outcome.cells.items():
+        out.print()
+        out.print(f"{cell}", style="bold")
+        out.print(_cell_table(results))
+    if outcome.full_hits:
+        out.print()
+        out.print(f"Full hit of a long prompt, page {CURVES.page_size}, p50 us", style="bold")
+        out.print(_full_hit_table(outcome.full_hits))
+    for curves, what in ((outcome.with_tree, "pages"), (outcome.with_prompt, "tokens")):
+        if curves:
+            out.print()
+            out.print(_curve_title(what), style="bold")
+            out.print(_curve_table(curves))
+    out.print()
+    for line in _notes(plan, entrants, outcome):
+        out.print(line, style="dim")
+
+
+def _cell_table(results: Sequence[Result]) -> Table:
+    table = _table("cache", "req/s", "x", "hit rate", "match us", "insert us", "x", "MiB", "x")
+    first = results[0]
+    for each in results:
+        table.add_row(
+            each.contestant,
+            f"{each.requests_per_second:,.0f}{'' if each.complete else '*'}",
+            _ratio(first.requests_per_second, each.requests_per_second),
+            f"{each.hit_rate:.4f}",
+            _pair(each, "match"),
+            _pair(each, "insert"),
+            _ratio(each.p99_us("insert"), first.p99_us("insert")),
+            f"{each.cache_bytes / MIB:,.0f}",
+            _ratio(each.cache_bytes, first.cache_bytes),
+        )
+    return table
+
+
+def _full_hit_table(hits: Mapping[str, FullHit]) -> Table:
+    table = _table("cache", "tokens", "hot", "memcmp", "x", "cold", "memcmp", "x")
+    for name, hit in hits.items():
+        hot, floor_hot = hit.hot.p50_us, hit.floor_hot.p50_us
+        cold, floor_cold = hit.cold.p50_us, hit.floor_cold.p50_us
+        table.add_row(
+            name,
+            f"{hit.prompt_tokens:,}",
+            *(f"{hot:,.1f}", f"{floor_hot:,.1f}", _ratio(hot, floor_hot)),
+            *(f"{cold:,.1f}", f"{floor_cold:,.1f}", _ratio(cold, floor_cold)),
+        )
+    return table
+
+
+def _curve_title(what: str) -> str:
+    of = "tree, by its pages" if what == "pages" else "prompt, by its tokens"
+    return f"Growth with the {of}: match / insert p50 us, page {CURVES.page_size}"
+
+
+def _curve_table(curves: Mapping[str, Sequence[Point]]) -> Table:
+    sizes = [point.size for point in next(iter(curves.values()))]
+    table = _table("cache", *(f"{size:,}" for size in sizes))
+    for name, points in curves.items():
+        cells = (f"{point.match.p50_us:,.1f} / {point.insert.p50_us:,.1f}" for point in points)
+        table.add_row(name, *cells)
+    return table
+
+
+def _notes(plan: Plan, entrants: Field, outcome: Outcome) -> list[str]:
+    notes = []
+    if outcome.cells:
+        first = entrants.contestants[0].name
+        loads = [run.load for cell in outcome.cells.values() for each in cell for run in each.runs]
+        began = f"Load when they began: {min(loads):.1f} to {max(loads):.1f}."
+        notes += [
+            f"Medians of {plan.rounds} rounds; times are p50 / p99 of the calls. {began}",
+            f"x: {first} serves so many times the requests, or takes so many times less.",
+            "MiB: the most memory that came with the cache.",
+        ]
+        if any(not each.complete for cell in outcome.cells.values() for each in cell):
+            notes.append(f"*: of the requests that began within {plan.seconds:g} seconds only.")
+        if any(each.name == "vllm" for each in entrants.contestants):
+            notes.append("vllm makes room, allocates and inserts in one call, timed as the insert.")
+    for release, stubbed in entrants.stubbed().items():
+        notes.append(f"{release} ran with stand-ins for {', '.join(stubbed)}.")
+    notes += [f"Left out: {name}: {why}." for name, why in entrants.missing.items()]
+    return notes
+
+
+def _pair(result: Result, step: str) -> str:
+    p50, p99 = result.p50_us(step), result.p99_us(step)
+    return "-" if p50 is None or p99 is None else f"{p50:,.1f} / {p99:,.0f}"
+
+
+def _ratio(one: float | None, other: float | None) -> str:
+    return f"{one / other:.2f}" if one is not None and other else "-"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
