@@ -13,8 +13,8 @@ from importlib import import_module
 CORE = "kvcanon.optimized._core"
 
 try:
-    import_module("numpy")  # The core takes and returns its arrays.
-    import_module(CORE)
+    for name in ("numpy", "torch", CORE):
+        import_module(name)
 except ModuleNotFoundError as error:
     if error.name == CORE:
         raise ImportError(

@@ -1,7 +1,7 @@
 """The native core: what optimized/native/bind_*.cpp give to Python."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ def page_hashes_batch(
 # order there: components 0 full, 1 swa, 2 mamba; media 0 GPU, 1 CPU; directions 0 backup, 1 load.
 # --------------------------------------------------------------------------------------------------
 
-Three = tuple[int, int, int]
+Three: TypeAlias = tuple[int, int, int]
 """So many slots of each component."""
 
 class Matched:
@@ -125,13 +125,13 @@ class Engine(Protocol):
     def poll(self) -> Sequence[tuple[int, bool]]: ...
     def wait(self, transfer_id: int) -> None: ...
 
-Tokens = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
-SlotArray = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
+Tokens: TypeAlias = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
+SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
 
-DataTuple = tuple[
+DataTuple: TypeAlias = tuple[
     tuple[int, ...] | None, tuple[int, ...] | None, int, int | None, int | None, int
 ]
-NodeTuple = tuple[
+NodeTuple: TypeAlias = tuple[
     int,
     int | None,
     tuple[int, ...],
@@ -145,7 +145,7 @@ NodeTuple = tuple[
     int,
     bytes | None,
 ]
-TransferTuple = tuple[
+TransferTuple: TypeAlias = tuple[
     int,
     int,
     tuple[tuple[int, int], ...],
@@ -171,7 +171,9 @@ class Tree:
         load_back_threshold_pages: int,
         events: bool,
         engine: Engine | None,
-    ) -> None: ...
+        tag_bits: int = 32,
+    ) -> None:
+        """Few `tag_bits` make pages share their hash, which a test wants and nobody else."""
     def namespace(self, encoded: bytes, seed: bytes) -> int: ...
     def match(self, tokens: Tokens, namespace: int = 0) -> Matched: ...
     def lock(self, tokens: Tokens, namespace: int = 0, pages: int | None = None) -> int: ...
