@@ -176,10 +176,8 @@ class OptimizedCache:
         """Set the bytes behind a device slot that a request holds."""
         if len(data) != self.config.slot_bytes:
             raise BadArgument("data", f"has {len(data)} bytes; a slot has {self.config.slot_bytes}")
-        held = component in self.config.components and self._tree.holds_slot(
-            COMPONENTS.index(component), slot
-        )
-        if not held:
+        there = 0 <= slot < self.config.capacity(component, GPU)
+        if not (there and self._tree.holds_slot(COMPONENTS.index(component), slot)):
             raise SlotNotHeld(f"{component} on GPU", slot)
         self._pools.write(component, slot, data)
 
@@ -228,8 +226,17 @@ def _slots(full: _Slots, swa: _Slots, mamba: _Slots) -> Slots:
 
 def _arrays(slots: Slots) -> tuple[_Wide, _Wide, _Wide]:
     # Whatever number a client takes for a slot goes as far as the tree, which refuses it.
-    full, swa, mamba = (np.array(some, dtype=np.int64) for _, some in slots)
+    full, swa, mamba = (_array(component, some) for component, some in slots)
     return full, swa, mamba
+
+
+def _array(component: Component, slots: tuple[Slot, ...]) -> _Wide:
+    try:
+        return np.frombuffer(array("q", slots), dtype=np.int64)
+    except OverflowError:
+        raise SlotNotHeld(f"{component} on GPU", max(slots, key=abs)) from None
+    except TypeError:
+        raise BadArgument(f"slots.{component}", "has a slot that is no whole number") from None
 
 
 _Slots = npt.NDArray[np.int32]

@@ -6,23 +6,38 @@ behind them, and who moves these, is settled here, once for each cache.
 
 from __future__ import annotations
 
-from attrs import frozen
+import logging
+
+from attrs import field, frozen
 
 from kvcanon.optimized.orders import Move, PageOrder, SlotArray
 from kvcanon.optimized.pools import Pools
+from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
 from kvcanon.spec.types import Component, TransferId
 
 COMPONENTS = tuple(Component)
 DIRECTIONS = tuple(Direction)
 
+logger = logging.getLogger(__name__)
+
 
 @frozen(eq=False)
 class Courier:
-    """An engine with the pools that it copies between, as the tree calls it."""
+    """An engine with the pools that it copies between, as the tree calls it.
+
+    An engine that raises when it is given an order has not taken it. That is logged, and the tree
+    hears of a copy that failed: by then an insert has handed its slots over, so that it cannot be
+    refused any more.
+    """
 
     engine: TransferEngine
     pools: Pools
+    _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
+    _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
+    """With the last order that the engine took before it in its direction; failures are few."""
+    _failed: list[TransferId] = field(factory=list, init=False)
+    """Those of which the tree has not heard yet."""
 
     def submit(
         self,
@@ -30,14 +45,29 @@ class Courier:
         direction: int,
         moves: list[tuple[int, SlotArray, SlotArray]],
     ) -> None:
-        """Hand an order to the engine."""
+        """Hand an order to the engine. Raises: SpecViolation, if the engine does."""
+        way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
-        self.engine.submit(PageOrder(transfer_id, DIRECTIONS[direction], named, self.pools))
+        try:
+            self.engine.submit(PageOrder(transfer_id, way, named, self.pools))
+        except SpecViolation:
+            raise
+        except Exception:
+            logger.exception("the engine did not take %s %d", way, transfer_id)
+            self._not_taken[transfer_id] = self._last_taken.get(way)
+            self._failed.append(transfer_id)
+        else:
+            self._last_taken[way] = transfer_id
 
     def poll(self) -> list[tuple[TransferId, bool]]:
-        """What the engine completed since the last call."""
-        return [(done.transfer_id, done.ok) for done in self.engine.poll()]
+        """What the engine completed since the last call, and what it did not take."""
+        completed = [(done.transfer_id, done.ok) for done in self.engine.poll()]
+        completed += ((transfer_id, False) for transfer_id in self._failed)
+        self._failed.clear()
+        return completed
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Return once the order can be polled as complete."""
-        self.engine.wait(transfer_id)
+        """Return once the order, and all before it in its direction, can be polled as complete."""
+        taken = self._not_taken.get(transfer_id, transfer_id)
+        if taken is not None:
+            self.engine.wait(taken)

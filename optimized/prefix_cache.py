@@ -21,7 +21,6 @@ from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.transfer import TransferEngine, TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
-    GPU,
     Counts,
     EvictionPolicy,
     Namespace,
@@ -30,6 +29,8 @@ from kvcanon.spec.types import (
 )
 
 STATUSES = tuple(TransferStatus)
+MOST_PAGES = 1 << 31
+MOST_WINDOW_TOKENS = 1 << 60
 
 
 class PrefixCache:
@@ -79,9 +80,21 @@ class PrefixCache:
         self.take_events = tree.take_events
 
     def namespace(self, namespace: Namespace) -> int:
-        """The number of a namespace, which every call with tokens takes; 0 is the default one."""
+        """The number of a namespace, which every call with tokens takes; 0 is the default one.
+
+        Numbers are for good: a namespace takes memory for as long as the cache lives.
+
+        Raises:
+            BadArgument: it is no `Namespace` of texts.
+        """
+        if not isinstance(namespace, Namespace):
+            kind = type(namespace).__name__
+            raise BadArgument("namespace", f"is a {kind}; give a kvcanon.spec.types.Namespace")
         number = self._numbers.get(namespace)
         if number is None:
+            texts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
+            if not all(text is None or isinstance(text, str) for text in texts):
+                raise BadArgument("namespace", "has a field that is neither text nor None")
             number = self.tree.namespace(encode_namespace(namespace), namespace_seed(namespace))
             self._numbers[namespace] = number
             self._namespaces.append(namespace)
@@ -108,6 +121,8 @@ class PrefixCache:
         if self.pools is not None:
             for component, layout in self.pools.layouts.items():
                 some = payloads[COMPONENTS.index(component)]
+                if not all(isinstance(data, bytes) for data in some):
+                    raise BadArgument(f"payload.{component}", "is not made of bytes")
                 if any(len(data) != layout.page_bytes for data in some):
                     raise BadArgument(
                         f"payload.{component}",
@@ -117,10 +132,10 @@ class PrefixCache:
         *pages, placements = self.tree.insert_host(
             tokens, start_pages, (full, swa, mamba), namespace
         )
-        for number, first, slots in placements:
-            assert self.pools is not None
-            data = payloads[number][first : first + len(slots)]
-            self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
+        if self.pools is not None:
+            for number, first, slots in placements:
+                data = payloads[number][first : first + len(slots)]
+                self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
         return HostInserted(*pages)
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
@@ -148,13 +163,14 @@ def _make_tree(config: CacheConfig, courier: Courier | None) -> _core.Tree:
     return _core.Tree(
         page_size=config.page_size,
         unit_words=2 if config.bigram else 1,
-        window_tokens=config.window_tokens or 0,
+        # What is larger than any prompt is as good as infinite.
+        window_tokens=min(config.window_tokens or 0, MOST_WINDOW_TOKENS),
         mamba=config.mamba,
         device_slots=_three(config.device_slots),
         host_slots=_three(config.host_slots),
         write_policy=tuple(WritePolicy).index(config.write_policy),
         eviction_policy=tuple(EvictionPolicy).index(config.eviction_policy),
-        load_back_threshold_pages=config.load_back_threshold_pages,
+        load_back_threshold_pages=min(config.load_back_threshold_pages, MOST_PAGES),
         events=config.events,
         engine=courier,
     )

@@ -34,7 +34,7 @@ void announce_cleared(State& state) {
     ++state.counters.events;
 }
 
-std::vector<Event> take_events(State& state) {
+void name_events(State& state) {
     std::vector<Naming> unnamed;
     for (const Event& event : state.events) {
         const int32_t end = event.offset + event.pages;
@@ -43,6 +43,10 @@ std::vector<Event> take_events(State& state) {
         }
     }
     name_pages(std::move(unnamed), static_cast<size_t>(state.config.page_words));
+}
+
+std::vector<Event> take_events(State& state) {
+    name_events(state);
     return std::exchange(state.events, {});
 }
 

@@ -18,6 +18,9 @@ void announce_removed(State& state, const Node* node, Medium medium);
 // Tell that nothing is anywhere.
 void announce_cleared(State& state);
 
+// Name every page of the events that nobody has taken yet.
+void name_events(State& state);
+
 // The events since the last call, with every page named. Their pins are the caller's now.
 std::vector<Event> take_events(State& state);
 

@@ -13,9 +13,46 @@ namespace {
 
 constexpr uint64_t TOKEN_SPAN = uint64_t{1} << 32;
 
+constexpr const char* TOKEN_TYPES = "int32, uint32 or int64";
+constexpr const char* SLOT_TYPES = "int32 or int64";
+
 bool is_a(const ArrayIn& array, nb::dlpack::dtype_code code, int bits) {
     const nb::dlpack::dtype type = array.dtype();
     return type.code == static_cast<uint8_t>(code) && type.bits == bits && type.lanes == 1;
+}
+
+std::string words_of(nb::handle object) { return nb::str(object).c_str(); }
+
+// What somebody handed over instead of an array of the right kind.
+std::string description(nb::handle given) {
+    std::string words = words_of(given.type().attr("__name__"));
+    if (nb::hasattr(given, "dtype") && nb::hasattr(given, "shape")) {
+        const nb::tuple shape{nb::list(given.attr("shape"))};
+        words += " of " + words_of(given.attr("dtype")) + " with shape " + words_of(shape);
+    }
+    if (nb::hasattr(given, "device")) words += " on " + words_of(given.attr("device"));
+    return words;
+}
+
+[[noreturn]] void refuse_array(nb::handle given, const char* name, const char* types,
+                               const char* more = "") {
+    throw BadArgument(name, std::string("must be a one-dimensional contiguous CPU array of ") +
+                                types + "; got " + description(given) + more);
+}
+
+// The array that was handed over, of whatever type. Throws: BadArgument.
+ArrayIn array_from(nb::handle given, const char* name, const char* types) {
+    ArrayIn array;
+    const bool is_array = nb::try_cast(given, array, false);
+    if (!is_array || array.ndim() != 1 || array.device_type() != nb::device::cpu::value) {
+        refuse_array(given, name, types);
+    }
+    if (array.size() > 1 && array.stride(0) != 1) refuse_array(given, name, types, ", with gaps");
+    // Where there is nothing, the address may be any.
+    if (array.size() != 0 && reinterpret_cast<uintptr_t>(array.data()) % array.itemsize() != 0) {
+        refuse_array(given, name, types, ", not aligned in memory");
+    }
+    return array;
 }
 
 [[noreturn]] void refuse_token() {
@@ -41,14 +78,35 @@ const uint32_t* narrowed(const int64_t* tokens, size_t count, std::vector<uint32
     return scratch.data();
 }
 
+Runs slots_from(nb::handle given, Component component) {
+    if (given.is_none()) return {};
+    const char* name = name_of(component);
+    const ArrayIn slots = array_from(given, name, SLOT_TYPES);
+    if (slots.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+        throw BadArgument(name, "are more than a pool can have");
+    }
+    if (is_a(slots, nb::dlpack::dtype_code::Int, 32)) {
+        return runs_of(static_cast<const int32_t*>(slots.data()), slots.size());
+    }
+    if (!is_a(slots, nb::dlpack::dtype_code::Int, 64)) refuse_array(given, name, SLOT_TYPES);
+    const auto* numbers = static_cast<const int64_t*>(slots.data());
+    std::vector<Slot> narrow(slots.size());
+    for (size_t i = 0; i < narrow.size(); ++i) {
+        narrow[i] = static_cast<Slot>(numbers[i]);
+        if (narrow[i] != numbers[i]) throw SlotNotHeld(pool_name(component, GPU), numbers[i]);
+    }
+    return runs_of(narrow.data(), narrow.size());
+}
+
 }  // namespace
 
-Key key_of(const State& state, const ArrayIn& tokens, int64_t space,
-           std::vector<uint32_t>& scratch) {
+GivenKey key_of(const State& state, nb::handle given, int64_t space,
+                std::vector<uint32_t>& scratch) {
     if (space < 0 || space >= static_cast<int64_t>(state.spaces.size())) {
         throw BadArgument("namespace", "is " + std::to_string(space) +
                                            ", a number that `namespace` did not give out");
     }
+    ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
     const size_t pages = tokens.size() / static_cast<size_t>(state.config.page_words);
     if (pages > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
         throw BadArgument("tokens", "are more pages than a cache can have");
@@ -64,30 +122,18 @@ Key key_of(const State& state, const ArrayIn& tokens, int64_t space,
     } else if (is_a(tokens, nb::dlpack::dtype_code::Int, 64)) {
         words = narrowed(static_cast<const int64_t*>(tokens.data()), count, scratch);
     } else {
-        throw BadArgument("tokens", "must be an array of int32, uint32 or int64");
+        refuse_array(given, "tokens", TOKEN_TYPES);
     }
-    return {words, static_cast<int32_t>(pages), static_cast<uint32_t>(space)};
+    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(space)};
+    return {std::move(tokens), key};
 }
 
-Runs slots_of(const ArrayIn& slots, const char* name) {
-    if (slots.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-        throw BadArgument(name, "are more than a pool can have");
-    }
-    if (is_a(slots, nb::dlpack::dtype_code::Int, 32)) {
-        return runs_of(static_cast<const int32_t*>(slots.data()), slots.size());
-    }
-    if (!is_a(slots, nb::dlpack::dtype_code::Int, 64)) {
-        throw BadArgument(name, "must be an array of int32 or int64");
-    }
-    const auto* numbers = static_cast<const int64_t*>(slots.data());
-    std::vector<Slot> narrow(slots.size());
-    for (size_t i = 0; i < narrow.size(); ++i) {
-        const int64_t number = numbers[i];
-        const bool fits = 0 <= number && number <= std::numeric_limits<int32_t>::max();
-        // No pool has a slot -1: it is refused where ownership is looked up.
-        narrow[i] = fits ? static_cast<Slot>(number) : -1;
-    }
-    return runs_of(narrow.data(), narrow.size());
+SlotLists slots_of(nb::handle full, nb::handle swa, nb::handle mamba) {
+    SlotLists slots;
+    slots[FULL] = slots_from(full, FULL);
+    slots[SWA] = slots_from(swa, SWA);
+    slots[MAMBA] = slots_from(mamba, MAMBA);
+    return slots;
 }
 
 SlotsOut array_of(const Runs& runs) {

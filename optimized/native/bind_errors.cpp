@@ -1,6 +1,5 @@
 #include "bind_errors.hpp"
 
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include "errors.hpp"
@@ -41,6 +40,11 @@ void translate(const std::exception_ptr& thrown, void*) {
 }
 
 }  // namespace
+
+void raise_in_python(const char* name, nb::handle field) {
+    raise(name, field);
+    throw nb::python_error();
+}
 
 void bind_errors() { nb::register_exception_translator(translate); }
 

@@ -67,25 +67,26 @@ nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>> tokens(const TakenEvent& self) {
     return nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>>(data, {pages, page_words}, owner);
 }
 
-nb::list take(PyTree& tree) {
-    nb::list taken;
-    for (Event& event : take_events(tree.state)) {
-        taken.append(nb::cast(TakenEvent(std::move(event), tree.state.config.page_words),
-                              nb::rv_policy::move));
-    }
-    return taken;
+nb::list taken_events(PyTree& tree) {
+    return tree.operate(Operation::TAKE_EVENTS, [&] {
+        nb::list taken;
+        for (Event& event : take_events(tree.state)) {
+            taken.append(nb::cast(TakenEvent(std::move(event), tree.state.config.page_words),
+                                  nb::rv_policy::move));
+        }
+        return taken;
+    });
 }
 
 // The events that nobody has taken yet, without taking them.
-nb::list pending(PyTree& tree) {
+nb::list pending_events(PyTree& tree) {
     State& state = tree.state;
-    std::vector<Event> events = take_events(state);
+    name_events(state);
     nb::list listed;
-    for (const Event& event : events) {
+    for (const Event& event : state.events) {
         if (event.stretch) pin(event.stretch.get());
         listed.append(nb::cast(TakenEvent(event, state.config.page_words), nb::rv_policy::move));
     }
-    state.events = std::move(events);
     return listed;
 }
 
@@ -105,7 +106,7 @@ void bind_events(nb::module_& m, nb::class_<PyTree>& tree) {
         .def_prop_ro("parent_name", &parent_name)
         .def_prop_ro("names", &names)
         .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic);
-    tree.def("take_events", &take).def("pending_events", &pending);
+    tree.def("take_events", &taken_events).def("pending_events", &pending_events);
 }
 
 }  // namespace kvcanon

@@ -13,6 +13,20 @@ namespace {
 
 constexpr Component ALL[] = {FULL, SWA, MAMBA};
 
+Component component_at(int64_t number) {
+    if (number < 0 || number >= COMPONENTS) {
+        throw BadArgument("component", "is " + std::to_string(number) + "; there are 0 to 2");
+    }
+    return static_cast<Component>(number);
+}
+
+Medium medium_at(int64_t number) {
+    if (number < 0 || number >= MEDIA) {
+        throw BadArgument("medium", "is " + std::to_string(number) + "; there are 0 and 1");
+    }
+    return static_cast<Medium>(number);
+}
+
 nb::object id_or_none(uint64_t number) {
     return number == 0 ? nb::object(nb::none()) : nb::cast(number);
 }
@@ -75,8 +89,8 @@ nb::list nodes(PyTree& tree) {
 
 nb::tuple slot_tuple(const std::vector<Slot>& slots) { return nb::tuple(nb::cast(slots)); }
 
-nb::tuple pool_state(PyTree& tree, int component, int medium) {
-    const Pool& pool = tree.state.pools[component][medium];
+nb::tuple pool_state(PyTree& tree, int64_t component, int64_t medium) {
+    const Pool& pool = tree.state.pool(component_at(component), medium_at(medium));
     return nb::make_tuple(pool.free.capacity(), slot_tuple(pool.free.list()),
                           slot_tuple(pool.held.list()));
 }
@@ -125,13 +139,13 @@ nb::dict pairs(PyTree& tree) {
 }
 
 // Slots of a device pool that could be evicted, and that a lock protects.
-nb::tuple usage(PyTree& tree, int component) {
-    const Pool& pool = tree.state.pools[component][GPU];
+nb::tuple usage(PyTree& tree, int64_t component) {
+    const Pool& pool = tree.state.pool(component_at(component), GPU);
     return nb::make_tuple(pool.owned_slots - pool.protected_slots, pool.protected_slots);
 }
 
-nb::tuple free_counts(PyTree& tree, int medium) {
-    const Counts room = free_room(tree.state, static_cast<Medium>(medium));
+nb::tuple free_counts(PyTree& tree, int64_t medium) {
+    const Counts room = free_room(tree.state, medium_at(medium));
     return nb::make_tuple(room[FULL], room[SWA], room[MAMBA]);
 }
 
@@ -174,8 +188,8 @@ void bind_inspection(nb::class_<PyTree>& tree) {
         .def("pool", &pool_state, nb::arg("component"), nb::arg("medium"))
         .def(
             "holds_slot",
-            [](PyTree& self, int component, int64_t slot) {
-                const SlotSet& held = self.state.pools[component][GPU].held;
+            [](PyTree& self, int64_t component, int64_t slot) {
+                const SlotSet& held = self.state.pool(component_at(component), GPU).held;
                 return 0 <= slot && slot < held.capacity() &&
                        held.contains(static_cast<Slot>(slot));
             },

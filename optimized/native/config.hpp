@@ -28,6 +28,10 @@ struct Counts {
     explicit operator bool() const { return of[0] != 0 || of[1] != 0 || of[2] != 0; }
 };
 
+// No cache comes near these; within them no sum of sizes overflows.
+constexpr int64_t MOST_PAGE_WORDS = int64_t{1} << 30;
+constexpr int64_t MOST_WINDOW_TOKENS = int64_t{1} << 60;
+
 struct Config {
     int32_t page_size = 1;
     // Words a page: its tokens, or twice as many where its units are bigrams.
@@ -41,6 +45,8 @@ struct Config {
     EvictionPolicy eviction_policy = EvictionPolicy::LRU;
     int64_t load_back_threshold_pages = 0;
     bool events = true;
+    // Of the hash that finds a page; fewer only where a test wants pages that share theirs.
+    int tag_bits = 32;
 
     bool swa() const { return window_tokens != 0; }
     bool has(Component component) const {

@@ -55,6 +55,17 @@ std::vector<Part> parts_of(const State& state, Node* end) {
     return parts;
 }
 
+// Evict what the pools lack of the slots needed, while a hold keeps the path. The engine copies for
+// it under write_back; where that raises nobody has the hold any more.
+Counts make_device_room(State& state, const Counts& needed, uint64_t receipt) {
+    try {
+        return evict(state, shortage(needed, free_room(state, GPU)));
+    } catch (...) {
+        release_hold(state, receipt);
+        throw;
+    }
+}
+
 }  // namespace
 
 LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
@@ -71,7 +82,7 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
     Node* end = node_ending_at(state, path, key.pages);
     // The path is held before anything is evicted, so that it is never its own victim.
     const uint64_t receipt = hold(state, end, held_window_start(state, end)).receipt;
-    const Counts evicted = evict(state, shortage(needed, free_room(state, GPU)));
+    const Counts evicted = make_device_room(state, needed, receipt);
     for (const Component component : ALL) {
         state.counters.evicted_for_load_slots[component] +=
             static_cast<uint64_t>(evicted[component]);

@@ -28,10 +28,17 @@ class PyEngine : public Engine {
     }
 
     std::vector<std::pair<uint64_t, bool>> poll() override {
-        return nanobind::cast<std::vector<std::pair<uint64_t, bool>>>(engine_.attr("poll")());
+        std::vector<std::pair<uint64_t, bool>> completions;
+        const nanobind::object answer = engine_.attr("poll")();
+        if (!nanobind::try_cast(answer, completions)) {
+            throw SpecViolation("the engine's poll gave no pairs of an id and whether it is done");
+        }
+        return completions;
     }
 
     void wait(uint64_t transfer_id) override { engine_.attr("wait")(transfer_id); }
+
+    nanobind::object& object() { return engine_; }
 
   private:
     nanobind::object engine_;

@@ -1,6 +1,12 @@
 // The tree with what belongs to it in Python: its engine, and memory for keys of other types.
+//
+// What readers get wrong: Python's lock does not keep two calls apart. An engine is Python's own
+// code, which may call back, or give the lock to another thread, in the middle of a call.
 #pragma once
 
+#include <chrono>
+
+#include "operation.hpp"
 #include "py_engine.hpp"
 
 namespace kvcanon {
@@ -10,14 +16,82 @@ struct PyTree {
     State state;
     // The words of a key that came as 64-bit numbers; good until the next call.
     std::vector<uint32_t> words;
+    Calls calls[OPERATIONS];
+    // Whether a call is under way.
+    bool busy = false;
+    // Whether memory ran out in the middle of a call, so that the books may not agree.
+    bool broken = false;
 
     PyTree(const Config& config, nanobind::object performer)
         : engine(std::move(performer)), state(config, &engine) {}
     PyTree(const PyTree&) = delete;
     PyTree& operator=(const PyTree&) = delete;
 
-    Key key(const ArrayIn& tokens, int64_t space) { return key_of(state, tokens, space, words); }
+    GivenKey key(nanobind::handle tokens, int64_t space) {
+        return key_of(state, tokens, space, words);
+    }
+
+    // Do the work of an operation, alone. What the engine raises comes out of it as it is: every
+    // call of the engine stands where the books agree.
+    // Throws: SpecViolation where a call is under way, or a former one broke off.
+    template <typename Work>
+    auto operate(Operation operation, Work work);
 };
+
+// The turn of one call: none other comes in between.
+class Turn {
+  public:
+    Turn(PyTree& tree, Calls& calls) : tree_(tree), calls_(calls) {
+        if (tree.busy) {
+            throw SpecViolation(
+                "called in the middle of another call, by its engine or from a second thread; a "
+                "cache takes one call at a time");
+        }
+        if (tree.broken) {
+            throw SpecViolation("memory ran out in the middle of a former call; make a new cache");
+        }
+        tree.busy = true;
+        ++calls.count;
+        began_ = std::chrono::steady_clock::now();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+        const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began_;
+        calls_.nanoseconds += static_cast<uint64_t>(took.count());
+        tree_.busy = false;
+    }
+
+  private:
+    PyTree& tree_;
+    Calls& calls_;
+    std::chrono::steady_clock::time_point began_;
+};
+
+template <typename Work>
+auto PyTree::operate(Operation operation, Work work) {
+    Calls& asked = calls[static_cast<int>(operation)];
+    const Turn turn(*this, asked);
+    try {
+        return work();
+    } catch (const CacheError&) {
+        ++asked.refused;
+        throw;
+    } catch (const SpecViolation&) {
+        throw;
+    } catch (const nanobind::python_error&) {
+        throw;
+    } catch (...) {
+        broken = true;
+        throw;
+    }
+}
+
+// Adds the classes of what operations answer.
+void bind_outcomes(nanobind::module_& m);
+
+// Adds the operations to the class of trees.
+void bind_operations(nanobind::class_<PyTree>& tree);
 
 // Adds what shows a tree's state to its class.
 void bind_inspection(nanobind::class_<PyTree>& tree);

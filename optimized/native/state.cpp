@@ -46,7 +46,8 @@ uint64_t read(const uint32_t* words) {
 
 }  // namespace
 
-ChildTable::ChildTable() : entries_(64, Entry{0, NOBODY}) {
+ChildTable::ChildTable(int tag_bits)
+    : tag_mask_(0xffffffff >> (32 - tag_bits)), entries_(64, Entry{0, NOBODY}) {
     std::random_device random;
     for (uint64_t& secret : secret_) {
         secret = (static_cast<uint64_t>(random()) << 32 | random()) | 1;
@@ -63,7 +64,7 @@ uint32_t ChildTable::tag(const Node* parent, uint32_t space, const uint32_t* wor
         hash = mix(read(words + at) ^ secret_[0] ^ hash, read(words + at + 2) ^ secret_[1]);
     }
     for (; at < page_words; ++at) hash = mix(words[at] ^ secret_[0] ^ hash, secret_[1]);
-    return static_cast<uint32_t>(mix(hash ^ secret_[1], secret_[0]));
+    return static_cast<uint32_t>(mix(hash ^ secret_[1], secret_[0])) & tag_mask_;
 }
 
 Node* ChildTable::find(const Arena& arena, const Node* parent, uint32_t space,
@@ -138,7 +139,8 @@ void ChildTable::grow() {
     }
 }
 
-State::State(const Config& asked, Engine* performer) : config(asked), engine(performer) {
+State::State(const Config& asked, Engine* performer)
+    : config(asked), engine(performer), children(asked.tag_bits) {
     for (const Component component : {FULL, SWA, MAMBA}) {
         for (const Medium medium : {GPU, CPU}) {
             const auto capacity = static_cast<int32_t>(config.capacity(component, medium));

@@ -89,7 +89,7 @@ class Arena {
 // Finds children by their first page: one table for the whole tree, open addressing.
 class ChildTable {
   public:
-    ChildTable();
+    explicit ChildTable(int tag_bits);
     // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
     Node* find(const Arena& arena, const Node* parent, uint32_t space, const uint32_t* words,
                size_t page_words) const;
@@ -115,6 +115,7 @@ class ChildTable {
 
     // Drawn anew for each table, so that nobody can prepare prompts that collide.
     uint64_t secret_[2];
+    uint32_t tag_mask_;
     std::vector<Entry> entries_;
     size_t size_ = 0;
 };

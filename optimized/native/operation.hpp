@@ -1,0 +1,43 @@
+// What may be asked of a tree, and what was: how often, and how long it took.
+//
+// What readers get wrong: the time of a call is not the core's alone. Where a call waits for copies
+// (`flush`, and `evict` under write_back) the engine's time is in it.
+#pragma once
+
+#include <cstdint>
+
+namespace kvcanon {
+
+enum class Operation : int {
+    MATCH,
+    LOCK,
+    UNLOCK,
+    UNLOCK_WINDOW,
+    ALLOCATE,
+    FREE,
+    INSERT,
+    EVICT,
+    EVICT_HOST,
+    LOAD_BACK,
+    INSERT_HOST,
+    POLL,
+    FLUSH,
+    RESET,
+    TAKE_EVENTS,
+};
+
+// Their names in `kvcanon.spec.cache.Cache`, in this order.
+constexpr const char* OPERATION_NAMES[] = {
+    "match",     "lock",        "unlock", "unlock_window", "allocate", "free",        "insert", "evict",
+    "evict_host", "load_back", "insert_host", "poll", "flush", "reset", "take_events",
+};
+constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
+
+struct Calls {
+    uint64_t count = 0;
+    // Refused, with the state unchanged.
+    uint64_t refused = 0;
+    uint64_t nanoseconds = 0;
+};
+
+}  // namespace kvcanon

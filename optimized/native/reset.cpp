@@ -1,0 +1,17 @@
+#include "reset.hpp"
+
+#include "announce.hpp"
+#include "errors.hpp"
+#include "slots.hpp"
+#include "tree.hpp"
+
+namespace kvcanon {
+
+void reset(State& state) {
+    if (!state.holds.empty()) throw CacheBusy(static_cast<int64_t>(state.holds.size()));
+    free_tree(state);
+    forget_tree(state);
+    announce_cleared(state);
+}
+
+}  // namespace kvcanon
