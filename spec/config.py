@@ -62,6 +62,15 @@ class Profile:
     mamba_refresh: MambaRefresh = MambaRefresh.NODE
     """Canon: only the state that was matched; older states on the path are not evidence of use
     (sgl#31643)."""
+    hits_once_a_request: bool = True
+    """An insert counts no hit where an earlier insert of its request did. Canon: yes, or a prompt
+    that is computed in parts looks popular. SGLang 0.5.13 counts every insert (sgl#36647)."""
+    heals_in_place: bool = True
+    """A tombstone takes only window slots, and keeps its full slots. Canon: yes, they hold what
+    they held. SGLang puts the incoming full slots in their place and frees them."""
+    tombstone_leaves: bool = True
+    """A leaf is kept though all of its window data has left the window. Canon: yes, its full data
+    is of use below. SGLang 0.5.13 frees what it would be made of (sgl#29351)."""
 
 
 CANON = Profile()

@@ -12,6 +12,7 @@ from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
     announce,
@@ -41,6 +42,14 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
         for seed in seeds
         for finding in play(draw_case(seed, Offer()), [adapter], OUTSIDE)[0]
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["every_insert_hits", "new_slots_heal", "windowless_leaves_dropped"]
+)
+def test_what_inserts_may_do_is_not_accused(name: str) -> None:
+    """A cache is accused from outside of what it declares to do with what is handed over."""
+    assert findings(varied(name, [name]), range(40)) == []
 
 
 class NoFreeSlots(ReferenceCache):

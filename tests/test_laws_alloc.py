@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.operations import (
     Allocate,
@@ -211,6 +211,21 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
     assert "1 swa slots were handed over, and 0 adopted + 0 freed is 0" in said
     said = ask("ALLOC-3", step(state(), insert, state(), adopted))
     assert "slot 7 of full was handed over and is neither in the tree nor free" in said
+
+
+@pytest.mark.parametrize(("declared", "said"), [(False, 0), (True, 1)])
+def test_alloc_3_healed_tombstone_may_take_new_slots(*, declared: bool, said: int) -> None:
+    """A cache that declares that it heals with new slots is said to have adopted them."""
+    profile = Profile(heals_in_place=declared)
+    bare = node(1, ROOT, [1], full=on([0]), swa=on(None))
+    healed = node(1, ROOT, [1], full=on([7]), swa=on([7]))
+    after = evolve(state(healed, held={FULL: {6}, SWA: set()}), profile=profile)
+    insert = Insert(KEY.prefix(1), 0, Slots(full=(7,), swa=(7,)))
+    told = Inserted(1, adopted=Counts(swa=1), freed=Counts(full=1))
+    found = ask("ALLOC-3", step(state(bare), insert, after, told))
+    assert len(found) == said
+    more = ask("ALLOC-3", step(state(bare), insert, after, evolve(told, adopted=Counts(1, 1))))
+    assert any("1 full slots were handed over, and 1 adopted + 1 freed is 2" in e for e in more)
 
 
 def test_alloc_3_slots_come_from_requests() -> None:

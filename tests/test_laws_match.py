@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import TransferPending
 from kvcanon.spec.operations import Insert, Inserted, Lock, Match, Matched, Refused
 from kvcanon.spec.snapshot import (
@@ -345,6 +345,17 @@ def test_match_6_missing_data_is_named(after: Snapshot, said: str) -> None:
     found = insert(path(UPPER), after, BROUGHT, 2)
     assert any(said in each for each in found), found
     assert all("afterwards" in each for each in found)
+
+
+def test_match_6_leaf_without_window_data_may_be_dropped() -> None:
+    """A cache that declares that it keeps no such leaf is asked for it, or may drop any leaf."""
+    kept = path(UPPER)
+    dropped = evolve(kept, profile=Profile(tombstone_leaves=False))
+    assert insert(kept, dropped, Slots((2, 3)), 2) == []
+    assert insert(kept, kept, Slots((2, 3)), 2) != []
+    assert insert(kept, dropped, BROUGHT, 2) != []
+    half = evolve(path(UPPER, node(2, 1, [3], full=on([2]))), profile=dropped.profile)
+    assert insert(kept, half, Slots((2, 3)), 2) != []
 
 
 def test_match_6_window_data_that_nobody_brought_may_lack() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import TransferPending
 from kvcanon.spec.operations import (
     HostInserted,
@@ -280,6 +280,18 @@ def test_res_7_hits_of_a_request(
     assert len(found) == len(said)
     for text, words in zip(found, said, strict=True):
         assert words in text
+
+
+@pytest.mark.parametrize(("hits", "counted_again"), [((1, 1), True), ((0, 1), False)])
+def test_res_7_every_insert_counts_where_the_profile_says_so(
+    hits: tuple[int, int], counted_again: bool
+) -> None:
+    """A cache that declares that every insert counts is held to the canon."""
+    declared = Profile(hits_once_a_request=False)
+    after = evolve(path(True, True, hits=hits), profile=declared)
+    chunk = evolve(INSERT, counted_pages=2)
+    found = ask("RES-7", step(path(True, True, hits=(0, 0)), chunk, after, inserted(0)))
+    assert (found == []) is counted_again
 
 
 FETCHED = InsertHost(KEY, 2, HostPayload((bytes(8),)))

@@ -14,12 +14,14 @@ from kvcanon.conformance.variants.variant import CHOSEN, VARIANT, VARIATIONS, va
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import FULL, Counts, make_key
+from kvcanon.spec.types import FULL, Counts, Slots, make_key
 
 REFERENCE = adapter_named("reference")
 NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
 """Variations of what nobody compares: slots and ids."""
-CASES_AT_MOST = 60
+SLOTS = ("new_slots_heal",)
+"""Variations of who has which slot, which nobody compares, either."""
+CASES_AT_MOST = 400
 
 
 def findings(
@@ -48,7 +50,7 @@ def test_variant_is_not_accused() -> None:
         assert findings(seed, VARIANT) == []
 
 
-@pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES])
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES + SLOTS])
 def test_variation_makes_a_difference(name: str) -> None:
     """A variation does what the plain cache does: that no law speaks about it shows nothing."""
     one_law = Judges(laws=(LAWS["TREE-1"],))
@@ -61,6 +63,26 @@ def test_other_names_are_given(name: str) -> None:
     """Slots and ids are the plain cache's: laws that rely on them are never noticed."""
     plain, other = _cut_in_two(REFERENCE), _cut_in_two(varied(name, [name]))
     assert _named(plain) != _named(other)
+
+
+def test_healing_moves_full_slots() -> None:
+    """A variation that heals with new slots does what the plain cache does."""
+
+    def slots_of_healed(adapter: Adapter) -> tuple[Slots, Slots]:
+        """The slots of a tombstone, and those of the same page once it is healed."""
+        config = CacheConfig(window_tokens=1, device_slots=Counts(full=8, swa=8))
+        cache, key = make_subject(adapter, config).cache, make_key([1, 2], 1)
+        cache.insert(key, 0, cache.allocate(Counts(full=2, swa=2)))
+        cache.evict(Counts(swa=1))
+        before = cache.match(key).slots
+        cache.insert(key, 0, cache.allocate(Counts(full=2, swa=2)))
+        return before, cache.match(key).slots
+
+    before, after = slots_of_healed(REFERENCE)
+    assert (before.full, len(before.swa), len(after.swa)) == (after.full, 1, 2)
+    before, after = slots_of_healed(varied("mine", SLOTS))
+    assert before.full[0] != after.full[0]
+    assert before.full[1] == after.full[1]
 
 
 def test_variant_departs_in_all_that_a_profile_can_say() -> None:

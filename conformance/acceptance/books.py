@@ -188,6 +188,13 @@ class Books:
                     page.use(MAMBA_COLUMN, self.now, surely=False)
         self.may_cut(path)
 
+    def may_use(self, path: list[PageBook]) -> None:
+        """Any data of a path may be used now."""
+        for page in path:
+            for column in self.columns:
+                page.use(column, self.now, surely=False)
+        self.may_cut(path)
+
     def _use_window(self, path: list[PageBook], end: int) -> None:
         """All of the window is used; a page more may be, and what is one node with what may be."""
         window_from = self.window_from(end)

@@ -11,6 +11,7 @@ from kvcanon.conformance.acceptance.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
     SOMEWHERE,
+    SWA_COLUMN,
     Column,
     Known,
     PageBook,
@@ -42,8 +43,12 @@ def after_insert(books: Books, operation: Insert, outcome: Inserted) -> None:
     if books.violations:
         return
     _check_found(books, path, operation)
-    books.use_prefix(path, len(path))
-    _count_hits(path, operation)
+    if all(page.device[FULL_COLUMN] is not None for page in path):
+        books.use_prefix(path, len(path))
+    else:
+        # A leaf was dropped, which may have kept its window from being used.
+        books.may_use(path)
+    _count_hits(books, path, operation)
     _follow_backups(books, path, outcome)
 
 
@@ -88,6 +93,7 @@ def _place(
         if slot in seen.slots:
             slots.free(column, slot)
         else:
+            _give_up_replaced(books, column, page, seen.slots)
             _adopt(books, column, page, slot)
     for slot, page in slots.pages_in(column):
         if slot in seen.slots:
@@ -104,6 +110,20 @@ def _place_unseen(
         page.use(column, books.now, surely=False)
         data = books.written[column].pop(slot, None)
         page.content[column] = page.content[column] | {data} if data is not None else set()
+
+
+def _give_up_replaced(books: Books, column: Column, page: PageBook, free: frozenset[Slot]) -> None:
+    """Where a cache heals with new full slots, the one that the page had is free now."""
+    had = page.device[column]
+    if column != FULL_COLUMN or books.profile.heals_in_place or had is None:
+        return
+    owners = books.slots.owners[column]
+    if had == SOMEWHERE:
+        # Nobody was told which it was, but that it was taken for a load.
+        had = next((slot for slot in sorted(free) if owners.get(slot) is LOADING), had)
+    if had in free and owners.get(had) in (page, LOADING):
+        page.device[column] = None
+        books.slots.free(column, had)
 
 
 def _adopt(books: Books, column: Column, page: PageBook, slot: Slot) -> None:
@@ -133,6 +153,8 @@ def _check_found(books: Books, path: list[PageBook], operation: Insert) -> None:
     """All full data of the key is on the device, and what was brought of the other components."""
     handed = {column: len(operation.slots[COMPONENTS[column]]) for column in books.columns}
     handed[FULL_COLUMN] = len(path)
+    if _may_drop_leaf(books, operation):
+        return
     for column, count in handed.items():
         for page in path[len(path) - count :]:
             books.check(
@@ -142,8 +164,14 @@ def _check_found(books: Books, path: list[PageBook], operation: Insert) -> None:
             )
 
 
-def _count_hits(path: list[PageBook], operation: Insert) -> None:
-    counted = operation.counted_pages
+def _may_drop_leaf(books: Books, operation: Insert) -> bool:
+    """Whether a cache may free what a leaf would be made of, for want of window data."""
+    windows = SWA_COLUMN in books.columns and not operation.slots.swa
+    return windows and not books.profile.tombstone_leaves
+
+
+def _count_hits(books: Books, path: list[PageBook], operation: Insert) -> None:
+    counted = operation.counted_pages if books.profile.hits_once_a_request else 0
     run = path[counted].run if counted < len(path) else None
     for page in path:
         page.priority = max(page.priority, operation.priority)
@@ -195,6 +223,8 @@ def _note_due(books: Books, path: list[PageBook], outcome: Inserted) -> None:
     for page in path:
         if outcome.backup_declined_pages:
             books.due.pop(page, None)
+        elif page.device[FULL_COLUMN] is None:
+            continue  # It was dropped.
         elif page.hits >= threshold and page.host[FULL_COLUMN] is not Known.YES:
             books.due[page] = None
 

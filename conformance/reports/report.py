@@ -41,6 +41,11 @@ DEPARTURES = {
     "window_lock_exact": "a window lock pins whole nodes, and so more than its window",
     "split_keeps_recency": "a cut makes the part that was not matched the most recent",
     "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
+    "hits_once_a_request": "every insert counts hits on its whole path, also a later one of a "
+    "request",
+    "heals_in_place": "window data that was gone comes back with new full slots, in place of those "
+    "that were there",
+    "tombstone_leaves": "what would be a leaf without window data is not kept",
 }
 """What it means that a field of a profile is not as in the canon."""
 

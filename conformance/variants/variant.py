@@ -12,6 +12,8 @@ from the plain one it may be. These are the freedoms, each a variation that also
 - *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole,
   and the page before a window may be refreshed or not. By profile, cuts may move what they part,
   and a use may refresh every state on its path.
+- *What an insert keeps.* By profile, a tombstone may take the full slots that are handed over
+  with its window slots, a leaf without window data may be dropped, and every insert may count hits.
 - *Which duplicate leaves first.* Host copies of what the device has, under write_back.
 - *How copies are bundled.* A node at a time, or a whole chain in one transfer.
 - *When a load is announced, and how far a lock reaches.* By profile: at its enqueue, if it is taken
@@ -34,7 +36,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.conformance.variants import cuts, numbers, tiers, uses
+from kvcanon.conformance.variants import cuts, inserts, numbers, tiers, uses
 from kvcanon.conformance.variants.rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
@@ -72,6 +74,15 @@ VARIATIONS: dict[str, Variation] = {
     "whole_node_windows": Variation(
         tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
     ),
+    "every_insert_hits": Variation(
+        inserts.every_insert_hits, lambda profile: evolve(profile, hits_once_a_request=False)
+    ),
+    "new_slots_heal": Variation(
+        inserts.new_slots_heal, lambda profile: evolve(profile, heals_in_place=False)
+    ),
+    "windowless_leaves_dropped": Variation(
+        inserts.windowless_leaves_dropped, lambda profile: evolve(profile, tombstone_leaves=False)
+    ),
     **_free(
         uses.bare_windows,
         uses.recent_duplicates_first,
@@ -95,6 +106,9 @@ CHOSEN = (
     "states_on_the_path",
     "loads_announced_early",
     "whole_node_windows",
+    "every_insert_hits",
+    "new_slots_heal",
+    "windowless_leaves_dropped",
     "bare_windows",
     "recent_duplicates_first",
     "uncut_matches",

@@ -111,7 +111,9 @@ def accounting(state: Snapshot) -> Iterator[str]:
 def counts_are_true(step: Step) -> Iterator[str]:
     """What an operation says it freed or took is what came into the free lists, or left them.
 
-    What is given back or handed over comes from the requests: each of these slots was held.
+    What is given back or handed over comes from the requests: each of these slots was held. Where
+    the profile says that healing puts incoming slots in the place of others, those others are freed
+    and the tree has adopted none.
 
     Why: an engine that was told of more room than there is fails when it takes it; one that was
     told of less evicts again, and loses what it need not have lost.
@@ -302,8 +304,15 @@ def _handed_over(step: Step, slots: Slots, outcome: Inserted) -> Iterator[str]:
             )
         pool = step.after.pools.get((component, GPU), NO_POOL)
         kept = row_slots(step.changed[1].values(), component, GPU).intersection(some)
-        if len(kept) != adopted:
-            yield f"{adopted} {component} slots are said to be adopted; the tree has {sorted(kept)}"
+        replaced = set[Slot]()
+        if component is FULL and not step.after.profile.heals_in_place:
+            replaced = row_slots(step.changed[0].values(), component, GPU).intersection(pool.free)
+        if len(kept) - len(replaced) != adopted:
+            instead = f" in place of {sorted(replaced)}" if replaced else ""
+            yield (
+                f"{adopted} {component} slots are said to be adopted; the tree has "
+                f"{sorted(kept)}{instead}"
+            )
         for slot in sorted(set(some).difference(pool.free, kept)):
             yield f"slot {slot} of {component} was handed over and is neither in the tree nor free"
 

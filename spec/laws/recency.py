@@ -41,6 +41,7 @@ from kvcanon.spec.views import (
     pages_along,
     pages_of_cut_nodes,
     path_of,
+    present_pages,
     rows_along,
 )
 
@@ -65,6 +66,8 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     used = used_prefix(step)
     if used is None or SWA not in step.after.config.components:
         return
+    if present_pages(step.after, used) < len(used):
+        return  # There is no such end: MATCH-6 says whether a leaf may be dropped.
     window, size = step.after.config.window_tokens or 1, step.after.config.page_size
     path = path_of(step.after, used)
     lengths_upwards = tuple([stop.shared_pages * size for stop in reversed(path)])

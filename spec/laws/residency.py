@@ -188,7 +188,8 @@ def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at every node of its key that its request has not reached before.
 
     What the request has reached before, `counted_pages` says: a node that ends there is not counted
-    again. A new node begins with none, and counts this insert like any other.
+    again, unless the profile says that every insert counts. A new node begins with none, and counts
+    this insert like any other.
 
     Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
     that nobody shares looks popular; never counted, a long prompt is never copied.
@@ -201,9 +202,10 @@ def request_counts_once(step: Step) -> Iterator[str]:
     hits_before: list[int] = []
     for stop in path_of(step.before, step.operation.key):
         hits_before += [stop.node.hit_count] * stop.shared_pages
+    counted = step.operation.counted_pages if step.after.profile.hits_once_a_request else 0
     for node, shared in path_of(step.after, step.operation.key):
         start = step.after.starts[node.node_id]
-        counts = int(start + len(node.pages) > step.operation.counted_pages)
+        counts = int(start + len(node.pages) > counted)
         for page in range(start, start + shared):
             expected = (hits_before[page] if page < len(hits_before) else 0) + counts
             if node.hit_count != expected:
