@@ -24,7 +24,10 @@ NAMED: dict[str, Adapter] = {
 }
 """Caches that have a name of their own, and that everyone has."""
 
-SHORT = {"optimized": "kvcanon.optimized:OptimizedCache"}
+SHORT = {
+    "optimized": "kvcanon.optimized:OptimizedCache",
+    "sglang": "kvcanon.conformance.adapters.sglang.declared:UNIFIED",
+}
 """Short names of factories that are found like a stranger's: not everyone can import them."""
 
 
@@ -45,6 +48,8 @@ def adapter_named(name: str) -> Adapter:
         sys.path.insert(0, here)
     try:
         module = import_module(module_name)
+    except Fault:
+        raise
     except (Exception, SystemExit) as error:
         raise Fault(f"{module_name} cannot be imported: {what_was_raised(error)}") from error
     found = getattr(module, attribute, None)

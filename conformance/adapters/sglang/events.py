@@ -1,0 +1,83 @@
+"""Events: SGLang's, which name a page by 64 bits, as the book has them.
+
+A page's id is the beginning of its name. The pages of every key that was handed over are known, and
+so are the names that ids stand for; an id that stands for none of them is passed on as it is, and
+is no name that the law knows.
+
+What readers get wrong: later releases put many pages into one event. They are taken apart here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, cast
+
+from attrs import Factory, define
+
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
+from kvcanon.spec.types import Key, Medium, Page
+
+
+class Sent(Protocol):
+    """An event of SGLang's, with the fields of the kinds that have any."""
+
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[int | tuple[int, int]]
+    block_size: int
+    medium: str | None
+
+
+@define
+class Names:
+    """The names of pages by their ids."""
+
+    names: dict[int, bytes] = Factory(dict)
+
+    def learn(self, key: Key) -> None:
+        """Know the pages of a key."""
+        for name in page_hashes(namespace_seed(key.namespace), key.pages):
+            self.names[wire_id(name)] = name
+
+    def name(self, page_id: int) -> bytes:
+        """The name that an id stands for; the id itself, if it stands for none."""
+        return self.names.get(page_id) or page_id.to_bytes(8, "big", signed=True)
+
+    def translated(self, sent: Iterable[object]) -> Iterator[Event]:
+        """Events of SGLang's, one after another."""
+        for each in sent:
+            kind = type(each).__name__
+            if kind == "AllBlocksCleared":
+                yield AllBlocksCleared()
+            elif kind == "BlockRemoved":
+                removed = cast("Sent", each)
+                for page_id in removed.block_hashes:
+                    yield BlockRemoved(self.name(page_id), _medium(removed))
+            elif kind == "BlockStored":
+                yield from self._stored(cast("Sent", each))
+            else:
+                raise TypeError(f"SGLang sent a {kind}, which is no event that is known")
+
+    def _stored(self, sent: Sent) -> Iterator[Event]:
+        first = sent.parent_block_hash
+        parent = None if first is None else self.name(first)
+        for at, page_id in enumerate(sent.block_hashes):
+            name = self.name(page_id)
+            yield BlockStored(name, parent, _page(sent, at), _medium(sent))
+            parent = name
+
+
+def _page(sent: Sent, at: int) -> Page:
+    """The units of the page at a place of the event; the last has what is left."""
+    size = sent.block_size
+    begin = at * size
+    end = None if at == len(sent.block_hashes) - 1 else begin + size
+    return tuple(
+        unit if isinstance(unit, int) else (unit[0], unit[1])
+        for unit in sent.token_ids[begin:end]
+    )
+
+
+def _medium(sent: Sent) -> Medium:
+    return Medium(sent.medium) if sent.medium is not None else Medium.GPU

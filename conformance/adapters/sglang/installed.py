@@ -1,0 +1,116 @@
+"""What the installed release of SGLang has, and where.
+
+Modules moved between releases and classes came and went. So every name is looked for in all places
+where some release has it; what no release has any more is a fault said in one line.
+
+What readers get wrong: a version number decides nothing here. It is for reports.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import Any
+
+from kvcanon.conformance.adapters.sglang.peer import Module
+from kvcanon.conformance.faults import Fault, what_was_raised
+
+PACKAGE = "sglang"
+_SRT = "sglang.srt"
+_POOLS = (
+    "mem_cache.memory_pool",
+    "mem_cache.swa_memory_pool",
+    "mem_cache.allocator.swa",
+    "mem_cache.allocator.paged",
+    "mem_cache.allocator.token",
+    "mem_cache.allocator",
+)
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "ServerArgs": ("server_args",),
+    "set_global_server_args_for_scheduler": ("server_args",),
+    "MHATokenToKVPool": _POOLS,
+    "SWAKVPool": ("mem_cache.swa_memory_pool", "mem_cache.memory_pool"),
+    "HybridLinearKVPool": _POOLS,
+    "ReqToTokenPool": _POOLS,
+    "HybridReqToTokenPool": _POOLS,
+    "TokenToKVPoolAllocator": _POOLS[3:] + _POOLS[:3],
+    "PagedTokenToKVPoolAllocator": _POOLS[3:] + _POOLS[:3],
+    "SWATokenToKVPoolAllocator": _POOLS,
+    "CacheInitParams": ("mem_cache.cache_init_params",),
+    "ComponentType": (
+        "mem_cache.unified_cache.component_type",
+        "mem_cache.unified_cache_components",
+    ),
+    "UnifiedRadixCache": ("mem_cache.unified_radix_cache",),
+    "RadixCache": ("mem_cache.radix_cache",),
+    "SWARadixCache": ("mem_cache.swa_radix_cache",),
+    "HiRadixCache": ("mem_cache.hiradix_cache",),
+    "RadixKey": ("mem_cache.radix_cache",),
+    "MatchPrefixParams": ("mem_cache.base_prefix_cache",),
+    "InsertParams": ("mem_cache.base_prefix_cache",),
+    "EvictParams": ("mem_cache.base_prefix_cache",),
+    "InitLoadBackParams": ("mem_cache.base_prefix_cache",),
+}
+"""Where each name is, in one release or another."""
+
+
+def version() -> str:
+    """The release that is installed. Raises: Fault."""
+    try:
+        return version_of(PACKAGE)
+    except PackageNotFoundError:
+        raise Fault(
+            "SGLang is not installed here; `kvcanon peers make sglang==0.5.23` makes an "
+            "environment that has it, and this command runs in there"
+        ) from None
+
+
+def has(name: str) -> bool:
+    """Whether the release has a class or function of this name."""
+    return _found(name) is not None
+
+
+def named(name: str) -> Module:
+    """The class or function of this name. Raises: Fault."""
+    found = _found(name)
+    if found is None:
+        raise Fault(f"SGLang {version()} has no {name}")
+    return found
+
+
+@cache
+def _found(name: str) -> Module | None:
+    for place in PLACES[name]:
+        try:
+            module = import_module(f"{_SRT}.{place}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith(PACKAGE):
+                raise Fault(f"SGLang {version()} cannot be used here: {error}") from error
+            continue
+        except Exception as error:
+            raise Fault(
+                f"SGLang {version()} cannot be used here: {what_was_raised(error)}"
+            ) from error
+        if hasattr(module, name):
+            return getattr(module, name)
+    return None
+
+
+def called(function: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401 # The peer's.
+    """Call with those of the arguments that the function takes: which these are differs."""
+    return function(**{name: value for name, value in arguments.items() if takes(function, name)})
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function has a parameter of this name, or takes any."""
+    parameters = _parameters(function)
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in parameters.values()
+
+
+@cache
+def _parameters(function: Callable[..., object]) -> dict[str, object]:
+    return {name: each.kind for name, each in inspect.signature(function).parameters.items()}

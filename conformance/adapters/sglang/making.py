@@ -1,0 +1,238 @@
+"""Making: a cache of SGLang's, with pools as small as a case asks.
+
+Every pool has one layer with one head, and just so many bytes a token that a slot has as many as
+the case says. Host pools must be larger than device pools there; they are made so, and then told
+that they are as small as the case wants them.
+
+What readers get wrong: a pool's size is in tokens there, and in slots of a page here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.adapters.sglang.cpu import prepare
+from kvcanon.conformance.adapters.sglang.installed import called, named
+from kvcanon.conformance.adapters.sglang.peer import Cache, Kind, Tensor
+from kvcanon.conformance.adapters.sglang.pools import (
+    Pool,
+    pages_of_allocator,
+    pages_of_slots,
+)
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
+from kvcanon.spec.types import Medium as MediumOf
+
+CPU_DEVICE = "cpu"
+KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
+
+
+@frozen(eq=False)
+class World:
+    """A cache of SGLang's, with all that belongs to it."""
+
+    config: CacheConfig
+    cache: Cache
+    allocator: Any
+    """Of full slots, and of window slots where there are any."""
+    states: Any
+    """The allocator of recurrent states; None where there are none."""
+    pools: Mapping[tuple[Component, MediumOf], Pool]
+
+
+def require_bytes(config: CacheConfig) -> None:
+    """Refuse payloads that cannot be divided among tokens, keys and values. Raises: BadArgument."""
+    if config.slot_bytes % (2 * config.page_size):
+        raise BadArgument(
+            "slot_bytes",
+            f"is {config.slot_bytes}; it must be a multiple of {2 * config.page_size}, as half of "
+            "it is keys and half is values",
+        )
+
+
+def make_world(config: CacheConfig, class_name: str, options: Mapping[str, object]) -> World:
+    """A cache of a class, empty. Raises: Fault, BadArgument."""
+    require_bytes(config)
+    prepare()
+    arguments = _server_args(config)
+    named("set_global_server_args_for_scheduler")(arguments)
+    allocator, device = _device_pools(config)
+    requests, states = _requests(config)
+    if MAMBA in config.components:
+        device[MAMBA] = _state_pool(config, requests, states)
+    kinds = kinds_of(config)
+    params = called(
+        named("CacheInitParams"),
+        disable=False,
+        req_to_token_pool=requests,
+        token_to_kv_pool_allocator=allocator,
+        page_size=config.page_size,
+        enable_kv_cache_events=config.events,
+        eviction_policy=config.eviction_policy.value,
+        sliding_window_size=config.window_tokens,
+        tree_components=tuple(kinds.values()),
+        **options,
+    )
+    cache = called(named(class_name), params=params)
+    pools = {(component, GPU): pool for component, pool in device.items()}
+    if config.host_tier:
+        cache.init_hicache(arguments, params)
+        pools |= {(each, CPU): pool for each, pool in _host_pools(config, cache).items()}
+        threshold = config.load_back_threshold_pages * config.page_size
+        cache.load_back_threshold = threshold
+    return World(config, cache, allocator, states, pools)
+
+
+def kinds_of(config: CacheConfig) -> Mapping[Component, Kind]:
+    """SGLang's names of the components of a cache."""
+    kinds = named("ComponentType")
+    return {each: getattr(kinds, KIND_NAMES[each]) for each in config.components}
+
+
+def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
+    arguments: dict[str, object] = {"model_path": "dummy", "page_size": config.page_size}
+    if config.host_tier:
+        arguments |= {
+            "enable_hierarchical_cache": True,
+            "hicache_io_backend": "direct",
+            "hicache_mem_layout": "layer_first",
+            "hicache_write_policy": config.write_policy.value,
+            "hicache_ratio": _host_ratio(config),
+        }
+    made = named("ServerArgs")(**arguments)
+    # It would look into the configuration of a model for this.
+    made._mamba_cache_chunk_size = max(64, config.page_size)  # noqa: SLF001
+    return made
+
+
+def _host_ratio(config: CacheConfig) -> float:
+    """How many times as large as the device pools all host pools can be that are asked for."""
+    ratios = [
+        config.host_slots[component] / max(1, config.device_slots[component])
+        for component in config.components
+    ]
+    return 1.0 + max(ratios)
+
+
+def _device_pools(config: CacheConfig) -> tuple[Any, dict[Component, Pool]]:
+    """The allocator of a cache, and its pools of pages."""
+    torch, page_size = import_module("torch"), config.page_size
+    full, swa = (config.device_slots[each] * page_size for each in (FULL, SWA))
+    tiny: dict[str, object] = {
+        "page_size": page_size,
+        "dtype": torch.uint8,
+        "head_num": 1,
+        "head_dim": config.slot_bytes // (2 * page_size),
+        "device": CPU_DEVICE,
+        "enable_memory_saver": False,
+    }
+    asked = {
+        "page_size": page_size,
+        "dtype": torch.uint8,
+        "device": CPU_DEVICE,
+        "need_sort": False,
+    }
+    if SWA in config.components:
+        memory = called(
+            named("SWAKVPool"),
+            size=full,
+            size_swa=swa,
+            full_attention_layer_ids=[0],
+            swa_attention_layer_ids=[1],
+            enable_kvcache_transpose=False,
+            **tiny,
+        )
+        make = named("SWATokenToKVPoolAllocator")
+        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **asked)
+        return allocator, {
+            FULL: _page_pool(config, FULL, allocator.full_attn_allocator, memory.full_kv_pool),
+            SWA: _page_pool(config, SWA, allocator.swa_attn_allocator, memory.swa_kv_pool),
+        }
+    memory = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
+    kind = "TokenToKVPoolAllocator" if page_size == 1 else "PagedTokenToKVPoolAllocator"
+    allocator = called(named(kind), size=full, kvcache=memory, **asked)
+    return allocator, {FULL: _page_pool(config, FULL, allocator, memory)}
+
+
+def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> Pool:  # noqa: ANN401 # SGLang's.
+    return Pool(
+        capacity=config.device_slots[component],
+        page_size=config.page_size,
+        padding=1,
+        free_pages=pages_of_allocator(allocator),
+        planes=(memory.k_buffer[0], memory.v_buffer[0]),
+    )
+
+
+def _requests(config: CacheConfig) -> tuple[Any, Any]:
+    """The pool of requests, which has the recurrent states, and the allocator of these."""
+    if MAMBA not in config.components:
+        make = named("ReqToTokenPool")
+        pool = called(make, size=1, max_context_len=1, device=CPU_DEVICE, enable_memory_saver=False)
+        return pool, None
+    torch, half = import_module("torch"), config.slot_bytes // 2
+    shape = SimpleNamespace(conv=[(half,)], temporal=(half,))
+    dtype = SimpleNamespace(conv=torch.uint8, temporal=torch.uint8)
+    pool = called(
+        named("HybridReqToTokenPool"),
+        size=1,
+        mamba_size=config.device_slots.mamba,
+        mamba_spec_state_size=1,
+        max_context_len=1,
+        device=CPU_DEVICE,
+        enable_memory_saver=False,
+        cache_params=SimpleNamespace(shape=shape, dtype=dtype, layers=[0]),
+        mamba_layer_ids=[0],
+        enable_mamba_extra_buffer=False,
+        speculative_num_draft_tokens=None,
+    )
+    return pool, getattr(pool, "mamba_allocator", pool.mamba_pool)
+
+
+def _state_pool(config: CacheConfig, requests: Any, states: Any) -> Pool:  # noqa: ANN401 # SGLang's.
+    memory = requests.mamba_pool.mamba_cache
+    return Pool(
+        capacity=config.device_slots.mamba,
+        page_size=1,
+        padding=1,
+        free_pages=pages_of_slots(states, 1),
+        planes=(memory.conv[0][0], memory.temporal[0]),
+    )
+
+
+def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, Pool]:  # noqa: ANN401 # SGLang's.
+    """The host pools, made as small as they are to be."""
+    pools: dict[Component, Pool] = {}
+    entries = {str(name.value): entry for name, entry in _entries(cache).items()}
+    for component, name in ((FULL, "kv"), (SWA, "swa"), (MAMBA, "mamba")):
+        if component not in config.components:
+            continue
+        pool = entries[name].host_pool
+        page_size = 1 if component is MAMBA else config.page_size
+        pool.size = config.host_slots[component] * page_size
+        pool.clear()
+        pools[component] = Pool(
+            capacity=config.host_slots[component],
+            page_size=page_size,
+            padding=0,
+            free_pages=pages_of_slots(pool, page_size),
+            planes=_host_planes(pool, component),
+        )
+    return pools
+
+
+def _entries(cache: Any) -> Mapping[Any, Any]:  # noqa: ANN401 # SGLang's.
+    entries: Mapping[Any, Any] = cache.cache_controller.mem_pool_host.entry_map
+    return entries
+
+
+def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa: ANN401 # SGLang's.
+    if component is MAMBA:
+        return pool.conv_buffer[0][0], pool.temporal_buffer[0]
+    return pool.kv_buffer[0][0], pool.kv_buffer[1][0]

@@ -1,0 +1,66 @@
+"""What is used of SGLang's objects: their public names, as types.
+
+What readers get wrong: these are not SGLang's types. Its objects have much more, and what they have
+differs by release; a name that some release lacks is looked for with `getattr` where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Tensor: TypeAlias = Any
+"""A tensor of torch, which is not installed where kvcanon itself is."""
+Kind: TypeAlias = Any
+"""A `ComponentType`."""
+Module: TypeAlias = Any
+"""A class or function of SGLang that was looked up by its name."""
+
+
+class RadixKey(Protocol):
+    """A prompt, or the edge of a node."""
+
+    token_ids: Sequence[int]
+    extra_key: str | None
+    is_bigram: bool
+
+    def __len__(self) -> int: ...
+
+
+class ComponentData(Protocol):
+    """One component's data at one node."""
+
+    value: Tensor | None
+    host_value: Tensor | None
+    lock_ref: int
+    host_lock_ref: int
+    metadata: dict[str, object]
+
+
+class Node(Protocol):
+    """A node of the tree."""
+
+    id: int
+    parent: Node | None
+    children: Mapping[object, Node]
+    key: RadixKey
+    component_data: Sequence[ComponentData]
+    hit_count: int
+    priority: int
+    creation_time: float
+    last_access_time: float
+    hash_value: Sequence[str] | None
+    lru_prev: Sequence[Node | None]
+
+
+class LockReceipt(Protocol):
+    """What `inc_lock_ref` returns."""
+
+    swa_uuid_for_lock: int | None
+
+    def to_dec_params(self) -> object:
+        """What `dec_lock_ref` takes."""
+
+
+Cache: TypeAlias = Any
+"""A cache of SGLang's; which methods it has differs by class and release."""
