@@ -114,6 +114,12 @@ class CudaDriver:
         """Whether the driver takes many copies in one call; older ones are asked for each."""
         return self._batch is not None
 
+    def version(self) -> int:
+        """The newest CUDA that it knows: 12080 is 12.8."""
+        found = c_int()
+        _require(self._library.cuDriverGetVersion(byref(found)), "cuDriverGetVersion")
+        return found.value
+
     def device_address(self, host_address: int) -> int | None:
         """Where kernels find pinned host memory; None where they cannot reach it."""
         found = c_uint64()

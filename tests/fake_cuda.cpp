@@ -75,6 +75,11 @@ std::size_t fake_calls(int kind) { return calls[kind]; }
 std::size_t fake_largest_batch() { return largest_batch; }
 
 // Of the driver.
+int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return refusal;
+}
+
 int cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, void*) {
   ++calls[0];
   if (refusal != success) return refusal;

@@ -139,6 +139,11 @@ def test_pinned_memory_has_an_address_for_kernels(stub: Stub) -> None:
     assert stub.driver.device_address(4096) == 4096
 
 
+def test_the_driver_says_which_cuda_it_knows(stub: Stub) -> None:
+    """Reports name it."""
+    assert stub.driver.version() == 13000
+
+
 def test_no_driver_is_said_in_one_line() -> None:
     """Where there is no GPU there is no such library."""
     with pytest.raises(CudaError, match=r"^no CUDA driver is installed here: [^\n]*$"):

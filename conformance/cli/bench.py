@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
+from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_tree import bench_tree
 from kvcanon.conformance.cli.caches import make_cache
@@ -37,6 +38,7 @@ from kvcanon.conformance.faults import Fault, what_was_raised
 from kvcanon.conformance.replay import Replay, replay
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
+bench.command("gpu")(bench_gpu)
 bench.command("judge")(bench_judge)
 bench.command("tree")(bench_tree)
 

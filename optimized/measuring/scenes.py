@@ -1,0 +1,144 @@
+"""Pools of a model's shape with random bytes in them, and the checks that a transfer must pass.
+
+What readers get wrong: zeros prove nothing. Pools are filled with random bytes, targets with one
+value that is easily told from them, and what no transfer was to write is looked at as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from attrs import frozen
+
+from kvcanon.optimized.copy_plan import MIB
+from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.layout import PageLayout, mha_layout, mla_layout
+from kvcanon.optimized.orders import Move, SlotArray
+from kvcanon.optimized.pools import Pools
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import FULL, Counts, WritePolicy
+
+POISON = 0xEE
+CHUNK_BYTES = 64 * MIB
+"""What is compared at once."""
+
+SPARE = 8
+"""One slot more for so many pages: what a transfer leaves alone."""
+
+
+class WrongBytes(RuntimeError):
+    """A transfer did not move what it was asked to, or moved something else."""
+
+
+@frozen
+class Model:
+    """What a page is made of."""
+
+    kind: str
+    """mha: 8 heads of 128, keys and values; mla: a latent of 576; both in bf16."""
+    layers: int
+    page_size: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} x{self.layers}, page {self.page_size}"
+
+    @property
+    def layout(self) -> PageLayout:
+        """The layout of a page."""
+        if self.kind == "mha":
+            return mha_layout(self.layers, self.page_size, 8, 128, torch.bfloat16)
+        return mla_layout(self.layers, self.page_size, 576, torch.bfloat16)
+
+
+@frozen(eq=False)
+class Scene:
+    """Pools, and the slots between which pages move."""
+
+    pools: Pools
+    device_slots: SlotArray
+    host_slots: SlotArray
+    other_device_slots: SlotArray
+    """Where the pages are loaded to: elsewhere than they were."""
+
+    @property
+    def layout(self) -> PageLayout:
+        """Of a page."""
+        return self.pools.layouts[FULL]
+
+    @property
+    def size_bytes(self) -> int:
+        """What a transfer moves."""
+        return len(self.device_slots) * self.layout.page_bytes
+
+    def move(self, direction: Direction) -> Move:
+        """All pages, there or back."""
+        if direction is Direction.BACKUP:
+            return Move(FULL, self.device_slots, self.host_slots)
+        return Move(FULL, self.host_slots, self.other_device_slots)
+
+
+def make_scene(gpu: Gpu, layout: PageLayout, size_bytes: int, *, scattered: bool) -> Scene:
+    """Pools for about so many bytes. Device slots are in no order; host slots are, or are not."""
+    pages = max(1, size_bytes // layout.page_bytes)
+    capacity = pages + -(-pages // SPARE)
+    room = Counts(full=capacity)
+    config = CacheConfig(device_slots=room, host_slots=room, write_policy=WritePolicy.WRITE_THROUGH)
+    rng = np.random.default_rng(pages)
+
+    def some() -> SlotArray:
+        return rng.permutation(capacity)[:pages].astype(np.int32)
+
+    scene = Scene(
+        Pools(config, {FULL: layout}, gpu.device),
+        some(),
+        some() if scattered else np.arange(pages, dtype=np.int32),
+        some(),
+    )
+    for plane in scene.pools.planes(FULL):
+        plane.random_(0, 256)
+    scene.pools.slab(FULL).fill_(POISON)
+    gpu.runtime.synchronize()
+    return scene
+
+
+def poison_device(scene: Scene) -> None:
+    """Forget what the device holds."""
+    for plane in scene.pools.planes(FULL):
+        plane.fill_(POISON)
+
+
+def require_same(scene: Scene, direction: Direction) -> None:
+    """Check a transfer that has ended. Raises: WrongBytes."""
+    move = scene.move(direction)
+    backup = direction is Direction.BACKUP
+    device, host = (move.sources, move.targets) if backup else (move.targets, move.sources)
+    slab = scene.pools.slab(FULL)
+    for chunk in _chunks(len(device), scene.layout.page_bytes):
+        there = _pages(scene, device[chunk]).cpu()
+        here = slab[torch.from_numpy(host[chunk].astype(np.int64))]
+        if not torch.equal(there, here):
+            page = chunk.start + int((there != here).any(dim=1).nonzero()[0])
+            raise WrongBytes(f"{direction} moved page {page} of {len(device)} wrongly")
+    written = torch.ones(len(slab), dtype=torch.bool)
+    written[torch.from_numpy((host if backup else device).astype(np.int64))] = False
+    untouched = written.nonzero()[:, 0]
+    others = slab[untouched] if backup else _pages(scene, untouched.numpy().astype(np.int32))
+    if not bool((others == POISON).all()):
+        raise WrongBytes(f"{direction} wrote to slots that it was not given")
+
+
+def _pages(scene: Scene, slots: SlotArray) -> torch.Tensor:
+    """Pages of the device, in the host's order, by plain indexing."""
+    planes = scene.pools.planes(FULL)
+    index = torch.from_numpy(slots.astype(np.int64)).to(planes[0].device)
+    parts = [plane[layer][index] for layer in range(scene.layout.layers) for plane in planes]
+    return torch.cat(parts, dim=1)
+
+
+def _chunks(pages: int, page_bytes: int) -> Iterator[slice]:
+    step = max(1, CHUNK_BYTES // page_bytes)
+    for first in range(0, pages, step):
+        yield slice(first, min(first + step, pages))

@@ -1,0 +1,204 @@
+"""The engine's transfers: checked, then timed, for pages of several shapes.
+
+What readers get wrong: a load is of use before it has ended. Two times are taken of it, one until
+compute may begin on the first layer, and one until all is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from attrs import frozen
+
+from kvcanon.optimized.calibration import Race, races
+from kvcanon.optimized.copy_plan import Limits
+from kvcanon.optimized.cuda_engine import CudaEngine
+from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.kernels.pages import PageRows, gather, paged_pool, scatter
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.measuring.link import Link
+from kvcanon.optimized.measuring.scenes import (
+    Model,
+    Scene,
+    WrongBytes,
+    make_scene,
+    poison_device,
+    require_same,
+)
+from kvcanon.optimized.measuring.timing import Timing, timed, timing_of
+from kvcanon.optimized.orders import PageOrder
+from kvcanon.spec.transfer import Completion, Direction
+from kvcanon.spec.types import FULL
+
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+
+REPEATS = 7
+
+PROGRAMS = (8, 16, 32, 64, 128, 256)
+
+
+@frozen
+class Transfer:
+    """What one shape of page gave. Bandwidth is in GB/s."""
+
+    model: Model
+    scattered: bool
+    """Whether host slots are in no order; else they follow each other."""
+    size_bytes: int
+    backup: float
+    backup_timing: Timing
+    load: float
+    load_timing: Timing
+    both_in_all: float
+    """A backup and a load at once, together."""
+    first_layer: Timing
+    """From submitting a load until compute may begin on layer 0."""
+    submit: Timing
+    """What submitting holds up the thread that does it."""
+
+    def shares(self, link: Link) -> dict[str, float]:
+        """The parts of one large copy's bandwidth that were reached."""
+        return {
+            "backup": self.backup / link.to_host,
+            "load": self.load / link.to_device,
+            "both": self.both_in_all / link.both_in_all,
+        }
+
+
+@frozen
+class KernelSpeed:
+    """What the kernels reach alone with so many programs, in GB/s of pages moved."""
+
+    programs: int
+    gather: float
+    scatter: float
+    gather_to_host: float | None
+    """None where kernels cannot reach the host's memory."""
+    scatter_from_host: float | None
+
+
+@frozen
+class Run:
+    """Seconds from the submission of some transfers."""
+
+    submit: float
+    """Until they were all submitted."""
+    first_layer: float
+    """Until compute may begin; the same as `whole` where nothing is loaded."""
+    whole: float
+
+
+def measure_transfer(
+    gpu: Gpu, model: Model, size_bytes: int, limits: Limits, *, scattered: bool
+) -> Transfer:
+    """Check both directions byte by byte, then time them. Raises: WrongBytes."""
+    scene = make_scene(gpu, model.layout, size_bytes, scattered=scattered)
+    # Small transfers have their own measurement; here everything shall take the usual way.
+    with CudaEngine(scene.pools, limits, direct_bytes=0, gpu=gpu) as engine:
+        check(scene, engine, gpu)
+        backups, loads, pairs = (
+            [run(scene, engine, gpu, *directions) for _ in range(REPEATS)]
+            for directions in ((BACKUP,), (LOAD_BACK,), (BACKUP, LOAD_BACK))
+        )
+    scene.pools.close()
+    backup, load, pair = (
+        timing_of([each.whole for each in runs]) for runs in (backups, loads, pairs)
+    )
+    return Transfer(
+        model,
+        scattered,
+        scene.size_bytes,
+        backup.gigabytes_per_second(scene.size_bytes),
+        backup,
+        load.gigabytes_per_second(scene.size_bytes),
+        load,
+        pair.gigabytes_per_second(2 * scene.size_bytes),
+        timing_of([each.first_layer for each in loads]),
+        timing_of([each.submit for each in backups + loads]),
+    )
+
+
+def run(scene: Scene, engine: CudaEngine, gpu: Gpu, *directions: Direction) -> Run:
+    """Submit a transfer in each of these directions to an idle device, and wait for them.
+
+    Raises:
+        WrongBytes: a transfer failed.
+    """
+    orders = [
+        PageOrder(at, direction, (scene.move(direction),), scene.pools)
+        for at, direction in enumerate(directions)
+    ]
+    gpu.runtime.synchronize()
+    start = perf_counter()
+    for order in orders:
+        engine.submit(order)
+    submitted = perf_counter()
+    for order in orders:
+        if order.direction is LOAD_BACK:
+            engine.wait_layer(order.transfer_id, 0)
+            arrived = gpu.runtime.event()
+            arrived.record(gpu.runtime.current_stream())
+            arrived.synchronize()
+    first_layer = perf_counter()
+    for order in orders:
+        engine.wait(order.transfer_id)
+    whole = perf_counter()
+    require_all_well(engine.poll(), len(orders))
+    first = first_layer if LOAD_BACK in directions else whole
+    return Run(submitted - start, first - start, whole - start)
+
+
+def require_all_well(completions: Sequence[Completion], count: int) -> None:
+    """Check that so many transfers ended well. Raises: WrongBytes."""
+    if len(completions) != count or not all(done.ok for done in completions):
+        raise WrongBytes(f"of {count} transfers these completed: {completions}; the log says why")
+
+
+def check(scene: Scene, engine: CudaEngine, gpu: Gpu) -> None:
+    """Back everything up, forget it, load it elsewhere; look at every byte. Raises: WrongBytes."""
+    run(scene, engine, gpu, BACKUP)
+    require_same(scene, BACKUP)
+    poison_device(scene)
+    run(scene, engine, gpu, LOAD_BACK)
+    require_same(scene, LOAD_BACK)
+
+
+def measure_small(
+    gpu: Gpu, layout: PageLayout, limits: Limits
+) -> dict[Direction, tuple[Race, ...]]:
+    """Time small transfers with the ring and without it: what calibration would find."""
+    return {direction: races(layout, direction, limits, gpu) for direction in Direction}
+
+
+def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[KernelSpeed, ...]:
+    """Time the kernels alone, with different numbers of programs, on the device and across."""
+    scene = make_scene(gpu, layout, size_bytes, scattered=True)
+    pool = paged_pool(scene.pools.planes(FULL), layout)
+    ring = gpu.runtime.buffer(scene.size_bytes)
+    slots = gpu.runtime.upload(scene.device_slots)
+    slab = gpu.driver.device_address(scene.pools.slab(FULL).data_ptr())
+    on_device = PageRows(ring.data_ptr(), layout.page_bytes)
+    across = None
+    if slab is not None:
+        across = PageRows(slab, layout.page_bytes, gpu.runtime.upload(scene.host_slots))
+
+    def speed(kernel: Callable[..., None], rows: PageRows, programs: int) -> float:
+        layers = slice(0, layout.layers)
+        took = timed(
+            lambda: kernel(pool, slots, rows, layers, programs=programs), gpu.runtime, REPEATS
+        )
+        return took.gigabytes_per_second(scene.size_bytes)
+
+    found = tuple(
+        KernelSpeed(
+            programs,
+            speed(gather, on_device, programs),
+            speed(scatter, on_device, programs),
+            None if across is None else speed(gather, across, programs),
+            None if across is None else speed(scatter, across, programs),
+        )
+        for programs in PROGRAMS
+    )
+    scene.pools.close()
+    return found

@@ -1,0 +1,254 @@
+"""The GPU bench measures what it says, refuses wrong bytes, and keeps what it has.
+
+It runs here on a GPU that is not there (`fake_gpu`), at sizes that an interpreter can take. What it
+measured then means nothing; that every section runs to its end does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from attrs import define, field, frozen
+
+from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
+from kvcanon.conformance.cli import main
+from kvcanon.optimized import calibration
+from kvcanon.optimized.copy_plan import KIB, Limits
+from kvcanon.optimized.cuda_driver import CudaDriver
+from kvcanon.optimized.cuda_engine import CudaEngine
+from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.kernels import pages
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.measuring import bench as bench_module
+from kvcanon.optimized.measuring import interference, link, scenes, transfers
+from kvcanon.optimized.measuring.bench import Bench, Sizes, is_wrong
+from kvcanon.optimized.measuring.scenes import Model, WrongBytes, make_scene, require_same
+from kvcanon.optimized.measuring.sheets import Sheet
+from kvcanon.optimized.measuring.timing import timing_of
+from kvcanon.optimized.measuring.transfers import check, require_all_well
+from kvcanon.spec.transfer import Completion, Direction
+from kvcanon.spec.types import FULL
+
+LIMITS = Limits(ring_slot_bytes=8 * KIB, piece_bytes=2 * KIB, least_piece_bytes=1, group_bytes=1)
+MODEL = Model("mha", 2, 1)
+SIZES = Sizes(
+    transfer_bytes=24 * KIB,
+    link_bytes=4 * KIB,
+    piece_total_bytes=4 * KIB,
+    pieces=(512, 2048),
+    kernel_bytes=16 * KIB,
+    matrix_side=32,
+    products_seconds=0.01,
+    models=(MODEL, Model("mla", 1, 1)),
+    usual_model=MODEL,
+    small_models=(MODEL,),
+)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
+    """A driver that copies at once."""
+    return CudaDriver(str(build_driver(tmp_path_factory.mktemp("driver"))))
+
+
+@pytest.fixture
+def gpu(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """A GPU of which little is asked."""
+    monkeypatch.setattr(pages, "MOVE_PAGES", InterpretedKernel())
+    for module in (interference, link, transfers, calibration):
+        monkeypatch.setattr(module, "REPEATS", 1)
+    monkeypatch.setattr(transfers, "PROGRAMS", (1, 4))
+    monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * MODEL.layout.page_bytes)
+    return Gpu(torch.device("cpu"), FakeRuntime(), driver)
+
+
+def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
+    """Each gives a value for JSON, and together they make the tables."""
+    bench = Bench(gpu, SIZES, LIMITS)
+    found = {name: section() for name, section in bench.sections().items()}
+    assert json.loads(json.dumps(found)) == found
+    assert len([name for name in found if name.startswith("transfer ")]) == 4
+    assert len(bench.sheets()) == 6
+    for sheet in bench.sheets():
+        assert sheet.rows
+        assert {len(row) for row in sheet.rows} == {len(sheet.headings)}
+    transfer = found["transfer mha x2, page 1, any order"]
+    assert isinstance(transfer, dict)
+    assert transfer["size_bytes"] == 3 * MODEL.layout.page_bytes
+    assert set(transfer["shares"]) == {"backup", "load", "both"}
+
+
+def test_a_section_stands_alone(gpu: Gpu) -> None:
+    """Without the link's own speed there is no share, and all else."""
+    bench = Bench(gpu, SIZES, LIMITS)
+    name = "transfer mha x2, page 1, in order"
+    found = bench.sections()[name]()
+    assert isinstance(found, dict)
+    assert found["shares"] is None
+    assert [len(sheet.rows) for sheet in bench.sheets()] == [1]
+
+
+class Crooked:
+    """A kernel that does something to what the right one did."""
+
+    def __init__(self, spoil: Callable[[], None]) -> None:
+        self._kernel, self._spoil = InterpretedKernel(), spoil
+
+    def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+        def launch(*arguments: torch.Tensor | int, **constants: int) -> None:
+            self._kernel[grid](*arguments, **constants)
+            self._spoil()
+
+        return launch
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("given", [True, False], ids=["in a page", "beside the pages"])
+def test_a_wrong_byte_is_found(
+    gpu: Gpu, direction: Direction, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One byte in a page that was moved, or in one that was to be left alone."""
+    scene = make_scene(gpu, PageLayout(2, (4, 4)), 64, scattered=True)
+    backup = direction is Direction.BACKUP
+    to = scene.host_slots if backup else scene.other_device_slots
+    others = set(range(len(scene.pools.slab(FULL)))) - set(to.tolist())
+    slot = int(to[3]) if given else others.pop()
+
+    def spoil() -> None:
+        target = scene.pools.slab(FULL)[slot] if backup else scene.pools.planes(FULL)[1][1, slot]
+        target[2] ^= 1
+
+    with CudaEngine(scene.pools, LIMITS, direct_bytes=10**6, gpu=gpu) as engine:
+        check(scene, engine, gpu)
+        scenes.poison_device(scene)
+        for plane in scene.pools.planes(FULL):
+            plane.random_(0, 256)
+        scene.pools.slab(FULL).fill_(scenes.POISON)
+        if not backup:
+            transfers.run(scene, engine, gpu, Direction.BACKUP)
+            scenes.poison_device(scene)
+        monkeypatch.setattr(pages, "MOVE_PAGES", Crooked(spoil))
+        transfers.run(scene, engine, gpu, direction)
+    words = "moved page 3 of" if given else "wrote to slots that it was not given"
+    with pytest.raises(WrongBytes, match=f"{direction} {words}"):
+        require_same(scene, direction)
+
+
+def test_a_transfer_that_failed_is_not_timed() -> None:
+    """Neither one that is missing."""
+    with pytest.raises(WrongBytes, match="of 1 transfers these completed"):
+        require_all_well((Completion(0, ok=False),), 1)
+    with pytest.raises(WrongBytes):
+        require_all_well((Completion(0, ok=True),), 2)
+    require_all_well((Completion(0, ok=True),), 1)
+
+
+def test_bandwidth_goes_by_the_median() -> None:
+    """One slow run does not count."""
+    assert timing_of([1.0, 9.0, 2.0]).gigabytes_per_second(4 * 10**9) == 2.0
+
+
+@define
+class Told:
+    """A bench that gives what it was told."""
+
+    parts: Mapping[str, Callable[[], object]]
+    device: str = "a device"
+    asked_bytes: list[int] = field(factory=list)
+
+    def on_gpu(self, transfer_bytes: int) -> Told:
+        """The bench itself, whatever is asked of it."""
+        self.asked_bytes.append(transfer_bytes)
+        return self
+
+    def sections(self) -> Mapping[str, Callable[[], object]]:
+        """What it was told."""
+        return self.parts
+
+    def sheets(self) -> list[Sheet]:
+        """One table."""
+        return [Sheet("What was found.", ("name", "speed"), (("here", "52.1"),))]
+
+
+@frozen
+class Command:
+    """The command, with a bench of ours behind it."""
+
+    out: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, told: Told, *options: str) -> int:
+        """Run it; it writes JSON to `out`."""
+        self.monkeypatch.setattr(bench_module, "bench_on_gpu", told.on_gpu)
+        return main(["bench", "gpu", *options, "--json", str(self.out)])
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The command."""
+    return Command(tmp_path / "gpu.json", monkeypatch, capsys)
+
+
+def fails(error: Exception) -> Callable[[], object]:
+    """A section that raises."""
+
+    def section() -> object:
+        raise error
+
+    return section
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (None, 0, ""),
+        (ValueError("no such thing"), 2, "kvcanon: not everything could be measured: second\n"),
+        (WrongBytes("backup moved page 1 of 2 wrongly"), 1, ""),
+    ],
+)
+def test_what_was_measured_is_kept(
+    error: Exception | None, code: int, said: str, command: Command
+) -> None:
+    """A section that fails is told with its reason, beside all that the others gave."""
+    second = (lambda: 2) if error is None else fails(error)
+    told = Told({"first": lambda: {"speed": 1}, "second": second, "third": lambda: 3})
+    assert command.run(told, "--transfer-mib", "3") == code
+    assert told.asked_bytes == [3 << 20]
+    written = json.loads(command.out.read_text(encoding="utf-8"))
+    assert written["sections"]["first"] == {"speed": 1}
+    assert written["sections"]["third"] == 3
+    assert set(written["errors"]) == (set() if error is None else {"second"})
+    printed = command.capsys.readouterr()
+    assert "bench gpu  a device" in printed.out
+    assert "52.1" in printed.out
+    assert (error is None) or str(error) in printed.out
+    assert printed.err == said
+    assert error is None or is_wrong(error) == (code == 1)
+
+
+def test_json_is_written_as_it_goes(command: Command) -> None:
+    """A run that is cut short leaves what it had."""
+    read = command.out.read_text
+    told = Told({"first": lambda: 1, "second": lambda: json.loads(read())["sections"]})
+    assert command.run(told) == 0
+    assert json.loads(read())["sections"]["second"] == {"first": 1}
+
+
+def test_without_a_gpu_it_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And measures nothing."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["bench", "gpu"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"kvcanon: bench gpu needs a GPU: torch {torch.__version__} finds no CUDA device here\n"
+    )
