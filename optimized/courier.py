@@ -10,9 +10,9 @@ import logging
 
 from attrs import field, frozen
 
-from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.orders import LayerwiseEngine, Move, PageOrder, SlotArray
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.errors import SpecViolation
+from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
 from kvcanon.spec.types import Component, TransferId
 
@@ -71,3 +71,10 @@ class Courier:
         taken = self._not_taken.get(transfer_id, transfer_id)
         if taken is not None:
             self.engine.wait(taken)
+
+    def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
+        """Return once a layer is there, or never will be: which of the two. Raises: BadArgument."""
+        if not isinstance(self.engine, LayerwiseEngine):
+            raise BadArgument("engine", "has no wait_layer; poll until the transfer has settled")
+        # An engine takes an order of which it knows nothing for one that ended well.
+        return transfer_id not in self._not_taken and self.engine.wait_layer(transfer_id, layer)

@@ -9,14 +9,14 @@ an engine must never report an order as complete while a byte of it may still mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.spec.transfer import Copy, Direction, TransferOrder
+from kvcanon.spec.transfer import Copy, Direction, TransferEngine, TransferOrder
 from kvcanon.spec.types import Component, TransferId
 
 SlotArray: TypeAlias = npt.NDArray[np.int32]
@@ -106,3 +106,14 @@ class PageOrder(TransferOrder):
         """Move the bytes of some layers."""
         for move in self.moves:
             self.pools.copy(move, self.direction, layers)
+
+
+@runtime_checkable
+class LayerwiseEngine(TransferEngine, Protocol):
+    """An engine that can tell of single layers before an order has ended."""
+
+    def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
+        """Return once this layer and those below it are there, or never will be: which of the two.
+
+        Layers count as in `PageOrder`. What waits is the thread, or the stream that is current.
+        """

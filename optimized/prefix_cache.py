@@ -5,7 +5,8 @@ keys and slots come as arrays. Tokens are a one-dimensional array of int32, uint
 gaps, of NumPy or of torch on the CPU; slots are int32 (or int64 where they come in).
 
 What readers get wrong: nothing here waits for a copy, except `flush`, and `evict` under write_back.
-A load-back is enqueued; compute may start on a layer as soon as the engine says that it is there.
+A load-back is enqueued, and names the slots that it fills. Compute may start on a layer as soon as
+`wait_layer` says that it is there, long before `poll` settles the transfer and `match` counts it.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class PrefixCache:
         self.engine = engine
         if self.engine is None and pools is not None and config.host_tier:
             self.engine = _engine_for(pools)
-        courier = (
+        self._courier = (
             Courier(self.engine, pools) if self.engine is not None and pools is not None else None
         )
-        self.tree = _make_tree(config, courier)
+        self.tree = _make_tree(config, self._courier)
         self._namespaces: list[Namespace] = []
         self._numbers: dict[Namespace, int] = {}
         self.namespace(DEFAULT_NAMESPACE)
@@ -137,6 +138,19 @@ class PrefixCache:
                 data = payloads[number][first : first + len(slots)]
                 self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
         return HostInserted(*pages)
+
+    def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
+        """Return once a layer of a load-back can be read, or never will be: which of the two.
+
+        On a GPU it is the current stream that waits. Layers count in each component, from 0. Any
+        thread may ask, also after the transfer has settled.
+
+        Raises:
+            BadArgument: the engine does not tell of layers, or the layer is below 0.
+        """
+        if self._courier is None:
+            raise BadArgument("engine", "is needed to load anything; there is no host tier")
+        return self._courier.wait_layer(transfer_id, layer)
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
         """Take acknowledgements, in order, as far as they have come."""

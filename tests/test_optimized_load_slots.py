@@ -6,13 +6,17 @@ import random
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, WritePolicy
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.transfer import TransferEngine, TransferStatus
+from kvcanon.spec.types import FULL, Counts, WritePolicy
 
 Tokens = npt.NDArray[np.int32]
 
@@ -39,7 +43,9 @@ def prompt(*stretches: int) -> Tokens:
 def insert(cache: PrefixCache, tokens: Tokens) -> None:
     """Insert all of a prompt, its state included, and back it up."""
     pages = len(tokens) // 2
-    cache.insert(tokens, 0, *cache.allocate(pages, pages, int(cache.config.mamba)))
+    window_pages = pages if cache.config.window_tokens else 0
+    slots = cache.allocate(pages, window_pages, int(cache.config.mamba))
+    cache.insert(tokens, 0, *slots)
     cache.flush()
 
 
@@ -90,3 +96,48 @@ def test_slots_of_an_earlier_load_are_named_too() -> None:
     assert before[0][:4] == first.full.tolist()
     cache.flush()
     assert slots_of(cache.match(tokens)) == before
+
+
+def cache_that_loads(engine: TransferEngine, *, close: bool = False) -> tuple[PrefixCache, int]:
+    """A cache that was asked to load something, and the transfer; the engine may be closed then."""
+    config = CacheConfig(
+        page_size=2,
+        device_slots=Counts(full=16),
+        host_slots=Counts(full=16),
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+    cache = PrefixCache(config, Pools(config, {FULL: PageLayout(2, (1,))}), engine)
+    insert(cache, prompt(1))
+    cache.evict(4)
+    if close and isinstance(engine, ThreadedEngine):
+        engine.close()
+    transfer_id = cache.load_back(prompt(1)).transfer_id
+    assert transfer_id is not None
+    return cache, transfer_id
+
+
+def test_layer_can_be_waited_for() -> None:
+    """A layer that comes is said to be missing, or asking for it changes what settles."""
+    with ThreadedEngine() as engine:
+        cache, transfer_id = cache_that_loads(engine)
+        assert cache.wait_layer(transfer_id, 0)
+        assert cache.wait_layer(transfer_id, 1)
+        assert cache.flush() == [(transfer_id, TransferStatus.DONE)]
+        assert cache.wait_layer(transfer_id, 1)
+
+
+def test_layer_of_an_order_that_was_not_taken_never_comes() -> None:
+    """Pages that nobody copies are computed on."""
+    cache, transfer_id = cache_that_loads(ThreadedEngine(), close=True)
+    assert not cache.wait_layer(transfer_id, 0)
+    assert cache.flush() == [(transfer_id, TransferStatus.FAILED)]
+    assert not cache.wait_layer(transfer_id, 0)
+
+
+def test_engine_without_layers_is_named() -> None:
+    """Whoever waits for a layer of an engine that has none is told nothing of it."""
+    cache, transfer_id = cache_that_loads(ManualEngine())
+    with pytest.raises(BadArgument, match="engine: has no wait_layer; poll until"):
+        cache.wait_layer(transfer_id, 0)
+    with pytest.raises(BadArgument, match="engine: is needed to load anything"):
+        PrefixCache(CacheConfig()).wait_layer(transfer_id, 0)
