@@ -149,8 +149,17 @@ nb::tuple free_counts(PyTree& tree, int64_t medium) {
     return nb::make_tuple(room[FULL], room[SWA], room[MAMBA]);
 }
 
+// What the pools of a component hold: capacity, free, held by requests, in the tree, and locked of
+// that.
+nb::tuple pool_counts(PyTree& tree, int64_t component, int64_t medium) {
+    const Pool& pool = tree.state.pool(component_at(component), medium_at(medium));
+    return nb::make_tuple(pool.free.capacity(), pool.free.size(), pool.held.size(),
+                          pool.owned_slots, pool.protected_slots);
+}
+
 nb::dict counters(PyTree& tree) {
-    const Counters& all = tree.state.counters;
+    const State& state = tree.state;
+    const Counters& all = state.counters;
     const auto three = [](const uint64_t* by_component) {
         return nb::make_tuple(by_component[FULL], by_component[SWA], by_component[MAMBA]);
     };
@@ -167,17 +176,34 @@ nb::dict counters(PyTree& tree) {
     found["evicted_for_load_slots"] = three(all.evicted_for_load_slots);
     found["backups"] = all.transfers[0];
     found["load_backs"] = all.transfers[1];
-    found["backup_slots"] = three(all.transferred_slots[0]);
-    found["load_back_slots"] = three(all.transferred_slots[1]);
+    found["backup_slots"] = three(all.moved_slots[0]);
+    found["load_back_slots"] = three(all.moved_slots[1]);
     found["transfers_done"] = all.settled[0];
     found["transfers_failed"] = all.settled[1];
     found["transfers_cancelled"] = all.settled[2];
-    found["transfers_in_flight"] = tree.state.transfers.size();
+    found["transfers_in_flight"] = state.transfers.size();
     found["declined_backup_pages"] = all.declined_backup_pages;
     found["events"] = all.events;
-    found["pending_events"] = tree.state.events.size();
-    found["nodes"] = tree.state.node_count;
-    found["receipts"] = tree.state.holds.size();
+    found["pending_events"] = state.events.size();
+    found["nodes"] = state.node_count;
+    found["arena_nodes"] = state.arena.size();
+    found["receipts"] = state.holds.size();
+    size_t queued = 0;
+    for (const auto& by_medium : state.pools) {
+        for (const Pool& pool : by_medium) queued += pool.queue.size();
+    }
+    found["queued_candidates"] = queued;
+    return found;
+}
+
+// How often each operation was called, how often that was refused, and the nanoseconds it took.
+nb::dict calls(PyTree& tree) {
+    nb::dict found;
+    for (int operation = 0; operation < OPERATIONS; ++operation) {
+        const Calls& each = tree.calls[operation];
+        found[OPERATION_NAMES[operation]] =
+            nb::make_tuple(each.count, each.refused, each.nanoseconds);
+    }
     return found;
 }
 
@@ -199,7 +225,9 @@ void bind_inspection(nb::class_<PyTree>& tree) {
         .def("pairs", &pairs)
         .def("usage", &usage, nb::arg("component"))
         .def("free_counts", &free_counts, nb::arg("medium"))
-        .def("counters", &counters);
+        .def("pool_counts", &pool_counts, nb::arg("component"), nb::arg("medium"))
+        .def("counters", &counters)
+        .def("calls", &calls);
 }
 
 }  // namespace kvcanon

@@ -77,6 +77,7 @@ class Arena {
     Node* make();
     void release(Node* node);
     Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
+    // How many there are, in use or waiting to be reused.
     uint32_t size() const { return used_; }
 
   private:
@@ -203,11 +204,11 @@ struct Counters {
     uint64_t inserts = 0;
     uint64_t inserted_pages = 0;
     uint64_t duplicate_pages = 0;
-    uint64_t refused = 0;
     uint64_t evicted_slots[MEDIA][COMPONENTS] = {};
     uint64_t evicted_for_load_slots[COMPONENTS] = {};
+    // By direction, those that were enqueued; and the slots of those that were done.
     uint64_t transfers[2] = {0, 0};
-    uint64_t transferred_slots[2][COMPONENTS] = {};
+    uint64_t moved_slots[2][COMPONENTS] = {};
     uint64_t settled[3] = {0, 0, 0};
     uint64_t declined_backup_pages = 0;
     uint64_t events = 0;

@@ -63,6 +63,10 @@ Status settle_one(State& state, Transfer transfer, bool done) {
         part.node->data[part.component].filling[transfer.target()] = nullptr;
         if (part.component == FULL) announce_stored(state, part.node, transfer.target());
     }
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        state.counters.moved_slots[static_cast<int>(transfer.direction)][component] +=
+            static_cast<uint64_t>(transfer.sources[component].slots());
+    }
     return Status::DONE;
 }
 
@@ -99,8 +103,6 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
         transfer.sources[part.component].append(sources);
         transfer.targets[part.component].append(targets);
         place(state, part.node, part.component, transfer.target(), std::move(targets), &transfer);
-        state.counters.transferred_slots[static_cast<int>(direction)][part.component] +=
-            static_cast<uint64_t>(sources.slots());
     }
     transfer.parts = std::move(parts);
     ++state.counters.transfers[static_cast<int>(direction)];
