@@ -1,0 +1,63 @@
+"""What tests of the array door share: a cache whose copies wait, and what it looks like inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kvcanon.optimized import PrefixCache
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.snapshot import take_snapshot
+from kvcanon.reference.engine import ManualEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.transfer import TransferEngine
+
+Tokens = npt.NDArray[np.uint32]
+Error = TypeVar("Error", bound=BaseException)
+
+
+def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> PrefixCache:
+    """A cache with pools of one byte a page, whose copies wait until somebody waits for them."""
+    pools = Pools(config, dict.fromkeys(config.components, PageLayout(1, (1,))))
+    return PrefixCache(config, pools, engine if engine is not None else ManualEngine())
+
+
+def insert(
+    cache: PrefixCache, tokens: Tokens, *, namespace: int = 0, priority: int = 0
+) -> tuple[int, ...]:
+    """Insert a prompt as an engine does: compute what is not on the device. Returns the backups."""
+    config = cache.config
+    start = cache.match(tokens, namespace).device_pages
+    pages = len(tokens) // (config.page_size * (2 if config.bigram else 1)) - start
+    swa = pages if config.window_tokens else 0
+    slots = cache.allocate(pages, swa, int(config.mamba and pages > 0))
+    done = cache.insert(tokens, start, *slots, namespace=namespace, priority=priority)
+    return tuple(done.backups)
+
+
+def state_of(cache: PrefixCache) -> tuple[object, ...]:
+    """All that can be seen of a cache, and what a snapshot leaves out: ages and positions."""
+    return take_snapshot(cache), cache.tree.nodes(), cache.tree.counters()["queued_candidates"]
+
+
+@contextmanager
+def unchanged(
+    cache: PrefixCache, error: type[Error], match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[Error]]:
+    """What is called inside raises this error, and leaves everything as it was."""
+    before = state_of(cache)
+    with pytest.raises(error, match=match) as info:
+        yield info
+    cache.tree.check()
+    assert state_of(cache) == before
+
+
+def array(*numbers: int, dtype: type[np.integer[Any]] = np.int64) -> npt.NDArray[Any]:
+    """Slots or tokens as an array."""
+    return np.array(numbers, dtype=dtype)
