@@ -53,6 +53,10 @@ class Profile:
     load_back_announced: StoreMoment = StoreMoment.ACKNOWLEDGED
     """store(GPU) after a load-back. Canon: once the bytes are there, as for every other medium.
     SGLang announces at enqueue, and cannot take it back when the copy fails."""
+    load_back_usable: StoreMoment = StoreMoment.ACKNOWLEDGED
+    """When data that is loaded back counts as being on the device. Canon: once its bytes are there,
+    so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
+    for the copy layer by layer; then no page waits for a load, and a load holds its path only."""
     window_lock_exact: bool = True
     """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
     begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""

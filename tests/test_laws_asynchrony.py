@@ -242,6 +242,19 @@ def test_parts_share_the_copy_sees_a_node_that_does_not_wait() -> None:
     assert any("names node 1, which is not in the tree" in s for s in ask("ASYNC-3", gone))
 
 
+def test_parts_share_the_copy_of_a_load_that_is_of_use_at_once() -> None:
+    """A cache that declares that its loads are of use at once is asked who waits for them."""
+    named: dict[Component, tuple[Slot, ...]] = {FULL: (5,)}
+    load = TransferState(9, LOAD_BACK, ((1, FULL),), {FULL: (0,)}, named)
+    there = state(node(1, 0, [1], full=on((5,), (0,))), transfers=(load,))
+    assert ask("ASYNC-3", there) != []
+    early = Profile(load_back_usable=StoreMoment.ENQUEUED)
+    assert ask("ASYNC-3", evolve(there, profile=early)) == []
+    idle = backups(done=(8,))
+    waiting = evolve(idle, transfers=backups(8).transfers, profile=early)
+    assert ask("ASYNC-3", waiting) != []
+
+
 def test_parts_share_the_copy_sees_a_node_that_waits_for_nothing() -> None:
     """Who waits, waits for a copy in flight, and not for a cancelled one."""
     there = backups(8)

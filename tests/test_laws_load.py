@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import (
     Flush,
@@ -308,6 +308,15 @@ def test_load_4_transfer_is_a_new_one() -> None:
     assert ask("LOAD-4", loaded(cold(), state_of(ROOMY, STEM)))[0] == (
         "of the 4 pages of the key 2 are in the tree after the load"
     )
+
+
+def test_load_4_no_page_waits_where_a_load_is_of_use_at_once() -> None:
+    """A cache that declares that its loads are of use at once is asked for marks of waiting."""
+    tip = evolve(COMING, data={c: evolve(each, loading=None) for c, each in COMING.data.items()})
+    unmarked = coming(tip=tip)
+    assert len(ask("LOAD-4", loaded(cold(), unmarked))) == 3
+    declared = evolve(unmarked, profile=Profile(load_back_usable=StoreMoment.ENQUEUED))
+    assert ask("LOAD-4", loaded(cold(), declared)) == []
 
 
 def test_load_4_window_that_is_nowhere_cannot_come() -> None:

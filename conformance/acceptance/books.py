@@ -27,7 +27,7 @@ from kvcanon.conformance.acceptance.pages import (
     columns_of,
 )
 from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD, LOADING, SlotBooks
-from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile
+from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
@@ -132,6 +132,11 @@ class Books:
                 self.check(
                     law_id, not held, f"{said}, and a request's {component} slot {slot} is free"
                 )
+
+    @property
+    def loads_are_of_use(self) -> bool:
+        """Whether what is loaded counts as there once the load is enqueued."""
+        return self.profile.load_back_usable is StoreMoment.ENQUEUED
 
     @property
     def writes_back(self) -> bool:

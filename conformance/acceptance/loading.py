@@ -70,7 +70,8 @@ def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> N
     ]
     for page, column in loads:
         blind = column in books.slots.blind
-        page.device[column], page.loading[column] = SOMEWHERE, not blind
+        page.device[column] = SOMEWHERE
+        page.loading[column] = not blind and not books.loads_are_of_use
         page.doubtful[column] |= blind
         page.used_to[column] = books.now
     if outcome.transfer_id is not None:

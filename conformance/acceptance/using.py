@@ -104,7 +104,7 @@ def _check_pending(books: Books, path: list[PageBook], pending: tuple[TransferId
     loads = {
         transfer_id: transfer
         for transfer_id, transfer in books.transfers.items()
-        if transfer.direction is Direction.LOAD_BACK
+        if transfer.direction is Direction.LOAD_BACK and not books.loads_are_of_use
     }
     for transfer_id, transfer in loads.items():
         surely = [page for page, column in transfer.loads if not page.doubtful[column]]

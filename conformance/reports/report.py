@@ -38,6 +38,8 @@ NOT_ASKED = "it was not asked for"
 DEPARTURES = {
     "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
     "before the bytes are there",
+    "load_back_usable": "what is loaded back counts as being on the device when the copy is "
+    "enqueued, so that no page waits for it",
     "window_lock_exact": "a window lock pins whole nodes, and so more than its window",
     "split_keeps_recency": "a cut makes the part that was not matched the most recent",
     "mamba_refresh": "a match makes all states on its path recent, not only the matched one",

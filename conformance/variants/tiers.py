@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
-from kvcanon.reference import backup, load, lock, transfer
+from kvcanon.reference import backup, load, lock, transfer, tree
 from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import Stop, path_to, upwards
 from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.transfer import Direction
+from kvcanon.spec.transfer import Copy, Direction, TransferStatus
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, TransferId
 
 Announce = Callable[[State, Node, Medium], None]
@@ -29,6 +29,15 @@ def loads_announced_early(overrides: Overrides) -> None:
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, transfer, announce_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._undo, _taking_back)
+
+
+def loads_of_use_early(overrides: Overrides) -> None:
+    """A load is of use, and announced, at its enqueue (`load_back_usable`): it copies at once."""
+    wrap(overrides, load, transfer.enqueue, _telling)
+    wrap(overrides, load, transfer.enqueue, _copying_at_once)
+    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, transfer._settle_one, _never_failing)
+    wrap_everywhere(overrides, tree.cut, _naming_both_parts)
 
 
 def whole_node_windows(overrides: Overrides) -> None:
@@ -112,6 +121,45 @@ def _telling(enqueue: Enqueue) -> Enqueue:
         return made
 
     return enqueue_and_tell
+
+
+def _copying_at_once(enqueue: Enqueue) -> Enqueue:
+    """Enqueueing that copies, so that no node has to wait."""
+
+    def enqueue_and_copy(
+        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+    ) -> Transfer:
+        made = enqueue(state, direction, parts, held)
+        copies = tuple(Copy(c, made.sources[c], made.targets[c]) for c in made.sources)
+        transfer._perform(state, made, copies)
+        for node, component in parts:
+            node.data[component].loading = None
+        return made
+
+    return enqueue_and_copy
+
+
+def _never_failing(settle: Callable[..., TransferStatus]) -> Callable[..., TransferStatus]:
+    """Settling of what was copied long ago, whatever the engine says."""
+
+    def settle_done(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
+        return settle(state, ended, ok=ok or ended.direction is Direction.LOAD_BACK)
+
+    return settle_done
+
+
+def _naming_both_parts(cut: Callable[[State, Node, int], Node]) -> Callable[..., Node]:
+    """Cutting that knows the loads of a node, though it does not wait for them."""
+
+    def cut_and_name(state: State, node: Node, at: int) -> Node:
+        upper = cut(state, node, at)
+        for each in state.transfers.values():
+            for component in (FULL, SWA):
+                if (node, component) in each.parts and (upper, component) not in each.parts:
+                    each.parts.insert(each.parts.index((node, component)), (upper, component))
+        return upper
+
+    return cut_and_name
 
 
 def _silent_on_arrival(announce: Announce) -> Announce:

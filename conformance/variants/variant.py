@@ -16,8 +16,8 @@ from the plain one it may be. These are the freedoms, each a variation that also
   with its window slots, a leaf without window data may be dropped, and every insert may count hits.
 - *Which duplicate leaves first.* Host copies of what the device has, under write_back.
 - *How copies are bundled.* A node at a time, or a whole chain in one transfer.
-- *When a load is announced, and how far a lock reaches.* By profile: at its enqueue, if it is taken
-  back when the copy fails; and over all of the node in which the window begins.
+- *When a load is announced and of use, and how far a lock reaches.* By profile: at its enqueue, if
+  it is taken back when the copy fails; and over all of the node in which the window begins.
 - *What things are called.* Any free slot will do, and ids need be neither small nor in order.
 
 Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
@@ -71,6 +71,14 @@ VARIATIONS: dict[str, Variation] = {
         tiers.loads_announced_early,
         lambda profile: evolve(profile, load_back_announced=StoreMoment.ENQUEUED),
     ),
+    "loads_of_use_early": Variation(
+        tiers.loads_of_use_early,
+        lambda profile: evolve(
+            profile,
+            load_back_announced=StoreMoment.ENQUEUED,
+            load_back_usable=StoreMoment.ENQUEUED,
+        ),
+    ),
     "whole_node_windows": Variation(
         tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
     ),
@@ -104,7 +112,7 @@ VARIATIONS: dict[str, Variation] = {
 CHOSEN = (
     "recent_lower_parts",
     "states_on_the_path",
-    "loads_announced_early",
+    "loads_of_use_early",
     "whole_node_windows",
     "every_insert_hits",
     "new_slots_heal",

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.asynchrony import waits_for
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     NO_POOL,
@@ -131,7 +132,8 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
 
     Every page has a full slot; window pages and the state have one where they were on any medium.
     The transfer is the last in flight, carries exactly what was missing, from the host slots to the
-    new ones, and holds a receipt. The outcome counts it.
+    new ones, and holds a receipt. The outcome counts it. Where the profile says that a load is of
+    use at its enqueue, no page waits for it.
 
     Why: a prefix of which a part never comes is no prefix, and the copy was for nothing.
 
@@ -377,7 +379,7 @@ def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterat
     if parts != set(last.parts):
         odd = sorted((node_id, component.value) for node_id, component in parts ^ set(last.parts))
         yield f"transfer {transfer_id} and the key do not agree on the parts {odd}"
-    for each in gained:
+    for each in gained if waits_for(step.after, last) else ():
         if each.row.loading[COLUMN[each.component]] != transfer_id:
             yield (
                 f"{page_in_words(step.after, each.row)} has a new {each.component} slot on {GPU} "
