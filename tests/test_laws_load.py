@@ -314,7 +314,7 @@ def test_load_4_no_page_waits_where_a_load_is_of_use_at_once() -> None:
     """A cache that declares that its loads are of use at once is asked for marks of waiting."""
     tip = evolve(COMING, data={c: evolve(each, loading=None) for c, each in COMING.data.items()})
     unmarked = coming(tip=tip)
-    assert len(ask("LOAD-4", loaded(cold(), unmarked))) == 3
+    assert len(ask("LOAD-4", loaded(cold(), unmarked))) == 5
     declared = evolve(unmarked, profile=Profile(load_back_usable=StoreMoment.ENQUEUED))
     assert ask("LOAD-4", loaded(cold(), declared)) == []
 
