@@ -120,6 +120,19 @@ def test_our_caches_tell_the_same_events() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_find_only_looks(name: str) -> None:
+    """To look for a prompt leaves it there, locked, or counted as something else."""
+    driver, taken = make_driver(name, ROOMY), Taken()
+    request = Request(100, lambda: tuple(range(100)))
+    prompt = driver.prepare(request)
+    assert driver.find(prompt, taken) == 0
+    assert driver.serve(prompt, Taken()).hit_tokens == 0
+    assert driver.find(prompt, taken) == 96
+    calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
+    assert calls == {Step.MATCH: 2} | ({Step.HASH: 2} if name == "vllm" else {})
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("events", [False, True], ids=["no events", "events"])
 def test_each_call_is_timed_once(name: str, events: bool) -> None:
     """A step has no clock, two, or one that runs where nothing is called."""

@@ -44,6 +44,7 @@ class Spy:
         self.driver = make_driver(cell, options)
         self.core = self.driver.core
         self.served: list[tuple[int, int]] = []
+        self.found: list[tuple[int, int]] = []
         self.made.append(self)
 
     def prepare(self, request: Request) -> Request:
@@ -55,6 +56,12 @@ class Spy:
         did = self.driver.serve(prompt, taken)
         self.served.append((prompt.length_tokens, did.hit_tokens))
         return did
+
+    def find(self, prompt: Request, taken: Taken) -> int:
+        """Look for it."""
+        hit = self.driver.find(prompt, taken)
+        self.found.append((prompt.length_tokens, hit))
+        return hit
 
 
 def spy(cell: Cell, options: Mapping[str, str]) -> Driver[Request]:
@@ -125,11 +132,19 @@ def test_tree_grows_to_its_sizes() -> None:
     # 64 pages a prompt, 32 of which the next seven share with it: eleven prompts are 416 pages.
     length = PROMPT_PAGES * 16 + 1
     assert all(each == length for each, _ in grown.served)
-    fresh = [hit for _, hit in grown.served if hit < length - 1]
-    assert fresh == [0] + [512] * 7 + [0, 512, 512]
+    assert [hit for _, hit in grown.served] == [0] + [512] * 7 + [0, 512, 512]
+    assert grown.found == [(length, length - 1)] * 600
     assert [point.match.calls for point in points] == [300, 300]
     assert [point.insert.calls for point in points] == [3, 6]
     assert points[1].cache_bytes >= points[0].cache_bytes
+
+
+def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache is fast at what it does not find."""
+    monkeypatch.setattr(Spy, "find", lambda *_: 16)
+    words = "^ReferenceCache found 16 of a prompt's 1024 tokens in a pool that holds them all$"
+    with pytest.raises(Fault, match=words):
+        with_tree(spy, CELL, REFERENCE, sizes=(100,))
 
 
 def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
@@ -138,18 +153,16 @@ def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
     _, grown = Spy.made
     assert [point.size for point in points] == [10, 100_000]
     for size, repeats in ((17, 101), (100_001, 10)):
-        hits = [hit for length, hit in grown.served if length == size]
-        # The shorter ones may be equal by chance in their first page.
-        assert hits.count(0) == repeats
-        assert hits.count(size - 1) == 3 * repeats
+        assert grown.served.count((size, 0)) == repeats
+        assert grown.found.count((size, size - 1)) == 3 * repeats
 
 
 def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
     """A full hit finds less, or the floor is of other bytes."""
     hit = full_hit(spy, CELL, REFERENCE, prompt_tokens=160, prompts=4)
     _, found = Spy.made
-    assert [hit_tokens for _, hit_tokens in found.served[:4]] == [0] * 4
-    assert {hit_tokens for _, hit_tokens in found.served[4:]} == {160}
+    assert found.served == [(161, 0)] * 4
+    assert set(found.found) == {(161, 160)}
     assert (hit.cold.calls, hit.floor_cold.calls) == (4, 4)
     assert hit.hot.calls == hit.floor_hot.calls > 4
     assert FullHit.from_json(json.loads(json.dumps(hit.to_json()))) == hit

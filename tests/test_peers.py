@@ -263,3 +263,17 @@ def test_stand_in_for_other_copies_refuses() -> None:
         refusing(1, 2)
     with pytest.raises(AttributeError):
         _ = kvcacheio.__path__
+
+
+def test_command_makes_an_environment_in_silence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off a terminal the report is mixed with progress, or says not where the environment is."""
+    ran = Recorded()
+    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "run_command", ran)
+    assert main(["peers", "make", "sglang==0.5.23", "--into", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert not printed.err
+    assert printed.out.startswith(f"sglang==0.5.23 is in {tmp_path / 'sglang-0.5.23'}.\n")
+    assert "sgl_kernel: can be imported; kvcacheio.transfer_kv_direct copies" in printed.out
+    assert len(ran.commands) == 5

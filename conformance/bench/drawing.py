@@ -77,14 +77,20 @@ def figure(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
     for index, panel in enumerate(panels):
         left, top = index % ACROSS * WIDTH, HEAD + index // ACROSS * HEIGHT
         parts.append(f'<g transform="translate({left},{top})">')
-        parts.extend(_panel(panel, colors))
+        # What is written under two panels alike is drawn alike, to be compared across them.
+        alike = [other for other in panels if other.horizontal == panel.horizontal]
+        parts.extend(_panel(panel, colors, [x for other in alike for x in _places(other)]))
         parts.append("</g>")
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(panel: Panel, colors: Mapping[str, str]) -> Iterator[str]:
-    points = [point for series in panel.series.values() for point in series]
-    across = _scale([x for x, _ in points], LEFT, WIDTH - RIGHT)
+def _places(panel: Panel) -> Iterator[float]:
+    return (x for series in panel.series.values() for x, _ in series)
+
+
+def _panel(panel: Panel, colors: Mapping[str, str], places: Sequence[float]) -> Iterator[str]:
+    """A chart, on a horizontal axis that has all of these places."""
+    across = _scale(places, LEFT, WIDTH - RIGHT)
     bottom, top = float(HEIGHT - BOTTOM), float(TOP)
     yield _text(LEFT, 18, panel.title, "font-weight='bold'")
     for x, label in across.ticks():
@@ -102,17 +108,18 @@ def _panel(panel: Panel, colors: Mapping[str, str]) -> Iterator[str]:
             for x, place in series:
                 yield _dot(across(x), top + (place + 0.5) * step, colors[name], f"{name}: {x:,.4g}")
         return
-    along = _scale([y for _, y in points], bottom, top)
+    heights = [y for series in panel.series.values() for _, y in series]
+    along = _scale(heights, bottom, top)
     for y, label in along.ticks():
         yield _line(LEFT, y, WIDTH - RIGHT, y)
         yield _text(LEFT - 6, y + 4, label, "text-anchor='end'")
     turned = f"text-anchor='middle' transform='rotate(-90 14 {(top + bottom) / 2:g})'"
     yield _text(14, (top + bottom) / 2, panel.vertical, turned)
     for name, series in panel.series.items():
-        places = [(across(x), along(y)) for x, y in series]
-        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        drawn = [(across(x), along(y)) for x, y in series]
+        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         yield f'<polyline points="{joined}" fill="none" stroke="{colors[name]}" stroke-width="2"/>'
-        for (x, y), (size, value) in zip(places, series, strict=True):
+        for (x, y), (size, value) in zip(drawn, series, strict=True):
             yield _dot(x, y, colors[name], f"{name}, {size:,g}: {value:,.4g}")
 
 

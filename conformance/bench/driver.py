@@ -67,6 +67,9 @@ class Driver(Protocol[Prompt]):
     def serve(self, prompt: Prompt, taken: Taken) -> Served:
         """Serve a request, and add to `taken` what each call took."""
 
+    def find(self, prompt: Prompt, taken: Taken) -> int:
+        """Only look for a prompt, and return how many of its tokens are there."""
+
 
 MakeDriver = Callable[[Cell, Mapping[str, str]], Driver[Prompt]]
 """Makes a driver for a cell. The options are the driver's own, as names and values."""

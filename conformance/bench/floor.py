@@ -87,7 +87,7 @@ def full_hit(
 def _matches(driver: Driver[Prompt], prompts: Sequence[Prompt]) -> Latency:
     taken = Taken()
     for prompt in prompts:
-        driver.serve(prompt, taken)
+        driver.find(prompt, taken)
     return latency_of(taken.match)
 
 

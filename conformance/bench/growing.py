@@ -20,6 +20,7 @@ from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
 from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
 from kvcanon.conformance.bench.serving import warm_up
+from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.timing import Latency, latency_of
 from kvcanon.conformance.workloads.request import Request
 
@@ -85,7 +86,7 @@ def with_tree(
         prompts = size * PROMPTS_SHARING // _group_pages() or 1
         for _ in range(MATCHES):
             request = _prompt(int(random.random() * prompts), page_size)
-            driver.serve(driver.prepare(request), found)
+            _find_whole(driver, request, found)
         memory = max(0, peak_bytes() - base)
         points.append(Point(size, latency_of(found.match), latency_of(inserts_ns), memory))
     return points
@@ -116,10 +117,18 @@ def with_prompt(
         for request in requests:
             driver.serve(driver.prepare(request), fresh)
         for request in requests * 3:
-            driver.serve(driver.prepare(request), found)
+            _find_whole(driver, request, found)
         memory = max(0, peak_bytes() - base)
         points.append(Point(size, latency_of(found.match), latency_of(fresh.insert), memory))
     return points
+
+
+def _find_whole(driver: Driver[Prompt], request: Request, taken: Taken) -> None:
+    """Find a prompt that is there but for its last token. Raises: Fault."""
+    found_tokens = driver.find(driver.prepare(request), taken)
+    if found_tokens != request.length_tokens - 1:
+        told = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
+        raise Fault(f"{driver.core} found {told} in a pool that holds them all")
 
 
 def random_tokens(seed: str, length: int) -> tuple[int, ...]:

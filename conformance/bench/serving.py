@@ -91,6 +91,7 @@ def warm_up(make: MakeDriver[Prompt], cell: Cell, options: Mapping[str, str]) ->
     request = Request(cell.page_size + 1, lambda: tuple(range(cell.page_size + 1)))
     for _ in range(2):
         driver.serve(driver.prepare(request), Taken())
+        driver.find(driver.prepare(request), Taken())
     return driver
 
 

@@ -129,12 +129,18 @@ def bench_tree(
     asked = orders(plan, entrants.contestants)
     with progress(asked, "bench tree") as shown:
         outcome = hold(shown, in_a_process(entrants))
-    title = trace.name if trace else f"generated chat, {conversations} conversations, seed {seed}"
-    if limit:
-        title += f", the first {limit:,} requests"
+    title = _title(plan.source) if plan.cells else "growth"
     if json_file:
         value = contest_json(title, plan, entrants, outcome)
         json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     if plot_file:
         plot_file.write_text(plot(outcome, title), encoding="utf-8")
     print_report(Report(), title, plan, entrants, outcome)
+
+
+def _title(source: Source) -> str:
+    """What the requests are."""
+    title = f"generated chat, {source.conversations} conversations, seed {source.seed}"
+    if source.trace is not None:
+        title = Path(source.trace).name
+    return title if source.limit is None else f"{title}, the first {source.limit:,} requests"

@@ -7,14 +7,18 @@ of its own, which may be deleted like any other.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
-from kvcanon.conformance.cli.terminal import Report, columns, progress
+from kvcanon.conformance.cli.terminal import Report, columns
 from kvcanon.conformance.peers.environment import (
+    Run,
     commands,
     make,
     peers_in,
@@ -71,11 +75,22 @@ def make_command(
         for command in commands(wanted, into / wanted.folder):
             typer.echo(shlex.join(command))
     else:
-        with progress([wanted], f"peers make {release}") as shown:
-            for each in shown:
-                made = make(each, into, run_command)
+        with _telling() as run:
+            made = make(wanted, into, run)
         typer.echo(f"{release} is in {made.folder}.")
     _print_stand_ins(wanted)
+
+
+@contextmanager
+def _telling() -> Iterator[Run]:
+    """Run commands, and show on a terminal which is running."""
+    with Console(stderr=True).status("") as status:
+
+        def run(command: Sequence[str], variables: Mapping[str, str]) -> None:
+            status.update(escape(shlex.join(command)))
+            run_command(command, variables)
+
+        yield run
 
 
 def _print_stand_ins(release: Release) -> None:

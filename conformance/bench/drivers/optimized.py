@@ -56,11 +56,7 @@ class OptimizedDriver:
         cache, page_size = self._cache, self._cell.page_size
         whole, reusable = prompt.whole, prompt.reusable
         namespace = cache.namespace(prompt.namespace)
-        began = perf_counter_ns()
-        found = cache.match(reusable, namespace)
-        found.full  # noqa: B018 # It is made when it is asked for.
-        taken.match.append(perf_counter_ns() - began)
-        prefix_pages = found.prefix_pages
+        prefix_pages = self._match(prompt, namespace, taken)
         receipt = None
         if prefix_pages:
             began = perf_counter_ns()
@@ -86,6 +82,21 @@ class OptimizedDriver:
             taken.unlock.append(perf_counter_ns() - began)
         stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
         return Served(prefix_pages * page_size, stored, removed)
+
+    def find(self, prompt: Tokens, taken: Taken) -> int:
+        """Only look for a prompt."""
+        namespace = self._cache.namespace(prompt.namespace)
+        return self._match(prompt, namespace, taken) * self._cell.page_size
+
+    def _match(self, prompt: Tokens, namespace: int, taken: Taken) -> int:
+        """The pages that are there."""
+        reusable = prompt.reusable
+        began = perf_counter_ns()
+        found = self._cache.match(reusable, namespace)
+        found.full  # noqa: B018 # It is made when it is asked for.
+        taken.match.append(perf_counter_ns() - began)
+        pages: int = found.prefix_pages
+        return pages
 
     def _take_events(self, taken: Taken) -> tuple[int, int]:
         began = perf_counter_ns()

@@ -73,16 +73,8 @@ class SGLangDriver:
     def serve(self, prompt: Tokens, taken: Taken) -> Served:
         """Serve a request."""
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
-        # Its own engine limits a key, which costs a copy inside the clock; here it has none.
-        cut = whole if prompt.reusable == len(whole) else whole[: prompt.reusable]
-        asked = self._match_params(key=self._key(cut, extra_key))
-        collect, root = cache.tree_core.collect_full_device_indices, cache.root_node_handle
-        began = perf_counter_ns()
-        found = cache.match_prefix(asked)
-        node = found.last_device_node
-        prefix = collect(node, root(extra_key))
-        taken.match.append(perf_counter_ns() - began)
-        hit = found.device_prefix_len
+        found, prefix = self._match(prompt, taken)
+        node, hit = found.last_device_node, found.device_prefix_len
         began = perf_counter_ns()
         receipt = cache.inc_lock_ref(node)
         taken.lock.append(perf_counter_ns() - began)
@@ -101,6 +93,24 @@ class SGLangDriver:
         taken.unlock.append(perf_counter_ns() - began)
         stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
         return Served(hit, stored, removed)
+
+    def find(self, prompt: Tokens, taken: Taken) -> int:
+        """Only look for a prompt."""
+        found, _ = self._match(prompt, taken)
+        return int(found.device_prefix_len)
+
+    def _match(self, prompt: Tokens, taken: Taken) -> tuple[Any, Any]:
+        """What was found, and its slots."""
+        cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
+        # Its own engine limits a key, which costs a copy inside the clock; here it has none.
+        cut = whole if prompt.reusable == len(whole) else whole[: prompt.reusable]
+        asked = self._match_params(key=self._key(cut, extra_key))
+        collect, root = cache.tree_core.collect_full_device_indices, cache.root_node_handle
+        began = perf_counter_ns()
+        found = cache.match_prefix(asked)
+        prefix = collect(found.last_device_node, root(extra_key))
+        taken.match.append(perf_counter_ns() - began)
+        return found, prefix
 
     def _make_room(self, missing: int, taken: Taken) -> None:
         short = shortage(missing, self._full.available_size())

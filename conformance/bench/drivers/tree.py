@@ -17,8 +17,9 @@ from kvcanon.conformance.workloads.request import Request
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockRemoved, BlockStored
+from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.pages import whole_pages
-from kvcanon.spec.types import Counts
+from kvcanon.spec.types import Counts, Key
 
 
 class TreeDriver:
@@ -40,9 +41,7 @@ class TreeDriver:
         cache, page_size = self._cache, self._cell.page_size
         key = prompt.key(page_size)
         reusable = key.prefix(whole_pages(prompt.length_tokens - 1, page_size))
-        began = perf_counter_ns()
-        found = cache.match(reusable)
-        taken.match.append(perf_counter_ns() - began)
+        found = self._match(reusable, taken)
         prefix = reusable.prefix(found.prefix_pages)
         receipt = None
         if prefix.pages:
@@ -71,6 +70,18 @@ class TreeDriver:
             taken.unlock.append(perf_counter_ns() - began)
         stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
         return Served(found.prefix_pages * page_size, stored, removed)
+
+    def find(self, prompt: Request, taken: Taken) -> int:
+        """Only look for a prompt."""
+        page_size = self._cell.page_size
+        reusable = whole_pages(prompt.length_tokens - 1, page_size)
+        return self._match(prompt.key(page_size).prefix(reusable), taken).prefix_pages * page_size
+
+    def _match(self, reusable: Key, taken: Taken) -> Matched:
+        began = perf_counter_ns()
+        found = self._cache.match(reusable)
+        taken.match.append(perf_counter_ns() - began)
+        return found
 
     def _take_events(self, taken: Taken) -> tuple[int, int]:
         began = perf_counter_ns()

@@ -62,18 +62,8 @@ class VLLMDriver:
         """Serve a request."""
         if not prompt.whole:
             return Served(0)
-        manager, hasher = self._manager, self._hasher
-        name = str(next(self._numbers))
-        request = self._request(
-            name, prompt.whole, self._sampling, None, cache_salt=prompt.cache_salt
-        )
-        began = perf_counter_ns()
-        request.block_hashes = hasher(request)
-        taken.hash.append(perf_counter_ns() - began)
-        began = perf_counter_ns()
-        blocks, hit, _ = manager.get_computed_blocks(request, prompt.reusable)
-        blocks.get_block_ids()
-        taken.match.append(perf_counter_ns() - began)
+        manager = self._manager
+        request, blocks, hit = self._match(prompt, taken)
         missing = len(prompt.whole) - hit
         began = perf_counter_ns()
         allocated = manager.allocate_slots(request, missing, hit, blocks)
@@ -85,6 +75,23 @@ class VLLMDriver:
         taken.unlock.append(perf_counter_ns() - began)
         stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
         return Served(hit, stored, removed)
+
+    def find(self, prompt: Tokens, taken: Taken) -> int:
+        """Only look for a prompt."""
+        return self._match(prompt, taken)[2] if prompt.whole else 0
+
+    def _match(self, prompt: Tokens, taken: Taken) -> tuple[Any, Any, int]:
+        """A request, its blocks that are there, and of how many tokens they are."""
+        name, salt = str(next(self._numbers)), prompt.cache_salt
+        request = self._request(name, prompt.whole, self._sampling, None, cache_salt=salt)
+        began = perf_counter_ns()
+        request.block_hashes = self._hasher(request)
+        taken.hash.append(perf_counter_ns() - began)
+        began = perf_counter_ns()
+        blocks, hit, _ = self._manager.get_computed_blocks(request, prompt.reusable)
+        blocks.get_block_ids()
+        taken.match.append(perf_counter_ns() - began)
+        return request, blocks, hit
 
     def _take_events(self, taken: Taken) -> tuple[int, int]:
         began = perf_counter_ns()
