@@ -1,0 +1,102 @@
+"""Pages: in which slots a request's keys and values are, and how attention gets at them there.
+
+A component has a pool for keys and one for values in each of its layers: a tensor (slots,
+page_size, heads, head_dim). A slot is the place of a page in *all* layers of its component; in the
+other component the same page has another slot. The page table of a request names both; the cache
+pairs them, too, from `allocate` on, and takes by an insert only what it paired.
+
+What readers get wrong: window slots are counted from the end. What has left the window has none,
+and so the window slots that a match returns belong to its *last* pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from attrs import define, field
+from torch import Tensor
+
+from kvcanon.optimized import PrefixCache
+from kvcanon.optimized.layout import mha_layout
+from kvcanon.optimized.pools import Pools
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import FULL, SWA, Component, Slot, TransferId
+from model import Shape
+
+NO_SLOT = -1
+DTYPE = torch.float32
+
+
+def make_pools(config: CacheConfig, shape: Shape) -> Pools:
+    """Room for keys and values: each component has half of the layers."""
+    of_each = mha_layout(shape.layers // 2, shape.page_size, shape.heads, shape.head_dim, DTYPE)
+    return Pools(config, {FULL: of_each, SWA: of_each})
+
+
+@define
+class PageTable:
+    """The slots of a request's pages, in the order of the pages."""
+
+    full: list[Slot] = field(factory=list)
+    swa: list[Slot] = field(factory=list)
+    """As many; `NO_SLOT` where no token to come can see the page."""
+
+    def begin_with(self, full: Sequence[Slot], swa: Sequence[Slot]) -> None:
+        """Let the first pages have the slots that the cache named for them."""
+        self.full[: len(full)] = full
+        self.swa[: len(full)] = [*[NO_SLOT] * (len(full) - len(swa)), *swa]
+
+    def slots(self, component: Component, first_page: int, end_page: int) -> list[Slot]:
+        """The slots of some pages. Raises: LookupError, where one has none."""
+        slots = (self.full if component is FULL else self.swa)[first_page:end_page]
+        if NO_SLOT in slots or len(slots) != end_page - first_page:
+            raise LookupError(f"pages {first_page}..{end_page} have {component} slots {slots}")
+        return slots
+
+
+class LoadFailed(Exception):
+    """Pages that were to be loaded from the host will never be there."""
+
+
+class PagedMemory:
+    """The keys and values of one request, in the pools that all requests share.
+
+    Raises:
+        LoadFailed: by `open_layer`.
+    """
+
+    def __init__(self, pools: Pools, shape: Shape, cache: PrefixCache) -> None:
+        each = (shape.page_size, shape.heads, shape.head_dim)
+        self.shape = shape
+        self.table = PageTable()
+        self.cache = cache
+        self.loading: TransferId | None = None
+        self.planes = [
+            tuple(pools.view(self._component(at), at // 2, plane, DTYPE, each) for plane in (0, 1))
+            for at in range(shape.layers)
+        ]
+
+    def open_layer(self, layer: int) -> None:
+        """Wait for a layer of the pages that are being loaded; layers count in each component."""
+        if self.loading is not None and not self.cache.wait_layer(self.loading, layer // 2):
+            raise LoadFailed
+
+    def write(self, layer: int, first: int, keys: Tensor, values: Tensor) -> None:
+        """Keep those of consecutive positions of one page."""
+        page, row = divmod(first, self.shape.page_size)
+        (slot,) = self.table.slots(self._component(layer), page, page + 1)
+        for plane, given in zip(self.planes[layer], (keys, values), strict=True):
+            plane[slot, row : row + len(given)] = given
+
+    def read(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Gather those from `first` to `end`: what a paged attention kernel does as it goes."""
+        size = self.shape.page_size
+        first_page, end_page = first // size, -(-end // size)
+        slots = torch.tensor(self.table.slots(self._component(layer), first_page, end_page))
+        keys, values = (plane[slots].flatten(0, 1) for plane in self.planes[layer])
+        rows = slice(first - first_page * size, end - first_page * size)
+        return keys[rows], values[rows]
+
+    def _component(self, layer: int) -> Component:
+        return SWA if self.shape.slides(layer) else FULL
