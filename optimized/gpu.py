@@ -24,8 +24,10 @@ class Gpu:
 
 def gpu_at(device: torch.device) -> Gpu:
     """The GPU at this place. Effects: it is this thread's. Raises: CudaError."""
+    # The driver first: where there is none, some builds of torch crash when they are asked.
+    driver = CudaDriver()
     if not torch.cuda.is_available():
         raise CudaError(f"torch {torch.__version__} finds no CUDA device here")
     runtime = TorchRuntime(device)
     runtime.enter()
-    return Gpu(runtime.device, runtime, CudaDriver())
+    return Gpu(runtime.device, runtime, driver)

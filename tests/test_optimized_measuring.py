@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.conformance.cli import main
 from kvcanon.optimized import calibration
+from kvcanon.optimized import gpu as gpu_module
 from kvcanon.optimized.copy_plan import KIB, Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
@@ -241,14 +242,27 @@ def test_json_is_written_as_it_goes(command: Command) -> None:
     assert json.loads(read())["sections"]["second"] == {"first": 1}
 
 
+def no_driver() -> CudaDriver:
+    """What happens where none is installed."""
+    return CudaDriver("libcuda-of-nobody.so.1")
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        (no_driver, "no CUDA driver is installed here: libcuda-of-nobody.so.1: "),
+        (object, f"torch {torch.__version__} finds no CUDA device here"),
+    ],
+    ids=["no driver", "no device"],
+)
 def test_without_a_gpu_it_says_so_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    installed: Callable[[], object], said: str, command: Command
 ) -> None:
     """And measures nothing."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    command.monkeypatch.setattr(gpu_module, "CudaDriver", installed)
+    command.monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["bench", "gpu"]) == 2
-    printed = capsys.readouterr()
+    printed = command.capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == (
-        f"kvcanon: bench gpu needs a GPU: torch {torch.__version__} finds no CUDA device here\n"
-    )
+    assert printed.err.startswith(f"kvcanon: bench gpu needs a GPU: {said}")
+    assert printed.err.count("\n") == 1
