@@ -114,6 +114,10 @@ class CudaDriver:
         """Whether the driver takes many copies in one call; older ones are asked for each."""
         return self._batch is not None
 
+    def forgo_batches(self) -> None:
+        """Ask for each copy alone from now on."""
+        self._batch = None
+
     def version(self) -> int:
         """The newest CUDA that it knows: 12080 is 12.8."""
         found = c_int()

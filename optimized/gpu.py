@@ -6,11 +6,19 @@ way around. Both must be there, and it is said which is not.
 
 from __future__ import annotations
 
+import logging
+
+import numpy as np
 import torch
 from attrs import frozen
 
 from kvcanon.optimized.cuda_driver import CudaDriver, CudaError
 from kvcanon.optimized.cuda_runtime import Runtime, TorchRuntime
+from kvcanon.optimized.host_slab import HostSlab
+
+logger = logging.getLogger(__name__)
+
+PROOF_BYTES = 4096
 
 
 @frozen(eq=False)
@@ -30,4 +38,26 @@ def gpu_at(device: torch.device) -> Gpu:
         raise CudaError(f"torch {torch.__version__} finds no CUDA device here")
     runtime = TorchRuntime(device)
     runtime.enter()
-    return Gpu(runtime.device, runtime, driver)
+    gpu = Gpu(runtime.device, runtime, driver)
+    prove_batches(gpu, HostSlab(1, PROOF_BYTES, pinned=True))
+    return gpu
+
+
+def prove_batches(gpu: Gpu, slab: HostSlab) -> None:
+    """Try a batch of copies; a driver that refuses it is asked for none again, as the log says."""
+    memory, stream, end = gpu.runtime.buffer(PROOF_BYTES), gpu.runtime.stream(), gpu.runtime.event()
+    half = PROOF_BYTES // 2
+    starts = np.array([0, half], np.uint64)
+    try:
+        gpu.driver.copy_many(
+            starts + np.uint64(memory.data_ptr()),
+            starts + np.uint64(slab.pages.data_ptr()),
+            np.full(2, half, np.uint64),
+            stream.cuda_stream,
+            at_once=2,
+        )
+    except CudaError as error:
+        logger.warning("copies go one by one, which is slower for small pages: %s", error)
+        gpu.driver.forgo_batches()
+    end.record(stream)
+    end.synchronize()

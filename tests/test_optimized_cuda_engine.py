@@ -6,9 +6,11 @@ shown in `test_optimized_staging`.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event, Thread
 from threading import enumerate as all_threads
 from time import monotonic, sleep
@@ -24,7 +26,8 @@ from kvcanon.optimized.calibration import Race, largest_won
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
-from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.gpu import Gpu, prove_batches
+from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.orders import Move, PageOrder, SlotArray
@@ -427,3 +430,19 @@ def test_the_ring_is_left_out_up_to_where_it_first_wins(
     """A larger size that happened to win does not count."""
     races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
     assert largest_won(races[::-1]) == won
+
+
+@pytest.mark.parametrize("error", [0, 801])
+def test_batches_are_tried_before_they_are_relied_on(
+    error: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver may have the call and refuse it: copies then go one by one, and the log says so."""
+    library = build_driver(tmp_path)
+    driver = CudaDriver(str(library))
+    ctypes.CDLL(str(library)).fake_reset(error)
+    with caplog.at_level(logging.WARNING):
+        prove_batches(
+            Gpu(torch.device("cpu"), FakeRuntime(), driver), HostSlab(1, 4096, pinned=False)
+        )
+    assert driver.has_batches is (error == 0)
+    assert ("copies go one by one" in caplog.text) is (error != 0)
