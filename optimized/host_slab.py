@@ -19,6 +19,8 @@ from kvcanon.spec.errors import BadArgument
 
 PORTABLE = 1
 """cudaHostRegisterPortable: pinned for every GPU, whichever is the current one here and now."""
+MAPPED = 2
+"""cudaHostRegisterMapped: kernels may read and write it too, as those do that move few pages."""
 
 
 class HostSlab:
@@ -61,7 +63,7 @@ def _zeroed_pages(slots: int, page_bytes: int) -> torch.Tensor:
 
 def _pin(pages: torch.Tensor) -> None:
     runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, PORTABLE)
+    error = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, PORTABLE | MAPPED)
     if error != runtime.cudaError.success:
         raise BadArgument(
             "host_slots",
