@@ -32,11 +32,12 @@ from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.orders import Move, PageOrder, SlotArray
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import Completion, Direction, TransferOrder
-from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, TransferId, WritePolicy
+from kvcanon.spec.transfer import Completion, Direction, TransferOrder, TransferStatus
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, TransferId, WritePolicy
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
@@ -399,6 +400,30 @@ def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> No
                 each.wait(at)
                 assert each.poll() == (Completion(at, ok=True),)
     assert contents(pools) == contents(twin)
+
+
+def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> None:
+    """What a request wrote is there again after it went to the host and came back elsewhere."""
+    cache = PrefixCache(CONFIG, pools, engine)
+    tokens = np.arange(12, dtype=np.int32)
+    full, swa, mamba = cache.allocate(6, 6, 1)
+    layout, written = LAYOUTS[FULL], [bytes([page] * 240) for page in range(6)]
+    assert layout.page_bytes == 240
+    for slot, page in zip(full.tolist(), written, strict=True):
+        pools.write(FULL, slot, page)
+    cache.insert(tokens, 0, full, swa, mamba)
+    assert {status for _, status in cache.flush()} == {TransferStatus.DONE}
+    cache.evict(6, 6, 1)
+    assert cache.match(tokens).device_pages == 0
+    others, *_ = cache.allocate(2)
+    loaded = cache.load_back(tokens)
+    assert loaded.transfer_id is not None
+    assert cache.wait_layer(loaded.transfer_id, layout.layers - 1)
+    assert {status for _, status in cache.flush()} == {TransferStatus.DONE}
+    found = cache.match(tokens)
+    assert found.device_pages == 6
+    assert [pools.read(FULL, GPU, slot) for slot in found.full.tolist()] == written
+    assert not set(found.full.tolist()) & set(others.tolist())
 
 
 def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
