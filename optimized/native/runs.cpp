@@ -39,7 +39,8 @@ Runs runs_of(const Slot* slots, size_t count) {
 }
 
 void expand(const Runs& runs, Slot* out) {
-    for (const Run& run : runs) {
+    // A copy of the run: `out` could lie over the run itself, for all that the compiler knows.
+    for (const Run run : runs) {
         const auto first = static_cast<uint32_t>(run.begin);
         for (int32_t i = 0; i < run.size; ++i) {
             out[i] = static_cast<Slot>(first + static_cast<uint32_t>(i));
