@@ -63,6 +63,10 @@ class Profile:
     split_keeps_recency: bool = True
     """A cut leaves the order of victims alone. Canon: yes. SGLang 0.5.13 moved the part that was
     not matched to the most recent end (sgl#38482)."""
+    host_order_by_use: bool = True
+    """Window data and states leave the host in the order of their last use. Canon: yes, what was
+    used is needed, wherever it was then. SGLang puts them in order as they leave the device, where
+    a match does not move them; what the device has too is in no order of its host."""
     mamba_refresh: MambaRefresh = MambaRefresh.NODE
     """Canon: only the state that was matched; older states on the path are not evidence of use
     (sgl#31643)."""

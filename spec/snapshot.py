@@ -104,6 +104,9 @@ class HoldState:
     """Whether the recurrent state at the end is held."""
     transfer_id: TransferId | None = None
     """The transfer that holds it; None for a request."""
+    window_gaps: tuple[tuple[int, int], ...] = ()
+    """Stretches of pages, from one up to another, whose window data it does not hold: some caches
+    count only what is there, and when they took it there was none."""
 
 
 @frozen

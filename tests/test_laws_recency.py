@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile
+from kvcanon.spec.config import CANON, CacheConfig, MambaRefresh, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import (
     Evict,
@@ -188,6 +188,18 @@ def test_rec_1_other_orders_are_named(
     assert found
     assert f"{type(how[0]).__name__}, which ended at token 4, {said}" in found[0]
     assert any("CPU_PINNED" in each for each in found)
+
+
+def test_rec_1_host_may_have_an_order_of_its_own() -> None:
+    """A cache that declares that its host has an order of its own is asked to move things there."""
+    left: Mapping[Pool, tuple[NodeId, ...]] = {(SWA, CPU): (1, 2, 3, 4, 9)}
+    after = ordered(prompt(1, 2, 3, 4), 1, 2, 9, 3, 4)
+    after = evolve(after, recency={**after.recency, **left})
+    assert use("REC-1", BEFORE, after) != []
+    own = Profile(host_order_by_use=False)
+    assert use("REC-1", BEFORE, evolve(after, profile=own)) == []
+    still = evolve(BEFORE, profile=own)
+    assert all("on GPU" in each for each in use("REC-1", BEFORE, still))
 
 
 def test_rec_1_walking_down_touches_nothing() -> None:
@@ -568,6 +580,16 @@ def test_rec_4_order_that_misnames_is_named(order: tuple[NodeId, ...], said: str
     assert len(found) == 2
     assert all(said in each for each in found)
     assert {"GPU" in each for each in found} == {True, False}
+
+
+def test_rec_4_order_of_the_host_alone_names_what_is_there_alone() -> None:
+    """A cache whose host has an order of its own is asked for what the device has too."""
+    own = evolve(BEFORE, profile=Profile(host_order_by_use=False))
+    alone: Mapping[Pool, tuple[NodeId, ...]] = {(SWA, CPU): ()}
+    bare = evolve(own, recency={**own.recency, **alone})
+    assert ask("REC-4", bare) == []
+    assert len(ask("REC-4", evolve(bare, profile=CANON))) == 5
+    assert len(ask("REC-4", own)) == 5
 
 
 def test_rec_4_full_data_has_orders_too() -> None:

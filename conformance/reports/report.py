@@ -42,6 +42,8 @@ DEPARTURES = {
     "enqueued, so that no page waits for it",
     "window_lock_exact": "a window lock pins whole nodes, and so more than its window",
     "split_keeps_recency": "a cut makes the part that was not matched the most recent",
+    "host_order_by_use": "window data and states leave the host in the order in which they left "
+    "the device",
     "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
     "hits_once_a_request": "every insert counts hits on its whole path, also a later one of a "
     "request",

@@ -7,6 +7,10 @@ with the page before a window, either is lawful; where a profile widens it, only
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from weakref import WeakKeyDictionary
+
+from attrs import Factory, define
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
@@ -14,10 +18,11 @@ from kvcanon.reference import host, tree, victims
 from kvcanon.reference import match as matching
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.window import window_nodes
-from kvcanon.spec.types import CPU, FULL, MAMBA
+from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium, NodeId
 
 Cut = Callable[[State, Node, int], Node]
 Touch = Callable[[State, Node, int], None]
+Order = Callable[[State, Component, Medium], list[Node]]
 
 
 def recent_lower_parts(overrides: Overrides) -> None:
@@ -62,6 +67,32 @@ def states_on_the_path(overrides: Overrides) -> None:
     wrap_everywhere(overrides, matching.touch, wrapper)
 
 
+def host_in_order_of_arrival(overrides: Overrides) -> None:
+    """Window data and states leave the host as they left the device (`host_order_by_use`)."""
+    arrivals: WeakKeyDictionary[State, _Arrivals] = WeakKeyDictionary()
+
+    def order_wrapper(order: Order) -> Order:
+        def order_of_arrival(state: State, component: Component, medium: Medium) -> list[Node]:
+            usual = order(state, component, medium)
+            if component is FULL or medium is not CPU:
+                return usual
+            alone = [node for node in usual if node.data[component].device is None]
+            return arrivals.setdefault(state, _Arrivals()).ordered(alone, component)
+
+        return order_of_arrival
+
+    def cut_wrapper(cut: Cut) -> Cut:
+        def cut_in_place(state: State, node: Node, at: int) -> Node:
+            upper = cut(state, node, at)
+            arrivals.setdefault(state, _Arrivals()).follow_cut(upper, node)
+            return upper
+
+        return cut_in_place
+
+    wrap_everywhere(overrides, victims.least_recent_first, order_wrapper)
+    wrap_everywhere(overrides, tree.cut, cut_wrapper)
+
+
 def bare_windows(overrides: Overrides) -> None:
     """A use makes recent the nodes of its window, and not those of the page before it."""
 
@@ -97,3 +128,27 @@ def _move(state: State, node: Node) -> None:
     node.last_access = state.tick()
     for data in node.data.values():
         data.used = node.last_access
+
+
+@define
+class _Arrivals:
+    """The order in which data came to be on the host alone, as it was seen."""
+
+    places: dict[tuple[Component, NodeId], int] = Factory(dict)
+    clock: count[int] = Factory(count)
+
+    def ordered(self, alone: list[Node], component: Component) -> list[Node]:
+        """The nodes whose data is there alone, those that came first at the front."""
+        names = [(component, node.node_id) for node in alone]
+        for name in [name for name in self.places if name[0] is component and name not in names]:
+            del self.places[name]
+        for name in names:
+            self.places.setdefault(name, next(self.clock))
+        return sorted(alone, key=lambda node: (self.places[component, node.node_id], node.start))
+
+    def follow_cut(self, upper: Node, lower: Node) -> None:
+        """Both parts of what was cut came at once; a state is that of the lower part."""
+        for component in upper.data:
+            place = self.places.get((component, lower.node_id))
+            if place is not None and component is not MAMBA:
+                self.places[component, upper.node_id] = place

@@ -11,7 +11,7 @@ from the plain one it may be. These are the freedoms, each a variation that also
   than was asked for. Or only its tail leaves, to the page.
 - *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole,
   and the page before a window may be refreshed or not. By profile, cuts may move what they part,
-  and a use may refresh every state on its path.
+  a use may refresh every state on its path, and the host may keep an order of its own.
 - *What an insert keeps.* By profile, a tombstone may take the full slots that are handed over
   with its window slots, a leaf without window data may be dropped, and every insert may count hits.
 - *Which duplicate leaves first.* Host copies of what the device has, under write_back.
@@ -67,6 +67,9 @@ VARIATIONS: dict[str, Variation] = {
     "states_on_the_path": Variation(
         uses.states_on_the_path, lambda profile: evolve(profile, mamba_refresh=MambaRefresh.PATH)
     ),
+    "host_in_order_of_arrival": Variation(
+        uses.host_in_order_of_arrival, lambda profile: evolve(profile, host_order_by_use=False)
+    ),
     "loads_announced_early": Variation(
         tiers.loads_announced_early,
         lambda profile: evolve(profile, load_back_announced=StoreMoment.ENQUEUED),
@@ -112,6 +115,7 @@ VARIATIONS: dict[str, Variation] = {
 CHOSEN = (
     "recent_lower_parts",
     "states_on_the_path",
+    "host_in_order_of_arrival",
     "loads_of_use_early",
     "whole_node_windows",
     "every_insert_hits",

@@ -80,7 +80,7 @@ def refs_are_receipts(state: Snapshot) -> Iterator[str]:
     """The lock refs of each node are the open receipts that cover it, component by component.
 
     A receipt covers full data from its node up, window data of the nodes on that path that begin at
-    `window_from_pages` or later, and the state of its node alone.
+    `window_from_pages` or later (but for gaps that it names), and the state of its node alone.
 
     Why: one ref too many and pages can never be evicted; one too few and they are evicted under a
     running request.
@@ -228,7 +228,8 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
         for node in state.upwards(end):
             counted = refs.setdefault(node.node_id, [0, 0, 0])
             counted[0] += 1
-            if window_from is not None and state.starts[node.node_id] >= window_from:
+            start = state.starts[node.node_id]
+            if window_from is not None and start >= window_from and not _in_gap(hold, start):
                 counted[1] += 1
         if has_mamba and hold.state_held:
             refs[end.node_id][2] += 1
@@ -255,6 +256,11 @@ def miscounted(
                 f"{page} is {where}; its {component} lock_refs went from {old} to {new}, expected "
                 f"{right}"
             )
+
+
+def _in_gap(hold: HoldState, page: int) -> bool:
+    """Whether a receipt does not hold the window data of a page, for there was none."""
+    return any(begin <= page < end for begin, end in hold.window_gaps)
 
 
 def _crossed(state: Snapshot, hold: HoldState) -> NodeState | None:

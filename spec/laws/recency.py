@@ -56,7 +56,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     becomes more recent than all that stays, the nearer to the end the more. Nothing else moves,
     except that a node is moved as a whole, and that one page more than the window counts as near:
     walking down a path touches nothing. Where the profile says that cuts move recency, the nodes
-    that were cut are not asked.
+    that were cut are not asked; nor is the host, where it has an order of its own.
 
     Why: a long prompt that is used again and again would keep all of its window data for ever. No
     one can reach most of it, and it pushes out the windows of others.
@@ -154,7 +154,8 @@ def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     """There is always exactly one next victim.
 
     No two leaves of a medium have the same rank under the policy, and every order of recency names
-    exactly the nodes that have its data, each once.
+    exactly the nodes that have its data, each once. Where the profile says that the host has an
+    order of its own, window data and states that are on the device too are not in it.
 
     Why: replicas must pick the same victim without talking. Where two are equal, one picks by
     address and another by chance, and the next collective waits for ever. A node that is in no
@@ -254,6 +255,8 @@ def _refreshed(
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]
     for _, medium, order in page_orders(step, used, (component,)):
+        if medium is CPU and not step.after.profile.host_order_by_use:
+            continue
         moved = order.moved(without=free)
         yield from _moved_in_words(step, used, f"{component} on {medium}", moved)
         if moved:
@@ -378,7 +381,13 @@ def _must_stay(state: Snapshot, leaf: NodeState) -> bool:
 def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator[str]:
     """Where an order of recency does not name exactly the nodes that have its data."""
     name = f"the order of {component} on {medium}"
-    owners = {n.node_id for n in state.below_root() if n[component].slots(medium) is not None}
+    on_host_alone = medium is CPU and component is not FULL and not state.profile.host_order_by_use
+    owners = {
+        node.node_id
+        for node in state.below_root()
+        if node[component].slots(medium) is not None
+        and not (on_host_alone and node[component].device is not None)
+    }
     named = Counter(state.recency.get((component, medium), ()))
     for node_id in sorted(owners - named.keys()):
         yield f"{state.describe(state.nodes[node_id])} has {component} data and is not in {name}"
