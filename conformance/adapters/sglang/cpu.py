@@ -1,42 +1,50 @@
 """What SGLang does on a GPU only, done on the CPU.
 
 The environment has stand-ins for what cannot be imported (`kvcanon peers make` lists them). What
-is here concerns objects of the release itself: host memory is not pinned, and pools that are put
-on "cuda" by a literal are put on the CPU.
+is here concerns the release itself: host memory is not pinned, and host pools find the copy that
+the stand-in for `sgl_kernel` has, which they look for only where there is a GPU.
 
-What readers get wrong: nothing of a cache is replaced here, only where its memory lies.
+What readers get wrong: nothing of a cache is replaced here, only where its memory lies and how
+bytes get from one place to another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 
+_MEM_CACHE = "sglang.srt.mem_cache"
 _HOST_POOLS = (
-    "sglang.srt.mem_cache.memory_pool_host",
-    "sglang.srt.mem_cache.pool_host.base",
-    "sglang.srt.mem_cache.pool_host.common",
-    "sglang.srt.mem_cache.host_memory",
+    "memory_pool_host",
+    "host_memory",
+    "pool_host.base",
+    "pool_host.common",
+    "pool_host.mamba",
+    "pool_host.mha",
+    "pool_host.mla",
 )
+COPY = "transfer_kv_direct"
 
 
 @cache
 def prepare() -> None:
-    """Let host pools be made without a GPU, once for this process."""
+    """Let host pools be made and filled without a GPU, once for this process."""
     import_module("torch").set_num_threads(1)
+    copy = getattr(import_module("sgl_kernel.kvcacheio"), COPY)
     for place in _HOST_POOLS:
         try:
-            module = import_module(place)
+            module = import_module(f"{_MEM_CACHE}.{place}")
         except ModuleNotFoundError:
             continue
+        setattr(module, COPY, copy)
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
-            usual = by_device["cpu"]
-            by_device["cpu"] = _unpinned(usual)
+            by_device["cpu"] = _unpinned(by_device["cpu"])
 
 
-def _unpinned(allocate: object) -> object:
+def _unpinned(allocate: Callable[..., object]) -> Callable[..., object]:
     def allocate_unpinned(*arguments: object, **named: object) -> object:
-        return allocate(*arguments, **{**named, "pin_memory": False})  # type: ignore[operator]
+        return allocate(*arguments, **{**named, "pin_memory": False})
 
     return allocate_unpinned

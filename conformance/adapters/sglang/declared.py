@@ -6,35 +6,39 @@ What readers get wrong: a profile excuses nothing.
 from __future__ import annotations
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
+from kvcanon.conformance.adapters.sglang.hosted import HostedCache
 from kvcanon.conformance.adapters.sglang.installed import version
 from kvcanon.conformance.adapters.sglang.making import make_world
-from kvcanon.conformance.adapters.sglang.unified import UnifiedCache, make_unified
+from kvcanon.conformance.adapters.sglang.unified import tree_of
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.types import WritePolicy
 
 PROFILE = Profile(
     load_back_announced=StoreMoment.ENQUEUED,
+    load_back_usable=StoreMoment.ENQUEUED,
     window_lock_exact=False,
     split_keeps_recency=False,
     mamba_refresh=MambaRefresh.PATH,
     hits_once_a_request=False,
     heals_in_place=False,
     tombstone_leaves=False,
+    host_order_by_use=False,
 )
 OFFER = Offer(
     bigram=(False,),
-    write_policies=(WritePolicy.NONE,),
     namespaces=False,
 )
 version()
 
 
-def make(config: CacheConfig) -> UnifiedCache:
+def make(config: CacheConfig) -> HostedCache:
     """A cache."""
     if config.mamba and config.page_size > 1:
         raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
-    return make_unified(make_world(config, "UnifiedRadixCache", {}), PROFILE)
+    if config.mamba and config.window_tokens and config.host_tier:
+        raise BadArgument("mamba", "is on, beside a window and a host tier: there is no such pool")
+    world = make_world(config, "UnifiedRadixCache", {})
+    return HostedCache(world, PROFILE, tree_of(world))
 
 
 UNIFIED = Adapter("sglang", make, OFFER, PROFILE)

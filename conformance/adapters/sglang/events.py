@@ -74,8 +74,7 @@ def _page(sent: Sent, at: int) -> Page:
     begin = at * size
     end = None if at == len(sent.block_hashes) - 1 else begin + size
     return tuple(
-        unit if isinstance(unit, int) else (unit[0], unit[1])
-        for unit in sent.token_ids[begin:end]
+        unit if isinstance(unit, int) else (unit[0], unit[1]) for unit in sent.token_ids[begin:end]
     )
 
 

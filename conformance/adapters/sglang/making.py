@@ -62,8 +62,8 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
     prepare()
     arguments = _server_args(config)
     named("set_global_server_args_for_scheduler")(arguments)
-    allocator, device = _device_pools(config)
     requests, states = _requests(config)
+    allocator, device = _device_pools(config, requests)
     if MAMBA in config.components:
         device[MAMBA] = _state_pool(config, requests, states)
     kinds = kinds_of(config)
@@ -120,7 +120,7 @@ def _host_ratio(config: CacheConfig) -> float:
     return 1.0 + max(ratios)
 
 
-def _device_pools(config: CacheConfig) -> tuple[Any, dict[Component, Pool]]:
+def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Component, Pool]]:  # noqa: ANN401 # SGLang's.
     """The allocator of a cache, and its pools of pages."""
     torch, page_size = import_module("torch"), config.page_size
     full, swa = (config.device_slots[each] * page_size for each in (FULL, SWA))
@@ -154,10 +154,21 @@ def _device_pools(config: CacheConfig) -> tuple[Any, dict[Component, Pool]]:
             FULL: _page_pool(config, FULL, allocator.full_attn_allocator, memory.full_kv_pool),
             SWA: _page_pool(config, SWA, allocator.swa_attn_allocator, memory.swa_kv_pool),
         }
-    memory = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
+    if MAMBA in config.components:
+        hybrid = called(
+            named("HybridLinearKVPool"),
+            size=full,
+            full_attention_layer_ids=[0],
+            enable_kvcache_transpose=False,
+            mamba_pool=requests.mamba_pool,
+            **tiny,
+        )
+        memory, inner = hybrid, hybrid.full_kv_pool
+    else:
+        memory = inner = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
     kind = "TokenToKVPoolAllocator" if page_size == 1 else "PagedTokenToKVPoolAllocator"
     allocator = called(named(kind), size=full, kvcache=memory, **asked)
-    return allocator, {FULL: _page_pool(config, FULL, allocator, memory)}
+    return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
 
 
 def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> Pool:  # noqa: ANN401 # SGLang's.
@@ -187,8 +198,8 @@ def _requests(config: CacheConfig) -> tuple[Any, Any]:
         max_context_len=1,
         device=CPU_DEVICE,
         enable_memory_saver=False,
-        cache_params=SimpleNamespace(shape=shape, dtype=dtype, layers=[0]),
-        mamba_layer_ids=[0],
+        cache_params=SimpleNamespace(shape=shape, dtype=dtype, layers=[1]),
+        mamba_layer_ids=[1],
         enable_mamba_extra_buffer=False,
         speculative_num_draft_tokens=None,
     )

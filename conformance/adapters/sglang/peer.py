@@ -6,7 +6,7 @@ differs by release; a name that some release lacks is looked for with `getattr` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Tensor: TypeAlias = Any
@@ -54,9 +54,11 @@ class Node(Protocol):
 
 
 class LockReceipt(Protocol):
-    """What `inc_lock_ref` returns."""
+    """What `inc_lock_ref` returns, and `dec_lock_ref` takes in another form."""
 
     swa_uuid_for_lock: int | None
+    skip_lock_node_ids: Mapping[Kind, Collection[int]]
+    """The nodes that had no data of a component, so that it was not counted."""
 
     def to_dec_params(self) -> object:
         """What `dec_lock_ref` takes."""

@@ -13,7 +13,7 @@ from attrs import define, frozen
 
 from kvcanon.conformance.adapters.sglang.keys import Keys, namespace_of
 from kvcanon.conformance.adapters.sglang.making import World
-from kvcanon.conformance.adapters.sglang.peer import ComponentData, Kind, Node
+from kvcanon.conformance.adapters.sglang.peer import ComponentData, Kind, LockReceipt, Node
 from kvcanon.conformance.adapters.sglang.pools import Pool
 from kvcanon.spec.config import Profile
 from kvcanon.spec.events import Event
@@ -27,6 +27,9 @@ from kvcanon.spec.snapshot import (
     Usage,
 )
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, Medium, NodeId, Slot
+
+Span = tuple[int, int]
+"""Pages from one up to another."""
 
 TICKS = 100_000
 """Ancestors of what is used are a hundred-thousandth of a tick older there."""
@@ -61,6 +64,14 @@ class Tree:
     def data(self, node: Node, component: Component) -> ComponentData:
         """A component's data at a node."""
         return node.component_data[self.kinds[component]]
+
+    def slots(self, node: Node, component: Component, medium: Medium) -> tuple[Slot, ...]:
+        """The slots that a node has in a pool; none at the root, and where it has no data."""
+        pool = self.pools.get((component, medium))
+        if pool is None or node.parent is None:
+            return ()
+        data = self.data(node, component)
+        return pool.slots(data.value if medium is GPU else data.host_value) or ()
 
     def nodes(self) -> Iterator[Node]:
         """Every node, parents before children."""
@@ -202,13 +213,28 @@ def _hashes(node: Node) -> tuple[bytes, ...] | None:
 def _order(tree: Tree, nodes: list[Node], component: Component, medium: Medium) -> list[NodeId]:
     """The nodes that have a component's data on a medium, least recently used first."""
     if component is FULL:
-        there = [node for node in nodes[1:] if _slots(tree.data(node, FULL), medium) is not None]
+        there = [node for node in nodes[1:] if tree.slots(node, FULL, medium)]
         return [node.id for node in sorted(there, key=lambda node: node.last_access_time)]
     return listed(tree, component, medium)
 
 
-def _slots(data: ComponentData, medium: Medium) -> object:
-    return data.value if medium is GPU else data.host_value
+def held_window(tree: Tree, node: Node, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
+    """What a lock holds of window data: from which page on, and without which stretches.
+
+    SGLang marks the node where the window begins, and notes the nodes that had no window data.
+    """
+    skipped = given.skip_lock_node_ids.get(tree.kinds[SWA], ())
+    gaps: list[Span] = []
+    end = tree.depth_pages(node)
+    while node.parent is not None:
+        begin = end - len(node.key) // tree.keys.page_size
+        if node.id in skipped:
+            gaps.append((begin, end))
+        marked = tree.data(node, SWA).metadata.get("uuid")
+        if given.swa_uuid_for_lock is not None and marked == given.swa_uuid_for_lock:
+            return begin, tuple(gaps)
+        node, end = node.parent, begin
+    return 0, tuple(gaps)
 
 
 def listed(tree: Tree, component: Component, medium: Medium) -> list[NodeId]:
