@@ -157,6 +157,7 @@ nb::tuple pool_counts(PyTree& tree, int64_t component, int64_t medium) {
                           pool.owned_slots, pool.protected_slots);
 }
 
+// What was counted since the tree was made, and what there is now; `stretch_bytes` is of all trees.
 nb::dict counters(PyTree& tree) {
     const State& state = tree.state;
     const Counters& all = state.counters;
@@ -186,6 +187,7 @@ nb::dict counters(PyTree& tree) {
     found["events"] = all.events;
     found["pending_events"] = state.events.size();
     found["nodes"] = state.node_count;
+    found["stretch_bytes"] = stretch_bytes;
     found["arena_nodes"] = state.arena.size();
     found["receipts"] = state.holds.size();
     size_t queued = 0;

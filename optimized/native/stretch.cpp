@@ -7,27 +7,13 @@ namespace kvcanon {
 
 namespace {
 
-template <typename Item>
-Item* resized(Item* items, size_t bytes) {
-    void* moved = std::realloc(items, bytes);
-    if (moved == nullptr) throw std::bad_alloc();
-    return static_cast<Item*>(moved);
-}
-
-// What there is no memory to make smaller stays as it is.
-template <typename Item>
-Item* shortened(Item* items, size_t bytes) {
-    void* moved = std::realloc(items, bytes);
-    return moved == nullptr ? items : static_cast<Item*>(moved);
-}
-
 void shrink(Stretch* stretch, size_t words_per_page) {
     const size_t pages = static_cast<size_t>(stretch->needed);
     if (stretch->needed == stretch->pages || pages == 0) return;
-    stretch->words = shortened(stretch->words, pages * words_per_page * sizeof(uint32_t));
+    stretch->words.resize(pages * words_per_page);
     stretch->pages = stretch->needed;
     if (stretch->named > stretch->pages) stretch->named = stretch->pages;
-    if (stretch->names != nullptr) stretch->names = shortened(stretch->names, pages * NAME_BYTES);
+    if (stretch->names != nullptr) stretch->names.resize(pages * NAME_BYTES);
 }
 
 // Whether what the next page of a stretch follows has a name.
@@ -46,8 +32,7 @@ Naming above(const Naming& wanted) {
 HashJob begin(const Naming& wanted, size_t words_per_page) {
     Stretch* stretch = wanted.stretch;
     if (stretch->names == nullptr) {
-        stretch->names =
-            resized(stretch->names, static_cast<size_t>(stretch->pages) * NAME_BYTES);
+        stretch->names.resize(static_cast<size_t>(stretch->pages) * NAME_BYTES);
     }
     if (stretch->named == 0 && stretch->above != nullptr) {
         stretch->has_parent = true;
@@ -77,9 +62,9 @@ void end(const Naming& wanted) {
 StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_page, uint32_t space,
                         Stretch* above, int32_t above_end) {
     StretchRef made(new Stretch);
-    const size_t bytes = static_cast<size_t>(pages) * words_per_page * sizeof(uint32_t);
-    made->words = resized(static_cast<uint32_t*>(nullptr), bytes);
-    std::memcpy(made->words, words, bytes);
+    const size_t count = static_cast<size_t>(pages) * words_per_page;
+    made->words.resize(count);
+    std::memcpy(made->words, words, count * sizeof(uint32_t));
     made->pages = made->needed = pages;
     made->space = space;
     made->above = above;

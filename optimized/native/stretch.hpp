@@ -20,10 +20,42 @@
 
 namespace kvcanon {
 
+// What all stretches take for tokens and names, in bytes.
+inline size_t stretch_bytes = 0;
+
+// Items side by side, whose number may change.
+template <typename Item>
+class Block {
+  public:
+    Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() {
+        stretch_bytes -= bytes_;
+        std::free(items_);
+    }
+
+    operator Item*() const { return items_; }
+
+    void resize(size_t count) {
+        const size_t bytes = count * sizeof(Item);
+        void* moved = std::realloc(items_, bytes);
+        // What there is no memory to make smaller stays as it is.
+        if (moved == nullptr && bytes > bytes_) throw std::bad_alloc();
+        if (moved == nullptr) return;
+        items_ = static_cast<Item*>(moved);
+        stretch_bytes += bytes - std::exchange(bytes_, bytes);
+    }
+
+  private:
+    Item* items_ = nullptr;
+    size_t bytes_ = 0;
+};
+
 struct Stretch {
-    uint32_t* words = nullptr;
+    Block<uint32_t> words;
     // Names of the first `named` pages; nullptr while there are none.
-    uint8_t* names = nullptr;
+    Block<uint8_t> names;
     int32_t pages = 0;
     int32_t named = 0;
     uint32_t refs = 0;
@@ -40,13 +72,6 @@ struct Stretch {
     uint8_t parent_name[NAME_BYTES] = {};
     bool has_parent = false;
 
-    Stretch() = default;
-    Stretch(const Stretch&) = delete;
-    Stretch& operator=(const Stretch&) = delete;
-    ~Stretch() {
-        std::free(words);
-        std::free(names);
-    }
 };
 
 // Shared ownership of a stretch, for one thread.

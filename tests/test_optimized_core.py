@@ -1,0 +1,431 @@
+"""What the judge cannot see of the native core: what it shares, gives back, and bounds."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from array_door import Tokens, array, insert, new_cache
+from kvcanon.optimized import PrefixCache, _core
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.types import Counts, EvictionPolicy, Namespace
+
+PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
+STORED, REMOVED, CLEARED = 0, 1, 2
+
+
+def counted(cache: PrefixCache, name: str) -> int:
+    """One of the tree's counters."""
+    value = cache.tree.counters()[name]
+    assert isinstance(value, int)
+    return value
+
+
+# Memory.
+
+LONG = np.arange(1 << 16, dtype=np.uint32)
+LARGE = CacheConfig(device_slots=Counts(full=LONG.size), events=False)
+
+
+@pytest.fixture
+def growth() -> Callable[[], int]:
+    """By how many bytes the tokens and names of all trees have grown in this test."""
+    gc.collect()
+    idle = new_cache(PLAIN)
+    before = counted(idle, "stretch_bytes")
+    return lambda: counted(idle, "stretch_bytes") - before
+
+
+def test_cuts_share_their_tokens(growth: Callable[[], int]) -> None:
+    """Each cut copies the tokens of one of its parts."""
+    cache = new_cache(LARGE)
+    insert(cache, LONG)
+    assert growth() == LONG.nbytes
+    for pages in range(1, 100):
+        cache.match(LONG[:-pages])
+    assert counted(cache, "nodes") == 100
+    assert growth() == LONG.nbytes
+    cache.tree.check()
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_tail_that_was_evicted_is_given_back(growth: Callable[[], int], events: bool) -> None:
+    """What is left of a prompt keeps all its tokens, and names, in memory."""
+    page_bytes = 4 + (32 if events else 0)
+    cache = new_cache(evolve(LARGE, events=events))
+    insert(cache, LONG)
+    cache.take_events()
+    assert growth() == LONG.size * page_bytes
+    cache.match(LONG[:16])
+    cache.match(LONG[:8])
+    cache.evict(LONG.size - 16)
+    cache.take_events()
+    assert counted(cache, "nodes") == 2
+    assert cache.match(LONG).device_pages == 16
+    assert growth() == 16 * page_bytes
+    # What comes in the place of what left is a stretch of its own.
+    insert(cache, LONG[:24])
+    cache.take_events()
+    assert growth() == 24 * page_bytes
+    cache.evict(24)
+    cache.take_events()
+    assert growth() == 0
+    cache.tree.check()
+
+
+def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int]) -> None:
+    """What an event speaks of is given back under it, or is kept after it."""
+    cache = new_cache(evolve(LARGE, events=True))
+    cache.take_events()
+    insert(cache, LONG)
+    cache.match(LONG[:16])
+    cache.evict(LONG.size - 16)
+    assert growth() == LONG.size * 36  # With 32 bytes of name for each.
+    stored, removed = cache.take_events()
+    assert (stored.kind, removed.kind) == (STORED, REMOVED)
+    assert np.array_equal(stored.tokens.reshape(-1), LONG)
+    assert np.array_equal(removed.tokens.reshape(-1), LONG[16:])
+    del stored
+    assert removed.names[-32:] == page_hashes(b"", [(token,) for token in range(17)])[-1]
+    assert growth() == LONG.size * 36
+    del removed
+    assert growth() == 16 * 36
+    assert cache.match(LONG).device_pages == 16
+
+
+def test_events_outlive_their_cache() -> None:
+    """Events that were taken refer to memory of a cache that is gone."""
+    cache = new_cache(CacheConfig(device_slots=Counts(full=64)))
+    for prompt in (np.arange(20, dtype=np.uint32), np.arange(40, dtype=np.uint32)):
+        insert(cache, prompt)
+    events = cache.take_events()
+    del cache
+    gc.collect()
+    assert [each.kind for each in events] == [CLEARED, STORED, STORED]
+    assert events[2].tokens.reshape(-1).tolist() == list(range(20, 40))
+    assert events[2].parent_name == events[1].names[-32:]
+
+
+def test_nodes_are_used_again() -> None:
+    """The arena grows with every insert, however few nodes there are at a time."""
+    cache = new_cache(PLAIN)
+    for first in range(2000):
+        insert(cache, np.arange(first, first + 8, dtype=np.uint32))
+        cache.evict(8)
+    assert counted(cache, "nodes") == 0
+    assert counted(cache, "arena_nodes") <= 4
+    cache.tree.check()
+
+
+def test_reset_gives_nodes_back() -> None:
+    """What was forgotten is not found again as room for new nodes."""
+    cache = new_cache(PLAIN)
+    for _ in range(50):
+        for first in range(8):
+            insert(cache, np.arange(first, first + 8, dtype=np.uint32))
+        cache.reset()
+        cache.tree.check()
+    assert counted(cache, "arena_nodes") <= 16
+
+
+# Queues.
+
+
+@pytest.mark.parametrize("policy", list(EvictionPolicy))
+def test_queues_are_bounded(policy: EvictionPolicy) -> None:
+    """Uses, or nodes that come and go, leave entries behind that nobody ever looks at."""
+    config = CacheConfig(
+        window_tokens=4,
+        mamba=True,
+        device_slots=Counts(64, 64, 16),
+        host_slots=Counts(64, 64, 16),
+        write_policy="write_through",
+        eviction_policy=policy,
+        events=False,
+    )
+    cache = new_cache(config)
+    prompts = [np.arange(first, first + 8, dtype=np.uint32) for first in range(0, 80, 10)]
+    for prompt in prompts:
+        insert(cache, prompt)
+        cache.flush()
+    most = 6 * (64 + 2 * counted(cache, "nodes")) + 6
+    for prompt in prompts * 300:
+        cache.match(prompt)
+        cache.unlock(cache.lock(prompt))
+        assert counted(cache, "queued_candidates") <= most
+    for prompt in prompts * 50:
+        cache.evict(8, 8, 1)
+        cache.evict_host(8, 8, 1)
+        insert(cache, prompt)
+        cache.flush()
+        assert counted(cache, "queued_candidates") <= most
+    cache.tree.check()
+
+
+def test_candidates_that_were_passed_over_are_not_forgotten() -> None:
+    """A leaf that was locked when its turn came is never evicted."""
+    cache = new_cache(PLAIN)
+    first, second = np.arange(8, dtype=np.uint32), np.arange(20, 28, dtype=np.uint32)
+    insert(cache, first)
+    insert(cache, second)
+    for _ in range(3):
+        receipt = cache.lock(first)
+        assert cache.evict(16) == [8, 0, 0]
+        cache.unlock(receipt)
+        insert(cache, second)
+    assert cache.evict(16) == [16, 0, 0]
+
+
+# Slots.
+
+
+def test_slots_in_any_order() -> None:
+    """Slots that come in runs, in pieces and backwards change their order, or their number."""
+    drawn = random.Random(5)
+    for _ in range(200):
+        cache = new_cache(PLAIN)
+        slots = cache.allocate(64)[0].tolist()
+        # What a request has after many others came and went: pieces of runs in any order.
+        pieces = [slots[at : at + drawn.randrange(1, 9)] for at in range(0, 64, 9)]
+        drawn.shuffle(pieces)
+        order = [slot for piece in pieces for slot in piece[:: drawn.choice((1, -1))]]
+        rest = [slot for slot in slots if slot not in order]
+        drawn.shuffle(rest)
+        prompt = np.arange(len(order), dtype=np.uint32)
+        cache.insert(prompt, 0, array(*order))
+        cuts = sorted(drawn.sample(range(1, len(order)), 4))
+        for pages in cuts:
+            assert cache.match(prompt[:pages]).full.tolist() == order[:pages]
+        assert cache.match(prompt).full.tolist() == order
+        cache.free(array(*rest))
+        cache.tree.check()
+        cache.evict(64)
+        assert cache.tree.pool(0, 0)[1] == tuple(range(64))
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 63, 64, 65, 127, 128, 129, 4096, 4097])
+def test_pools_around_the_sizes_of_words(capacity: int) -> None:
+    """The last slots of a bitmap's words, or of its summary's, are lost or there twice."""
+    cache = new_cache(evolve(PLAIN, device_slots=Counts(full=capacity)))
+    drawn = random.Random(capacity)
+    held: list[int] = []
+    for _ in range(60):
+        free = cache.free_slot_counts()[0]
+        assert free == capacity - len(held)
+        taken = cache.allocate(drawn.randint(0, free))[0].tolist()
+        # The lowest that are free.
+        assert taken == sorted(set(range(capacity)) - set(held))[: len(taken)]
+        held += taken
+        drawn.shuffle(held)
+        count = drawn.randint(0, len(held))
+        cache.free(array(*held[:count]))
+        del held[:count]
+        cache.tree.check()
+    cache.free(array(*held))
+    assert cache.allocate(capacity)[0].tolist() == list(range(capacity))
+
+
+# Pages that share their hash.
+
+
+def make_tree(**others: object) -> _core.Tree:
+    """A tree all of whose pages share one of two hashes."""
+    arguments: dict[str, object] = {
+        "page_size": 2,
+        "unit_words": 1,
+        "window_tokens": 0,
+        "mamba": False,
+        "device_slots": (4096, 0, 0),
+        "host_slots": (0, 0, 0),
+        "write_policy": 0,
+        "eviction_policy": 0,
+        "load_back_threshold_pages": 0,
+        "events": False,
+        "engine": None,
+        "tag_bits": 1,
+    }
+    tree = _core.Tree(**{**arguments, **others})  # type: ignore[arg-type]
+    for number in range(3):
+        assert tree.namespace(bytes([number]), b"") == number
+    return tree
+
+
+def test_pages_that_share_their_hash_are_told_apart() -> None:
+    """A page is taken for another, of another prompt, place or namespace, because of its hash."""
+    tree = make_tree()
+    drawn = random.Random(3)
+    prompts = [
+        (np.array(tokens, dtype=np.uint32), space)
+        for tokens in itertools.product((1, 2), repeat=6)
+        for space in range(3)
+    ]
+    drawn.shuffle(prompts)
+    there: dict[tuple[tuple[int, ...], int], int] = {}
+
+    def look() -> None:
+        for prompt, space in prompts:
+            found = tree.match(prompt, space)
+            tokens = tuple(prompt.tolist())
+            expected = [there.get((tokens[:end], space)) for end in (2, 4, 6)]
+            assert found.full.tolist() == [slot for slot in expected if slot is not None]
+
+    for prompt, space in prompts[:100]:
+        start = tree.match(prompt, space).device_pages
+        slots = tree.allocate(3 - start)[0]
+        tree.insert(prompt, start, slots, namespace=space)
+        tokens = tuple(prompt.tolist())
+        for page, slot in enumerate(slots.tolist(), start=start):
+            there[tokens[: 2 * page + 2], space] = slot
+    look()
+    tree.check()
+    while there:
+        tree.evict(7)
+        free = set(tree.pool(0, 0)[1])
+        there = {name: slot for name, slot in there.items() if slot not in free}
+        look()
+        tree.check()
+
+
+# Names.
+
+
+def told(
+    cache: PrefixCache, there: dict[int, set[bytes]], events: list[_core.Event]
+) -> list[tuple[int, int]]:
+    """Take what was told of, and hold each name to the law; what, and how many pages."""
+    for event in events:
+        names = [event.names[at : at + 32] for at in range(0, len(event.names), 32)]
+        assert len(names) == event.pages == len(event.tokens)
+        if event.kind == STORED:
+            parent = event.parent_name
+            if parent is None:
+                parent = namespace_seed(cache.namespace_of(event.namespace))
+            pages = [tuple(page) for page in event.tokens.tolist()]
+            assert names == list(page_hashes(parent, pages))
+            assert not there[event.medium].intersection(names)
+            there[event.medium].update(names)
+        elif event.kind == REMOVED:
+            assert there[event.medium].issuperset(names)
+            there[event.medium].difference_update(names)
+    return [(event.kind, event.pages) for event in events]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_names_whenever_they_are_asked_for(seed: int) -> None:
+    """A name that is worked out late, after cuts, evictions and host inserts, is another."""
+    drawn = random.Random(seed)
+    config = CacheConfig(
+        page_size=2,
+        device_slots=Counts(full=24),
+        host_slots=Counts(full=32),
+        write_policy=drawn.choice(("write_through", "write_back")),
+    )
+    cache = new_cache(config)
+    spaces = [0, cache.namespace(Namespace(cache_salt="other"))]
+    there: dict[int, set[bytes]] = {0: set(), 1: set()}
+    for _ in range(150):
+        tokens = np.array(drawn.choices((1, 2), k=2 * drawn.randrange(1, 9)), dtype=np.uint32)
+        tokens[1::2] = 7
+        space = drawn.choice(spaces)
+        pages = tokens.size // 2
+        action = drawn.randrange(7)
+        if action <= 1:
+            cache.flush()
+            cache.evict(max(0, pages - cache.free_slot_counts()[0]))
+            insert(cache, tokens, namespace=space)
+        elif action == 2:
+            cache.match(tokens, space)
+        elif action == 3:
+            cache.evict(drawn.randrange(8))
+        elif action == 4:
+            cache.evict_host(drawn.randrange(8))
+        elif action == 5:
+            start = drawn.randrange(cache.match(tokens, space).prefix_pages + 1)
+            payload = HostPayload(full=(b"1",) * (pages - start))
+            cache.insert_host(tokens, start, payload, space)
+        else:
+            prefix = cache.match(tokens, space).prefix_pages
+            cache.load_back(tokens[: 2 * prefix], None, space)
+        if drawn.random() < 0.3:
+            cache.flush()
+        if drawn.random() < 0.1:
+            told(cache, there, cache.take_events())
+        cache.tree.check()
+    cache.flush()
+    told(cache, there, cache.take_events())
+    for medium, component in ((0, "device"), (1, "host")):
+        assert len(there[medium]) == cache.tree.pool_counts(0, medium)[3], component
+
+
+# Depth.
+
+DEPTH = 100_000
+
+
+def deep(cache: PrefixCache) -> Tokens:
+    """A chain of so many nodes of one page: a prompt that was cut from its end to its front."""
+    prompt = np.arange(DEPTH, dtype=np.uint32)
+    insert(cache, prompt)
+    for pages in range(DEPTH - 1, 0, -1):
+        cache.match(prompt[:pages])
+    assert counted(cache, "nodes") == DEPTH
+    return prompt
+
+
+DEEP = CacheConfig(device_slots=Counts(full=DEPTH + 8))
+
+
+def through(cache: PrefixCache, prompt: Tokens) -> None:
+    """Everything that goes along a path, or down a tree."""
+    cache.unlock(cache.lock(prompt))
+    assert cache.match(prompt).device_pages == DEPTH
+    insert(cache, np.append(prompt, np.uint32(7)))
+    assert len(cache.tree.nodes()) == DEPTH + 2
+    cache.take_events()
+    cache.evict(10)
+    cache.tree.check()
+
+
+def evicted(cache: PrefixCache, prompt: Tokens) -> None:
+    """Every node in its turn."""
+    assert cache.evict(DEPTH) == [DEPTH, 0, 0]
+    assert sum(event.pages for event in cache.take_events()) >= DEPTH
+
+
+def reset(cache: PrefixCache, prompt: Tokens) -> None:
+    """All nodes at once."""
+    cache.reset()
+    assert counted(cache, "nodes") == 0
+
+
+def dropped(cache: PrefixCache, prompt: Tokens) -> None:
+    """All nodes at once, with the cache."""
+
+
+@pytest.mark.parametrize("end", [through, evicted, reset, dropped])
+def test_deep_trees(end: Callable[[PrefixCache, Tokens], None]) -> None:
+    """A long chain of nodes is walked by calls within calls, until the stack is full."""
+    cache = PrefixCache(DEEP)
+    end(cache, deep(cache))
+
+
+def test_deep_chain_of_stretches() -> None:
+    """Prompts that grow by a page, and nobody takes the events: names wait for those above them."""
+    pages = 3000
+    cache = new_cache(CacheConfig(device_slots=Counts(full=pages)))
+    prompt = np.arange(pages, dtype=np.uint32)
+    for end in range(1, pages + 1):
+        insert(cache, prompt[:end])
+    events = cache.take_events()
+    assert len(events) == pages + 1
+    assert events[-1].names == page_hashes(b"", [(token,) for token in range(pages)])[-1]
+    del cache, events
+    gc.collect()
