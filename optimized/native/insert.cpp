@@ -85,20 +85,23 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
 void check_pairs(const State& state, const SlotLists& slots) {
     if (!state.config.swa()) return;
     RunReader full(slots[FULL]);
-    for (const Run& run : full.next(slots[FULL].slots() - slots[SWA].slots())) {
-        const Slot* paired = state.swa_of_full.data() + run.begin;
-        const Slot* found = std::find_if(paired, paired + run.size, [](Slot slot) { return slot >= 0; });
-        if (found != paired + run.size) {
-            refuse_pair(run.begin + static_cast<Slot>(found - paired), *found, -1);
-        }
+    for (const Run run : full.next(slots[FULL].slots() - slots[SWA].slots())) {
+        const Slot* partners = state.swa_of_full.data() + run.begin;
+        const int32_t found = first_paired(partners, 0, run.size);
+        if (found != run.size) refuse_pair(run.begin + found, partners[found], -1);
     }
-    for (const Run& run : slots[SWA]) {
+    for (const Run run : slots[SWA]) {
         Slot expected = run.begin;
-        for (const Run& part : full.next(run.size)) {
-            const Slot* paired = state.swa_of_full.data() + part.begin;
-            for (int32_t i = 0; i < part.size; ++i, ++expected) {
-                if (paired[i] != expected) refuse_pair(part.begin + i, paired[i], expected);
+        for (const Run part : full.next(run.size)) {
+            const Slot* partners = state.swa_of_full.data() + part.begin;
+            Slot differs = 0;
+            for (int32_t i = 0; i < part.size; ++i) differs |= partners[i] ^ (expected + i);
+            if (differs != 0) {
+                int32_t at = 0;
+                while (partners[at] == expected + at) ++at;
+                refuse_pair(part.begin + at, partners[at], expected + at);
             }
+            expected += part.size;
         }
     }
 }

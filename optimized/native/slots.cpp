@@ -30,13 +30,18 @@ constexpr Component ALL[] = {FULL, SWA, MAMBA};
     throw SlotNotHeld(pool_name(component, GPU), *wrong);
 }
 
+// End the pairings of some slots. What has none is passed over fast: most full slots, and all slots
+// that come fresh from a pool.
 void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slots) {
-    for (const Run& run : slots) {
-        for (Slot slot = run.begin; slot < run.begin + run.size; ++slot) {
-            const Slot partner = ours[static_cast<size_t>(slot)];
-            if (partner < 0) continue;
-            ours[static_cast<size_t>(slot)] = -1;
-            theirs[static_cast<size_t>(partner)] = -1;
+    for (const Run run : slots) {
+        Slot* partners = ours.data() + run.begin;
+        for (int32_t at = first_paired(partners, 0, run.size); at < run.size;) {
+            // Those with a partner come together.
+            for (; at < run.size && partners[at] >= 0; ++at) {
+                theirs[static_cast<size_t>(partners[at])] = -1;
+                partners[at] = -1;
+            }
+            at = first_paired(partners, at, run.size);
         }
     }
 }
@@ -121,16 +126,30 @@ void release(State& state, Component component, Medium medium, const Runs& slots
     state.pool(component, medium).free.add(slots);
 }
 
+int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
+    constexpr int32_t BLOCK = 64;
+    // A number that is not negative lacks the sign bit: what all have in common shows that at once.
+    while (from + BLOCK <= size) {
+        Slot common = -1;
+        for (int32_t i = 0; i < BLOCK; ++i) common &= partners[from + i];
+        if (common >= 0) break;
+        from += BLOCK;
+    }
+    while (from < size && partners[from] < 0) ++from;
+    return from;
+}
+
 void pair(State& state, const Runs& full, const Runs& swa) {
     unpair(state.full_of_swa, state.swa_of_full, swa);
     RunReader partners(full);
-    for (const Run& run : swa) {
+    for (const Run run : swa) {
         Slot swa_slot = run.begin;
-        for (const Run& part : partners.next(run.size)) {
-            for (int32_t i = 0; i < part.size; ++i, ++swa_slot) {
-                state.swa_of_full[static_cast<size_t>(part.begin + i)] = swa_slot;
-                state.full_of_swa[static_cast<size_t>(swa_slot)] = part.begin + i;
-            }
+        for (const Run part : partners.next(run.size)) {
+            Slot* swa_of_full = state.swa_of_full.data() + part.begin;
+            Slot* full_of_swa = state.full_of_swa.data() + swa_slot;
+            for (int32_t i = 0; i < part.size; ++i) swa_of_full[i] = swa_slot + i;
+            for (int32_t i = 0; i < part.size; ++i) full_of_swa[i] = part.begin + i;
+            swa_slot += part.size;
         }
     }
 }

@@ -43,6 +43,9 @@ class Handover {
 // Put slots into the free list, and end their pairings.
 void release(State& state, Component component, Medium medium, const Runs& slots);
 
+// The first of some slots, from number `from` on, that has a partner; `size` where none has.
+int32_t first_paired(const Slot* partners, int32_t from, int32_t size);
+
 // Make each window slot the one of its full slot, and of no other.
 void pair(State& state, const Runs& full, const Runs& swa);
 
