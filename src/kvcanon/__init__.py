@@ -2,7 +2,7 @@
 
 `kvcanon.spec` says: the law, as types, oracle functions and laws over states, steps and events.
 `kvcanon.reference` shows: a plain cache that obeys it in ordinary data structures.
-`kvcanon.optimized` will run: a fast cache that behaves the same, in a later release.
+`kvcanon.optimized` runs: a fast cache that behaves the same, for engines.
 `kvcanon.conformance` judges: it holds any cache to the law, and says in words what broke.
 """
 
