@@ -26,7 +26,9 @@ def test_command_of_the_readme_works(command: str, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("example", "printed"), zip(EXAMPLES, PRINTED, strict=True))
+@pytest.mark.parametrize(
+    ("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)), ids=["guard", "optimized"]
+)
 def test_example_of_the_readme_works(
     example: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
