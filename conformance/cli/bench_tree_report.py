@@ -42,7 +42,10 @@ def print_report(out: Report, workload: str, plan: Plan, entrants: Field, outcom
 
 
 def _cell_table(results: Sequence[Result]) -> Table:
-    table = _table("cache", "req/s", "x", "hit rate", "match us", "insert us", "x", "MiB", "x")
+    table = _table(
+        *("cache", "req/s", "x", "hit rate", "match us", "insert us", "x"),
+        *("MiB", "x", "of MiB"),
+    )
     first = results[0]
     for each in results:
         table.add_row(
@@ -55,6 +58,7 @@ def _cell_table(results: Sequence[Result]) -> Table:
             _ratio(each.p99_us("insert"), first.p99_us("insert")),
             f"{each.cache_bytes / MIB:,.0f}",
             _ratio(each.cache_bytes, first.cache_bytes),
+            f"{each.of(lambda run: run.peak_bytes) / MIB:,.0f}",
         )
     return table
 
@@ -96,7 +100,7 @@ def _notes(plan: Plan, entrants: Field, outcome: Outcome) -> list[str]:
         notes += [
             f"Medians of {plan.rounds} rounds; times are p50 / p99 of the calls. {began}",
             f"x: {first} serves so many times the requests, or takes so many times less.",
-            "MiB: the most memory that came with the cache.",
+            "MiB: the most memory that came with the cache, of all that the process had.",
         ]
         if any(not each.complete for cell in outcome.cells.values() for each in cell):
             notes.append(f"*: of the requests that began within {plan.seconds:g} seconds only.")
