@@ -148,7 +148,7 @@ def _pages(words: bytes, page_size: int, bigram: bool) -> tuple[Page, ...]:
     numbers = np.frombuffer(words, dtype=np.uint32)
     if bigram:
         pairs = numbers.reshape(-1, page_size, 2).tolist()
-        return tuple(tuple(tuple(unit) for unit in page) for page in pairs)
+        return tuple(tuple((first, second) for first, second in page) for page in pairs)
     return tuple(map(tuple, numbers.reshape(-1, page_size).tolist()))
 
 
