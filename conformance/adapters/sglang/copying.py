@@ -126,7 +126,10 @@ class Copies:
 
     def _entries(self, direction: Direction) -> list[Entry]:
         books: Mapping[object, Sequence[Any]] = getattr(self.cache, BOOKS[direction])
-        return [
-            Entry(entry[2] if len(entry) > 2 else [entry[0]], entry[0], entry[1])
-            for entry in books.values()
-        ]
+        return [self._entry(noted) for noted in books.values()]
+
+    def _entry(self, noted: Sequence[Any]) -> Entry:
+        """What is noted of a copy: its node, what its lock gave, and then perhaps its parts."""
+        node, lock, *rest = noted
+        parts = rest[0] if rest and isinstance(rest[0], list) else [node]
+        return Entry([self.tree.node(each) for each in parts], self.tree.node(node), lock)

@@ -10,9 +10,12 @@ bytes get from one place to another.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+
+from kvcanon.conformance.faults import Fault
 
 _MEM_CACHE = "sglang.srt.mem_cache"
 _HOST_POOLS = (
@@ -41,6 +44,25 @@ def prepare() -> None:
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
             by_device["cpu"] = _unpinned(by_device["cpu"])
+    _compile_hashes()
+
+
+def _compile_hashes() -> None:
+    """Compile the page hashes of later releases, which they do when they are first needed.
+
+    Raises: Fault.
+    """
+    try:
+        module = import_module(f"{_MEM_CACHE}.cpp_utils.native_hash")
+    except ModuleNotFoundError:
+        return
+    try:
+        module.get_native_hash(array("q", [0]), None, 1)
+    except RuntimeError as error:
+        raise Fault(
+            f"SGLang compiles its page hashes, and that failed: {error.__cause__ or error}; it "
+            "takes a C++ compiler, ninja and the headers of OpenSSL"
+        ) from error
 
 
 def _unpinned(allocate: Callable[..., object]) -> Callable[..., object]:

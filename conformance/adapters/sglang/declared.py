@@ -35,9 +35,7 @@ def make(config: CacheConfig) -> HostedCache:
     """A cache."""
     if config.mamba and config.page_size > 1:
         raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
-    if config.mamba and config.window_tokens and config.host_tier:
-        raise BadArgument("mamba", "is on, beside a window and a host tier: there is no such pool")
-    world = make_world(config, "UnifiedRadixCache", {})
+    world = make_world(config, "UnifiedRadixCache", {"tree_core_backend": "python"})
     return HostedCache(world, PROFILE, tree_of(world))
 
 

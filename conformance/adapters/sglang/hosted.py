@@ -29,7 +29,9 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+
+Owners = dict[tuple[Component, Slot], Node]
 
 POLLS_AT_MOST = 100
 """A flush polls until nothing is in flight, or this often."""
@@ -43,13 +45,14 @@ class HostedCache(UnifiedCache):
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
         """Hand over the data of a key, and see which copies that has enqueued."""
+        owned = self._owners_on_host()
         answer = super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
         )
         if self.config.backup_hits is None:
             return answer
         backups = tuple(
-            self._follow(Direction.BACKUP, entry, self._backup_runs(entry))
+            self._follow(Direction.BACKUP, entry, self._backup_runs(entry, owned))
             for entry in self.in_flight.new_entries(Direction.BACKUP)
         )
         return evolve(answer, backups=backups, backup_declined_pages=self._left_out(key))
@@ -115,17 +118,27 @@ class HostedCache(UnifiedCache):
         hold = self._hold(receipt_id, entry.locked, cast("LockReceipt", entry.lock))
         return self.in_flight.add(direction, entry, runs, hold)
 
-    def _backup_runs(self, entry: Entry) -> tuple[Run, Run]:
-        """The slots that a copy to the host reads, and those that it writes."""
+    def _owners_on_host(self) -> Owners:
+        """Which node has which host slot."""
+        return {
+            (component, slot): node
+            for node in (self.tree.nodes() if self.config.host_tier else ())
+            for component in self.config.components
+            for slot in self.tree.slots(node, component, CPU)
+        }
+
+    def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
+        """The slots that a copy to the host reads, and those that it writes: what is new there."""
         sources: Run = {}
         targets: Run = {}
         for component in self.config.components:
             for node in entry.nodes:
                 target = self.tree.slots(node, component, CPU)
-                if target:
-                    source = self.tree.slots(node, component, GPU)
-                    sources[component] = sources.get(component, ()) + source
-                    targets[component] = targets.get(component, ()) + target
+                if not target or _had(node, owned.get((component, target[0]))):
+                    continue
+                source = self.tree.slots(node, component, GPU)
+                sources[component] = sources.get(component, ()) + source
+                targets[component] = targets.get(component, ()) + target
         return sources, targets
 
     def _device_runs(self, stops: list[Stop]) -> dict[tuple[int, Component], bool]:
@@ -170,17 +183,18 @@ class HostedCache(UnifiedCache):
         on_device = asking.usable_pages(self.tree, self.config, stops, host=False)
         ends = {stop.end_pages: stop.node for stop in stops}
         request = SimpleNamespace(
-            last_node=ends.get(on_device, self.tree.root),
+            last_node=self.tree.handle(ends.get(on_device, self.tree.root)),
             prefix_indices=(),
             swa_host_hit_length=missing.swa * size,
             mamba_host_hit_length=missing.mamba,
             # Slot 0 is padding: what is copied there for the request itself nobody looks at.
             mamba_pool_idx=self._padding(),
+            kv=SimpleNamespace(mamba_pool_idx=self._padding()),
         )
         hits = max(missing.full * size, int(bool(missing.swa or missing.mamba)))
         return called(
             named("InitLoadBackParams"),
-            best_match_node=node,
+            best_match_node=self.tree.handle(node),
             host_hit_length=hits,
             mem_quota=None,
             req=request,
@@ -213,3 +227,12 @@ class HostedCache(UnifiedCache):
 
     def _free_on_host(self) -> dict[Component, int]:
         return {each: len(self.free_slots(each, CPU)) for each in Component}
+
+
+def _had(node: Node, owner: Node | None) -> bool:
+    """Whether a node had what this one had, which may be the lower part of what was cut."""
+    while owner is not None:
+        if owner is node:
+            return True
+        owner = owner.parent
+    return False

@@ -54,6 +54,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "InsertParams": ("mem_cache.base_prefix_cache",),
     "EvictParams": ("mem_cache.base_prefix_cache",),
     "InitLoadBackParams": ("mem_cache.base_prefix_cache",),
+    "IncLockRefResult": ("mem_cache.base_prefix_cache",),
 }
 """Where each name is, in one release or another."""
 
@@ -106,11 +107,10 @@ def called(function: Callable[..., Any], **arguments: object) -> Any:  # noqa: A
 
 
 def takes(function: Callable[..., object], name: str) -> bool:
-    """Whether a function has a parameter of this name, or takes any."""
-    parameters = _parameters(function)
-    return name in parameters or inspect.Parameter.VAR_KEYWORD in parameters.values()
+    """Whether a function has a parameter of this name."""
+    return name in _parameters(function)
 
 
 @cache
-def _parameters(function: Callable[..., object]) -> dict[str, object]:
-    return {name: each.kind for name, each in inspect.signature(function).parameters.items()}
+def _parameters(function: Callable[..., object]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)

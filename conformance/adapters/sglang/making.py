@@ -82,11 +82,24 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
     cache = called(named(class_name), params=params)
     pools = {(component, GPU): pool for component, pool in device.items()}
     if config.host_tier:
-        cache.init_hicache(arguments, params)
+        _add_host_tier(cache, arguments, params)
         pools |= {(each, CPU): pool for each, pool in _host_pools(config, cache).items()}
         threshold = config.load_back_threshold_pages * config.page_size
         cache.load_back_threshold = threshold
     return World(config, cache, allocator, states, pools)
+
+
+def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
+    """Give a cache its host pools. Raises: BadArgument: there is no such pool without a GPU."""
+    try:
+        cache.init_hicache(arguments, params)
+    except AssertionError as error:
+        words = str(error)
+        if words.startswith(("Unsupported layout", "No matching HiCache strategy")):
+            raise BadArgument(
+                "config", f"asks for a host tier that is not made: {words}"
+            ) from error
+        raise
 
 
 def kinds_of(config: CacheConfig) -> Mapping[Component, Kind]:

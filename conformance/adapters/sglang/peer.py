@@ -57,8 +57,10 @@ class LockReceipt(Protocol):
     """What `inc_lock_ref` returns, and `dec_lock_ref` takes in another form."""
 
     swa_uuid_for_lock: int | None
+    """The mark on the node where the window begins; later releases have it by component."""
+    component_lock_uuids: Mapping[Kind, int | None]
     skip_lock_node_ids: Mapping[Kind, Collection[int]]
-    """The nodes that had no data of a component, so that it was not counted."""
+    """The nodes that had no data of a component, where these are not counted."""
 
     def to_dec_params(self) -> object:
         """What `dec_lock_ref` takes."""

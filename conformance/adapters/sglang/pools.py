@@ -81,6 +81,9 @@ def pages_of_allocator(allocator: Tensor) -> Callable[[], Sequence[int]]:
     """The free pages of a device allocator: some wait to be merged with the others."""
 
     def free() -> Sequence[int]:
+        if hasattr(allocator, "get_all_free_pages"):
+            every: list[int] = allocator.get_all_free_pages().tolist()
+            return every
         pages: list[int] = allocator.free_pages.tolist()
         waiting: list[int] = allocator.release_pages.tolist()
         return pages + waiting
@@ -89,10 +92,15 @@ def pages_of_allocator(allocator: Tensor) -> Callable[[], Sequence[int]]:
 
 
 def pages_of_slots(owner: Tensor, page_size: int) -> Callable[[], Sequence[int]]:
-    """The free pages of a pool that lists slots of tokens, or of states."""
+    """The free pages of a pool that lists slots of tokens, or of states.
+
+    Where it puts those that came free aside, these are free, too.
+    """
 
     def free() -> Sequence[int]:
         listed: list[int] = owner.free_slots.tolist()
+        for aside in getattr(owner, "release_slots", ()):
+            listed += aside.tolist()
         return [token // page_size for token in listed if token % page_size == 0]
 
     return free

@@ -7,7 +7,7 @@ its full data; that order is the one of `last_access_time`, which its policies g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from attrs import define, frozen
 
@@ -60,6 +60,15 @@ class Tree:
         """The root."""
         root: Node = self.core.root_node
         return root
+
+    def handle(self, node: Node) -> object:
+        """What SGLang's calls take for a node: the node, or its id."""
+        return node.id if hasattr(self.core, "node_by_id") else node
+
+    def node(self, handle: object) -> Node:
+        """The node that SGLang's answers mean."""
+        found = self.core.node_by_id(handle) if isinstance(handle, int) else handle
+        return cast("Node", found)
 
     def data(self, node: Node, component: Component) -> ComponentData:
         """A component's data at a node."""
@@ -221,20 +230,34 @@ def _order(tree: Tree, nodes: list[Node], component: Component, medium: Medium) 
 def held_window(tree: Tree, node: Node, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
     """What a lock holds of window data: from which page on, and without which stretches.
 
-    SGLang marks the node where the window begins, and notes the nodes that had no window data.
+    SGLang marks the node where the window begins. Earlier releases note which nodes had no window
+    data, and do not count them; later ones count them all.
     """
-    skipped = given.skip_lock_node_ids.get(tree.kinds[SWA], ())
+    kind = tree.kinds[SWA]
+    mark = _window_mark(given, kind)
+    skipped = getattr(given, "skip_lock_node_ids", {}).get(kind, ())
     gaps: list[Span] = []
     end = tree.depth_pages(node)
     while node.parent is not None:
         begin = end - len(node.key) // tree.keys.page_size
         if node.id in skipped:
             gaps.append((begin, end))
-        marked = tree.data(node, SWA).metadata.get("uuid")
-        if given.swa_uuid_for_lock is not None and marked == given.swa_uuid_for_lock:
+        if mark is not None and tree.data(node, SWA).metadata.get("uuid") == mark:
             return begin, tuple(gaps)
         node, end = node.parent, begin
     return 0, tuple(gaps)
+
+
+def _window_mark(given: LockReceipt, kind: Kind) -> object:
+    """The mark on the node where a lock's window begins; None where it reaches the root."""
+    if hasattr(given, "component_lock_uuids"):
+        return given.component_lock_uuids.get(kind)
+    return given.swa_uuid_for_lock
+
+
+def skips_what_is_not_there(given: LockReceipt) -> bool:
+    """Whether a lock counts only what is there when it is taken."""
+    return hasattr(given, "skip_lock_node_ids")
 
 
 def listed(tree: Tree, component: Component, medium: Medium) -> list[NodeId]:

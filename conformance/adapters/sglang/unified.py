@@ -8,7 +8,7 @@ What readers get wrong: SGLang's own slots never come here. Every slot of a case
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -18,7 +18,7 @@ from attrs import Factory, define, field, frozen
 from kvcanon.conformance.adapters.sglang import asking
 from kvcanon.conformance.adapters.sglang.copying import Copies
 from kvcanon.conformance.adapters.sglang.events import Names
-from kvcanon.conformance.adapters.sglang.installed import called, named
+from kvcanon.conformance.adapters.sglang.installed import called, named, takes
 from kvcanon.conformance.adapters.sglang.keys import keys_of
 from kvcanon.conformance.adapters.sglang.making import World, kinds_of
 from kvcanon.conformance.adapters.sglang.peer import LockReceipt, Node, Tensor
@@ -80,19 +80,22 @@ class UnifiedCache:
             return Matched(0, 0, Slots())
         asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
         found: Any = self.world.cache.match_prefix(asked)
+        tokens = self._tokens_of(found)
         return Matched(
-            prefix_pages=self.tree.depth_pages(found.best_match_node),
-            device_pages=len(found.device_indices) // self.config.page_size,
-            slots=self._slots_behind(found.device_indices, found.last_device_node),
+            prefix_pages=self.tree.depth_pages(self.tree.node(found.best_match_node)),
+            device_pages=len(tokens) // self.config.page_size,
+            slots=self._slots_behind(tokens, self.tree.node(found.last_device_node)),
         )
 
     def lock(self, key: Key) -> Receipt:
         """Hold all of a key, which ends where a match on the device can end."""
         stops = self.tree.path(key)
         node = asking.node_at(self.tree, key, stops)
-        if asking.usable_pages(self.tree, self.config, stops, host=False) < len(key):
+        if self._locks_in_part and (
+            asking.usable_pages(self.tree, self.config, stops, host=False) < len(key)
+        ):
             raise BadArgument("key", "ends where no match on the device does; nobody locks there")
-        given = self.world.cache.inc_lock_ref(node)
+        given = self.world.cache.inc_lock_ref(self.tree.handle(node))
         receipt = Receipt(next(self.ids), key)
         hold = self._hold(receipt.receipt_id, node, given)
         self.locks[receipt.receipt_id] = OpenLock(receipt, node, given, hold)
@@ -104,7 +107,7 @@ class UnifiedCache:
         if lock is None or lock.receipt != receipt:
             raise ReceiptSpent(receipt.receipt_id)
         del self.locks[receipt.receipt_id]
-        self.world.cache.dec_lock_ref(lock.node, lock.given.to_dec_params())
+        self.world.cache.dec_lock_ref(self.tree.handle(lock.node), lock.given.to_dec_params())
 
     # Slots.
 
@@ -130,11 +133,10 @@ class UnifiedCache:
         asking.require_held(self.held, slots)
         alone = asking.windows_alone(mapping_of(self.world), slots)
         full = self.world.pools[FULL, GPU]
-        if slots.full:
-            self.world.allocator.free(full.tokens(slots.full))
+        self._free_full(slots.full)
         if alone:
             self.world.allocator.free_swa(full.tokens(alone))
-        self._free_states(slots)
+        self._free_states(slots.mamba)
         self._let_go(slots)
 
     def free_slots(self, component: Component, medium: Medium) -> tuple[Slot, ...]:
@@ -173,9 +175,13 @@ class UnifiedCache:
         before, present = self._free_counts(), asking.resident_pages(self.tree, stops)
         self.names.learn(key)
         self._let_go(slots)
-        answer: Any = self.world.cache.insert(self._insert_params(key, stops, slots, priority))
-        if slots.mamba and answer.mamba_exist:
-            self._free_states(slots)
+        params = self._insert_params(key, stops, slots)
+        counted = counted_pages * self.config.page_size
+        answer: Any = self.world.cache.insert(
+            called(named("InsertParams"), **params, inserted_len=counted, priority=priority)
+        )
+        if answer.mamba_exist:
+            self._free_states(slots.mamba)
         freed, handed = self._came_free(before), slots.counts()
         adopted = Counts(*[handed[each] - freed[each] for each in (FULL, SWA, MAMBA)])
         return Inserted(present, adopted, freed)
@@ -204,11 +210,14 @@ class UnifiedCache:
         receipts = len(self.locks) + len(self.in_flight.flying)
         if receipts:
             raise CacheBusy(receipts)
-        full, states = self._tree_tokens()
+        nodes = list(self.tree.nodes())
+        in_tree = {
+            component: tuple([s for node in nodes for s in self.tree.slots(node, component, GPU)])
+            for component in (FULL, MAMBA)
+        }
         self.world.cache.reset()
-        self.world.allocator.free(full)
-        if self.world.states is not None:
-            self.world.states.free(states)
+        self._free_full(in_tree[FULL])
+        self._free_states(in_tree[MAMBA])
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
@@ -244,8 +253,20 @@ class UnifiedCache:
         gaps: tuple[Span, ...] = ()
         if SWA in self.config.components:
             begin, gaps = held_window(self.tree, node, given)
-        has_state = MAMBA in self.config.components and bool(self.tree.slots(node, MAMBA, GPU))
+        counted = not self._locks_in_part or bool(self.tree.slots(node, MAMBA, GPU))
+        has_state = MAMBA in self.config.components and node.parent is not None and counted
         return HoldState(receipt_id, node.id, begin, has_state, transfer_id, gaps)
+
+    @property
+    def _locks_in_part(self) -> bool:
+        """Whether a lock counts only what is there when it is taken."""
+        return takes(named("IncLockRefResult"), "skip_lock_node_ids")
+
+    def _tokens_of(self, found: Any) -> Tensor:  # noqa: ANN401 # SGLang's.
+        """The full slots of what was matched on the device, as tokens."""
+        if hasattr(found, "device_indices"):
+            return found.device_indices
+        return self.world.cache.path_device_indices(found.last_device_node)
 
     def _slots_behind(self, tokens: Tensor, node: Node) -> Slots:
         """The slots of a matched prefix: full, what these lead to, and the state at its end."""
@@ -269,30 +290,48 @@ class UnifiedCache:
             allocator.set_full_to_swa_mapping(full[-counts.swa * size :], swa)
         return full, swa
 
-    def _free_states(self, slots: Slots) -> None:
-        if slots.mamba:
-            self.world.states.free(self.world.pools[MAMBA, GPU].tokens(slots.mamba))
+    def _free_full(self, slots: Iterable[Slot]) -> None:
+        """Free full slots, and the window slots of those that lead to one.
+
+        Later releases have a call of its own for those that lead nowhere any more.
+        """
+        full, allocator, leads = (
+            self.world.pools[FULL, GPU],
+            self.world.allocator,
+            mapping_of(self.world),
+        )
+        paired = [slot for slot in slots if SWA not in self.config.components or slot in leads]
+        if paired:
+            allocator.free(full.tokens(paired))
+        if alone := [slot for slot in slots if slot not in paired]:
+            getattr(allocator, "free_full", allocator.free)(full.tokens(alone))
+
+    def _free_states(self, slots: Sequence[Slot]) -> None:
+        if slots:
+            self.world.states.free(self.world.pools[MAMBA, GPU].tokens(slots))
 
     def _let_go(self, slots: Slots) -> None:
         for component, some in slots:
             if some:
                 self.held[component].difference_update(some)
 
-    def _insert_params(self, key: Key, stops: list[Stop], slots: Slots, priority: int) -> object:
+    def _insert_params(self, key: Key, stops: list[Stop], slots: Slots) -> dict[str, object]:
         """What SGLang's insert takes: slots of all of the key, those of the tree included."""
         size, start = self.config.page_size, len(key) - len(slots.full)
         owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]
         states = self.world.pools[MAMBA, GPU].tokens(slots.mamba) if slots.mamba else None
         slid = len(slots.swa) < len(slots.full)
-        return called(
-            named("InsertParams"),
-            key=self.tree.keys.radix_key(key),
-            value=joined([*owned, self.world.pools[FULL, GPU].tokens(slots.full)]),
-            prev_prefix_len=start * size,
-            swa_evicted_seqlen=(len(key) - len(slots.swa)) * size if slid else 0,
-            mamba_value=states,
-            priority=priority,
-        )
+        frontier = (len(key) - len(slots.swa)) * size if slid else 0
+        return {
+            "key": self.tree.keys.radix_key(key),
+            "value": joined([*owned, self.world.pools[FULL, GPU].tokens(slots.full)]),
+            "prev_prefix_len": start * size,
+            "swa_evicted_seqlen": frontier,
+            "component_evicted_seqlens": (
+                {self.tree.kinds[SWA]: frontier} if SWA in self.config.components else {}
+            ),
+            "mamba_value": states,
+        }
 
     def _free_counts(self) -> dict[Component, int]:
         """How many slots of each device pool are free."""
@@ -302,16 +341,6 @@ class UnifiedCache:
         """How many slots more are free now."""
         now = self._free_counts()
         return Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)])
-
-    def _tree_tokens(self) -> tuple[Tensor, Tensor]:
-        """All device slots of the tree, as tokens: full ones, and states."""
-        full: list[Slot] = []
-        states: list[Slot] = []
-        for node in self.tree.nodes():
-            full += self.tree.slots(node, FULL, GPU)
-            states += self.tree.slots(node, MAMBA, GPU)
-        pool = self.world.pools.get((MAMBA, GPU))
-        return self.world.pools[FULL, GPU].tokens(full), pool and pool.tokens(states)
 
 
 def tree_of(world: World) -> Tree:
