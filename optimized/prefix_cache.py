@@ -14,6 +14,7 @@ from __future__ import annotations
 from kvcanon.optimized import _core
 from kvcanon.optimized.courier import COMPONENTS, Courier
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -159,6 +160,10 @@ class PrefixCache:
     def flush(self) -> list[tuple[TransferId, TransferStatus]]:
         """Wait for every transfer in flight, and settle it."""
         return [(each, STATUSES[status]) for each, status in self.tree.flush()]
+
+    def stats(self) -> Stats:
+        """What the cache has done since it was made, and what it holds now; from any thread."""
+        return read_stats(self.tree, self.config, self.pools)
 
     def free_slot_counts(self) -> tuple[int, int, int]:
         """Free device slots: full, swa, mamba."""
