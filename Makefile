@@ -11,8 +11,14 @@ CACHES ?= optimized --against reference
 MINUTES ?= 30
 STORE ?=
 
-# What `make native-asan` runs, as in `make native-asan RUN='kvcanon check optimized'`.
-RUN ?= python -m pytest -q $(wildcard tests/test_optimized_*.py)
+# What `make native-asan` runs: the tests of the fast cache, then the judge on it. Or another command,
+# as in `make native-asan RUN='kvcanon check optimized --against reference --effort standard'`.
+RUN ?= sh -c 'python -m pytest -q $(wildcard tests/test_optimized_*.py) && \
+  kvcanon check optimized --against reference --effort quick'
+
+# How long `make fuzz` plays random operations to the native core, and with which compiler.
+SECONDS ?= 60
+CLANG ?= $(shell command -v clang++ || command -v clang++-14)
 
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
@@ -22,12 +28,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := build/native
 ASAN := build/asan
+FUZZ := build/fuzz
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan check check-standard check-deep test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv native native-asan fuzz check check-standard check-deep test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +63,7 @@ native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the so
 # The same module with AddressSanitizer and UndefinedBehaviorSanitizer and with its asserts, in an
 # environment of its own: kvcanon as installed, with the packages of .venv lent to it. The sanitizer
 # has to be there before Python is. Leaks are not looked for, since Python itself never gives back all.
-native-asan: $(READY) ## Run RUN, by default the core's tests, with a core that checks itself.
+native-asan: $(READY) ## Run RUN, by default tests and judge, on a core that checks itself.
 	$(BIN)/python -m venv --without-pip $(ASAN)/env
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  > "$$($(ASAN)/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
@@ -66,6 +73,18 @@ native-asan: $(READY) ## Run RUN, by default the core's tests, with a core that 
 	env PATH="$(CURDIR)/$(ASAN)/env/bin:$$PATH" PYTHONMALLOC=malloc \
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(RUN)
+
+# The core without its Python side, under libFuzzer: any bytes are a configuration and a stream of
+# operations. What was reached is kept in $(FUZZ)/corpus, and the input that broke something beside it.
+$(FUZZ)/operations: $(wildcard optimized/native/*.cpp optimized/native/*.hpp optimized/native/fuzz/*)
+	@test -n "$(CLANG)" || { echo "make fuzz needs clang: install clang and libclang-rt-dev" >&2; exit 2; }
+	mkdir -p $(FUZZ)/corpus
+	$(CLANG) -std=c++17 -O1 -g -Wall -Wextra -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=all -I optimized/native \
+	  $(filter-out %/module.cpp,$(filter-out optimized/native/bind_%,$(filter %.cpp,$^))) -o $@
+
+fuzz: $(FUZZ)/operations ## Play random operations to the native core for SECONDS.
+	$< -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/corpus
 
 check: $(READY) native ## Judge CACHES for less than a minute, and print the report.
 	$(BIN)/kvcanon check $(CACHES) --effort quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -194,6 +195,7 @@ def test_foreign_receipts_at_the_book_s_door() -> None:
 # Memory.
 
 
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_memory_that_runs_out() -> None:
     """A call that broke off half-way is followed by others, on books that do not agree."""
     script = """

@@ -1,0 +1,134 @@
+#include "audit.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "announce.hpp"
+#include "stamps.hpp"
+#include "tree.hpp"
+
+namespace kvcanon::fuzz {
+
+namespace {
+
+class Digest {
+  public:
+    void add(uint64_t number) { value = (value ^ number) * 0x100000001b3ULL ^ value >> 29; }
+    void add(const std::vector<Slot>& slots) {
+        add(slots.size());
+        for (const Slot slot : slots) add(static_cast<uint64_t>(slot));
+    }
+    uint64_t value = 0xcbf29ce484222325ULL;
+};
+
+void add_node(Digest& digest, const Node* node) {
+    for (const int64_t number : {static_cast<int64_t>(node->node_id), int64_t{node->start},
+                                 int64_t{node->pages}, node->hit_count, node->priority}) {
+        digest.add(static_cast<uint64_t>(number));
+    }
+    digest.add(node->created);
+    digest.add(node->last_access);
+    for (const Data& data : node->data) {
+        digest.add(static_cast<uint64_t>(data.lock_refs));
+        digest.add(data.used);
+        for (const Medium medium : {GPU, CPU}) {
+            digest.add(slots_in(data.slots[medium]));
+            digest.add(data.filling[medium] == nullptr ? 0 : data.filling[medium]->transfer_id);
+        }
+    }
+}
+
+std::vector<const Node*> nodes_of(const State& state) {
+    std::vector<const Node*> nodes{state.root};
+    for (size_t at = 0; at < nodes.size(); ++at) {
+        for (const Node* child = nodes[at]->first_child; child != nullptr; child = child->next) {
+            nodes.push_back(child);
+        }
+    }
+    return nodes;
+}
+
+std::string name_at(const Stretch* stretch, int32_t page) {
+    return {reinterpret_cast<const char*>(name_of(stretch, page)), NAME_BYTES};
+}
+
+// The names of all pages down to the end of a node, worked out from the tokens alone.
+std::vector<std::string> names_down_to(const State& state, Node* node) {
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    std::vector<uint32_t> words;
+    for (const Node* each : path_to(node)) {
+        const uint32_t* first = state.words(each);
+        words.insert(words.end(), first, first + static_cast<size_t>(each->pages) * page_words);
+    }
+    const auto pages = static_cast<size_t>(node->end());
+    std::string joined(pages * NAME_BYTES, '\0');
+    const Namespace& space = state.spaces[node->space];
+    hash_pages(space.seed, space.seed_bytes, words.data(), page_words, pages,
+               reinterpret_cast<uint8_t*>(joined.data()));
+    std::vector<std::string> names;
+    for (size_t page = 0; page < pages; ++page) {
+        names.push_back(joined.substr(page * NAME_BYTES, NAME_BYTES));
+    }
+    return names;
+}
+
+}  // namespace
+
+void fail(const char* what) {
+    std::fprintf(stderr, "fuzz: %s\n", what);
+    std::abort();
+}
+
+uint64_t digest(const State& state) {
+    Digest digest;
+    for (const Node* node : nodes_of(state)) add_node(digest, node);
+    for (const auto& by_medium : state.pools) {
+        for (const Pool& pool : by_medium) {
+            digest.add(pool.free.list());
+            digest.add(pool.held.list());
+        }
+    }
+    digest.add(state.swa_of_full);
+    digest.add(state.full_of_swa);
+    digest.add(state.holds.size());
+    digest.add(state.transfers.size());
+    digest.add(state.arrived.size());
+    digest.add(state.events.size());
+    digest.add(state.clock);
+    digest.add(state.next_id);
+    return digest.value;
+}
+
+void Hearer::hear(State& state) {
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    for (const Event& event : take_events(state)) {
+        if (event.kind == EventKind::CLEARED) there_ = {};
+        std::set<std::string>& there = there_[event.medium];
+        for (int32_t page = 0; page < event.pages; ++page) {
+            const std::string name = name_at(event.stretch.get(), event.offset + page);
+            if (event.kind == EventKind::STORED) {
+                require(there.insert(name).second, "what was there already is announced");
+            } else {
+                require(there.erase(name) == 1, "what was not there is said to leave");
+            }
+        }
+        if (event.stretch) unpin(event.stretch.get(), page_words);
+    }
+}
+
+void Hearer::require_true(State& state) {
+    if (!state.config.events) return;
+    hear(state);
+    std::array<std::set<std::string>, MEDIA> there;
+    for (const Node* node : nodes_of(state)) {
+        if (node->parent == nullptr) continue;
+        const std::vector<std::string> names = names_down_to(state, const_cast<Node*>(node));
+        for (const Medium medium : {GPU, CPU}) {
+            if (!node->data[FULL].resident(medium)) continue;
+            there[medium].insert(names.begin() + node->start, names.end());
+        }
+    }
+    require(there == there_, "the events do not say what is there");
+}
+
+}  // namespace kvcanon::fuzz

@@ -1,0 +1,95 @@
+// An engine whose copies are performed, fail, and raise when the input says so.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "stamps.hpp"
+
+namespace kvcanon::fuzz {
+
+struct EngineRaised : std::exception {};
+
+class ManualEngine : public Engine {
+  public:
+    explicit ManualEngine(Stamps& stamps) : stamps_(stamps) {}
+
+    // Let the next call raise, after it did what it was asked for.
+    void arm() { armed_ = true; }
+    void disarm() { armed_ = false; }
+    // Whether copies that are waited for fail.
+    bool failing = false;
+
+    void submit(const Transfer& transfer) override {
+        Order order{transfer.transfer_id, transfer.direction, {}, {}};
+        for (const Component component : {FULL, SWA, MAMBA}) {
+            order.sources[component] = slots_in(transfer.sources[component]);
+            order.targets[component] = slots_in(transfer.targets[component]);
+        }
+        open_.push_back(std::move(order));
+        raise_if_armed();
+    }
+
+    std::vector<std::pair<uint64_t, bool>> poll() override {
+        raise_if_armed();
+        return std::exchange(completions_, {});
+    }
+
+    void wait(uint64_t transfer_id) override {
+        const auto sought = std::find_if(open_.begin(), open_.end(), [&](const Order& order) {
+            return order.transfer_id == transfer_id;
+        });
+        if (sought != open_.end()) complete_up_to(*sought);
+        raise_if_armed();
+    }
+
+    size_t open_orders() const { return open_.size(); }
+
+    // What a failed copy wrote is anybody's guess.
+    void complete(size_t at, bool ok) {
+        const Order order = std::move(open_[at]);
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(at));
+        const bool backup = order.direction == Direction::BACKUP;
+        for (const Component component : {FULL, SWA, MAMBA}) {
+            for (size_t i = 0; i < order.sources[component].size(); ++i) {
+                const Stamp found =
+                    stamps_.at(component, backup ? GPU : CPU, order.sources[component][i]);
+                stamps_.at(component, backup ? CPU : GPU, order.targets[component][i]) =
+                    ok ? found : GARBAGE;
+            }
+        }
+        completions_.emplace_back(order.transfer_id, ok);
+    }
+
+  private:
+    struct Order {
+        uint64_t transfer_id;
+        Direction direction;
+        std::vector<Slot> sources[COMPONENTS];
+        std::vector<Slot> targets[COMPONENTS];
+    };
+
+    // An order and all before it in its direction; what came later has a larger id.
+    void complete_up_to(Order last) {
+        for (size_t at = 0; at < open_.size();) {
+            if (open_[at].direction == last.direction && open_[at].transfer_id <= last.transfer_id) {
+                complete(at, !failing);
+            } else {
+                ++at;
+            }
+        }
+    }
+
+    void raise_if_armed() {
+        if (std::exchange(armed_, false)) throw EngineRaised();
+    }
+
+    Stamps& stamps_;
+    std::vector<Order> open_;
+    std::vector<std::pair<uint64_t, bool>> completions_;
+    bool armed_ = false;
+};
+
+}  // namespace kvcanon::fuzz
