@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.conformance.adapters.request import RequestId
 from kvcanon.spec.config import CacheConfig
@@ -52,6 +52,8 @@ class RequestBooks:
     config: CacheConfig
     asked: Collection[str]
     """The ids of the laws that are judged."""
+    one_pool: bool = False
+    """Whether all components share one pool, as large as theirs together."""
     running: dict[RequestId, Running] = Factory(dict)
     content: dict[Place, PageNumber] = Factory(dict)
     """The page that was computed last in a slot."""
@@ -104,6 +106,18 @@ class RequestBooks:
 
     # Room.
 
+    def others(self, place: Place) -> list[Place]:
+        """What a slot is to the other components, where they share one pool."""
+        if not self.one_pool:
+            return []
+        return [(each, place[1]) for each in self.config.components if each is not place[0]]
+
+    def capacity(self, component: Component) -> int:
+        """Slots that a component may be in."""
+        if self.one_pool and component in self.config.components:
+            return sum(self.config.capacity(each, GPU) for each in self.config.components)
+        return self.config.capacity(component, GPU)
+
     def held(self) -> set[Slot]:
         """Full slots of running requests."""
         return {
@@ -115,12 +129,12 @@ class RequestBooks:
 
     def may_need_used_slots(self, prompt: Prompt) -> bool:
         """Whether room for a whole prompt may be more than the slots that nobody had before."""
+        after: Counter[Component] = Counter()
         for component in self.config.components:
             used = len(self.touched[FULL]) if component is FULL else self.taken[component]
-            needed = 2 if component is MAMBA else len(prompt.key)
-            if used + needed > self.config.capacity(component, GPU):
-                return True
-        return False
+            pool = FULL if self.one_pool else component
+            after[pool] += used + (2 if component is MAMBA else len(prompt.key))
+        return any(slots > self.capacity(pool) for pool, slots in after.items())
 
     def make_room(self, prompt: Prompt) -> None:
         """Room was asked for a whole prompt: what was due may have had to go for it."""
@@ -142,11 +156,27 @@ class RequestBooks:
         for place, number in table.items():
             self.touched[place[0]].add(place[1])
             if number in new:
+                for other in self.others(place):
+                    self.content.pop(other, None)
                 self.content[place] = number
         self.computed |= new
         self.computed_names.update(prompt.names)
         self.computed_anywhere.update(self.anywhere(prompt.key))
         self.forgotten -= new
+
+    def let_windows_go(self, request_id: RequestId) -> None:
+        """A request was refused room: window data that it does not need may have gone for it."""
+        running = self.running.get(request_id)
+        if running is None:
+            return
+        numbers = running.prompt.numbers
+        window = set(numbers[self.window_from(len(numbers)) :])
+        table = {
+            place: number
+            for place, number in running.table.items()
+            if place[0] is not SWA or number in window
+        }
+        self.running[request_id] = evolve(running, table=table)
 
     def clear(self) -> None:
         """The cache forgot all but what running requests hold."""
@@ -181,6 +211,9 @@ def check_owners(
 ) -> None:
     """No slot is two running requests' own; a page that both have they may share."""
     text = None
+    crosswise = {other for place in table for other in books.others(place)}
+    for _, slot in table.keys() & crosswise:
+        text = f"request {request_id} was given slot {slot} of the one pool for two components"
     for other_id, other in books.running.items():
         for place in table.keys() & other.table.keys() if other_id != request_id else ():
             if place[0] is MAMBA or table[place] != other.table[place]:
@@ -188,6 +221,11 @@ def check_owners(
                     f"request {request_id} was given {place[0]} slot {place[1]}, which is in the "
                     f"block table of request {other_id} for something else"
                 )
+        for _, slot in crosswise & other.table.keys() if other_id != request_id else ():
+            text = (
+                f"request {request_id} was given slot {slot} of the one pool, which is in the "
+                f"block table of request {other_id} for another component"
+            )
     books.check("ALLOC-1", text)
 
 
@@ -265,7 +303,7 @@ def check_freed(books: RequestBooks, asked: Counts, freed: Counts) -> None:
     """An eviction frees no more slots than a pool has."""
     text = None
     for component in Component:
-        if not 0 <= freed[component] <= books.config.capacity(component, GPU):
+        if not 0 <= freed[component] <= books.capacity(component):
             text = f"an eviction of {asked} is said to have freed {freed[component]} {component}"
     books.check("ALLOC-3", text)
 
@@ -283,7 +321,7 @@ def _malformed(books: RequestBooks, size: int, slots: Slots) -> Iterator[str]:
             yield f"a block table of {size} pages has {len(some)} {component} slots"
         if len(set(some)) < len(some):
             yield f"a block table has a {component} slot twice: {list(some)}"
-        foreign = [s for s in some if not 0 <= s < books.config.capacity(component, GPU)]
+        foreign = [s for s in some if not 0 <= s < books.capacity(component)]
         if foreign:
             yield f"a block table has {component} slots {foreign}, which no pool has"
 

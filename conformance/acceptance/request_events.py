@@ -26,7 +26,7 @@ from kvcanon.spec.events import (
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.laws.names import short
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, GPU
+from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU
 
 STREAM_LAWS = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9")
 """Laws of streams that look at no state, only at the configuration."""
@@ -60,7 +60,7 @@ class Hearing:
         self.books.check(
             "EVENT-4",
             f"the events say that {on_device} pages are on {GPU}, which has fewer slots"
-            if on_device > config.device_slots.full
+            if on_device > self.books.capacity(FULL)
             else None,
         )
 

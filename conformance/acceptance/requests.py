@@ -45,7 +45,8 @@ class RequestAcceptor:
         self._state_laws = [
             law for law in laws if law.kind is Kind.STATE and law.needs <= self._shows
         ]
-        self._books = RequestBooks(self._cache.config, {law.law_id for law in laws})
+        asked = {law.law_id for law in laws}
+        self._books = RequestBooks(self._cache.config, asked, subject.one_pool)
         self._hearing = Hearing(self._books, profile)
         self._bytes: dict[tuple[Component, PageNumber], bytes] = {}
         """What was written for a page, or for the state at its end."""
@@ -242,6 +243,7 @@ class RequestAcceptor:
         if isinstance(refusal, OutOfSlots):
             request_books.check_refused(self._books, request_id, prompt)
             self._books.make_room(prompt)
+            self._books.let_windows_go(request_id)
         elif request_id in self._books.running:
             self._books.check("REFUSE-1", f"request {request_id} runs, and was refused: {refusal}")
 

@@ -103,6 +103,8 @@ class Offer:
     """Whether keys may be of other namespaces than the default one."""
     least_slots: int = 2
     """The smallest pool of full slots that it can be made with."""
+    one_pool: bool = False
+    """Whether all components share one pool, as large as the pools of them all together."""
 
 
 class CacheKind(StrEnum):
@@ -159,6 +161,8 @@ class RequestSubject:
     """It has what a `RequestCache` has, and what `can` says."""
     can: frozenset[Capability]
     shows: frozenset[Need]
+    one_pool: bool = False
+    """Whether its components share one pool: a slot is of one of them at a time."""
 
 
 def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
@@ -179,7 +183,8 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
     _require_methods(adapter, made, config, request.ESSENTIAL)
     can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
     _require_profile(adapter, made, can)
-    return RequestSubject(cast("FullRequestCache", made), can, _needs_met(can) - adapter.hides)
+    shows = _needs_met(can) - adapter.hides
+    return RequestSubject(cast("FullRequestCache", made), can, shows, adapter.offer.one_pool)
 
 
 def _make(

@@ -27,6 +27,8 @@ NAMED: dict[str, Adapter] = {
 SHORT = {
     "optimized": "kvcanon.optimized:OptimizedCache",
     "sglang": "kvcanon.conformance.adapters.sglang.declared:UNIFIED",
+    "vllm": "kvcanon.conformance.adapters.vllm.declared:VLLM",
+    "vllm-counted": "kvcanon.conformance.adapters.vllm.declared:COUNTED",
 }
 """Short names of factories that are found like a stranger's: not everyone can import them."""
 

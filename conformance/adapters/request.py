@@ -58,7 +58,8 @@ class RequestCache(Protocol):
 
         What the request computed before may be in other slots now, with the same bytes.
 
-        Raises: OutOfSlots: likewise; the request stays as it is. BadArgument: no such request.
+        Raises: OutOfSlots: likewise; the request stays as it is, but for window data that has left
+        its window. BadArgument: no such request.
         """
 
     def finish(self, request_id: RequestId) -> None:
