@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,6 +238,10 @@ def test_every_metric_is_told_and_explained() -> None:
     for family in families:
         assert family.documentation.endswith(".")
         assert family.samples
+    page = (Path(__file__).resolve().parents[1] / "docs" / "optimized.md").read_text("utf-8")
+    counters = {f"kvcanon_{each.name}" for each in COUNTERS}
+    named = {f"{name}_total" if name in counters else name for name in told}
+    assert {name for name in named if f"`{name}`" not in page} == set()
 
 
 def test_several_caches_and_those_that_come_later() -> None:
