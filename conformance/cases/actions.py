@@ -11,42 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.exact import EXACT
+from kvcanon.conformance.cases.kinds import ActionKind, Do, enter
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
-Do = Callable[[Client, int, int, int], None]
-
-
-@frozen
-class ActionKind:
-    """An action of the language."""
-
-    name: str
-    do: Do
-    weight: int
-    """How often it is drawn, beside the others."""
-    needs: frozenset[Capability]
-    host: bool
-    """Whether it makes sense only where there is a host tier."""
-
-
 ACTIONS: dict[str, ActionKind] = {}
-"""Every action by name."""
+"""Every action that is drawn, by name."""
 
 
 def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do], Do]:
-    """Enter an action into the language."""
-
-    def enter(do: Do) -> Do:
-        ACTIONS[do.__name__] = ActionKind(do.__name__, do, weight, frozenset(needs), host)
-        return do
-
-    return enter
+    """Enter an action that is drawn into the language."""
+    return enter(ACTIONS, weight, *needs, host=host)
 
 
 # What requests do.
@@ -285,7 +266,7 @@ def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
 
     Raises: KeyError: there is no action of this name.
     """
-    kind = ACTIONS[name]
+    kind = ACTIONS.get(name) or EXACT[name]
     if not kind.needs <= client.can or (kind.host and not client.cache.config.host_tier):
         return None
     try:

@@ -28,7 +28,7 @@ from kvcanon.spec.types import (
     Namespace,
     Slots,
 )
-from kvcanon.spec.views import COLUMN, PageNumbers
+from kvcanon.spec.views import COLUMN, PageNumber, PageNumbers
 
 NAMESPACES = (
     DEFAULT_NAMESPACE,
@@ -51,11 +51,11 @@ class Stamps:
 
     def of_key(self, component: Component, key: Key) -> list[bytes]:
         """What is behind the slot of each page of a key, if it is right."""
-        column = COLUMN[component] + 1
-        return [
-            (number << 2 | column).to_bytes(self.slot_bytes, "big")
-            for number in self.numbers.of_key(key)
-        ]
+        return [self.of_page(component, number) for number in self.numbers.of_key(key)]
+
+    def of_page(self, component: Component, number: PageNumber) -> bytes:
+        """What is behind the slot of the page of a number, if it is right."""
+        return (number << 2 | COLUMN[component] + 1).to_bytes(self.slot_bytes, "big")
 
 
 @define(eq=False)

@@ -21,6 +21,7 @@ from attrs import asdict, frozen
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.exact import EXACT
 from kvcanon.conformance.faults import Fault
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS
@@ -89,7 +90,7 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     if value["id"] != name or re.fullmatch(f"{law_id}-[a-z]+", name) is None:
         raise ValueError(f"its id is {value['id']!r}, which is not {law_id}, a letter and its name")
     case = case_from_json(value["case"])
-    unknown = sorted({action.name for action in case.actions} - ACTIONS.keys())
+    unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:
         raise ValueError(f"there is no action {unknown[0]!r}")
     level = Level(value["level"])
