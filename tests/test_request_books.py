@@ -83,3 +83,13 @@ def test_refused_growth_lets_go_of_what_left_the_window() -> None:
     assert set(books.running[1].table) == {(FULL, 0), (FULL, 1), (SWA, 3)}
     books.let_windows_go(7)
     assert set(books.running) == {1}
+
+
+def test_what_is_not_computed_has_its_window() -> None:
+    """A prefix is reused whose window is gone, and the pages after it are computed from nothing."""
+    books = books_of(one_pool=False)
+    give(books, 1, TWO, Slots((0, 1), (0, 1)))
+    check_contents(books, books.prompt(TWO), Slots((0, 1), (1,)), 2)
+    assert not books.violations
+    check_contents(books, books.prompt(TWO), Slots((0, 1), (1,)), 1)
+    assert [violation.law.law_id for violation in books.violations] == ["MATCH-3"]

@@ -251,10 +251,19 @@ def check_reuse(books: RequestBooks, prompt: Prompt, reused: int) -> None:
 
 
 def check_contents(books: RequestBooks, prompt: Prompt, slots: Slots, pages: int) -> None:
-    """Behind the slots of the first pages is what was computed for them.
+    """Behind the slots of the first pages is what was computed for them, their window included.
 
     Only a cache with a host tier moves bytes; of that, what is where is seen by reading alone.
     """
+    if SWA in books.config.components:
+        first = len(prompt.key) - len(slots.swa)
+        needed = books.window_from(pages)
+        books.check(
+            "MATCH-3",
+            f"{pages} pages are not computed, and the table lacks page {needed}, in their window"
+            if needed < min(first, pages)
+            else None,
+        )
     if books.config.host_tier:
         return
     for component, page, slot in computed_slots(books, prompt, slots, pages):

@@ -36,8 +36,9 @@ class Admitted:
     need not be among them.
     """
     slots: Slots
-    """The block table: a full slot for every page of the key, window slots for its last pages, at
-    least those of the window, and one recurrent state, where the cache keeps such."""
+    """The block table: a full slot for every page of the key, window slots for its last pages, and
+    one recurrent state, where the cache keeps such. The window slots reach back at least as far as
+    the window of the key's end, and that of the pages which need not be computed."""
 
 
 class RequestCache(Protocol):
