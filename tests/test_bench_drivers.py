@@ -13,7 +13,7 @@ from attrs import evolve
 import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.bench.case import Cell, Source, Step
-from kvcanon.conformance.bench.driver import Driver, MakeDriver, Served, Taken
+from kvcanon.conformance.bench.driver import Driver, MakeDriver, Taken, Told
 from kvcanon.conformance.engine import Engine
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.request import Request
@@ -51,10 +51,15 @@ def make_driver(name: str, cell: Cell) -> Driver[object]:
     return make(cell, options)
 
 
-def serve(name: str, cell: Cell) -> tuple[list[Served], Taken]:
+def serve(name: str, cell: Cell) -> tuple[list[int], Taken]:
     """Serve generated chat."""
     driver, taken = make_driver(name, cell), Taken()
-    return [driver.serve(driver.prepare(request), taken) for request in REQUESTS], taken
+    hits = []
+    for request in REQUESTS:
+        hits.append(driver.serve(driver.prepare(request), taken))
+        if cell.events:
+            driver.take_events(taken)
+    return hits, taken
 
 
 @cache
@@ -76,7 +81,7 @@ def ideal_hits(page_size: int) -> list[int]:
 def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
     """A driver asks for less than it may, for more than it may, or mixes tenants up."""
     served, _ = serve(name, evolve(ROOMY, page_size=page_size))
-    assert [each.hit_tokens for each in served] == ideal_hits(page_size)
+    assert served == ideal_hits(page_size)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +89,7 @@ def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
 def test_driver_serves_all_where_pools_overflow(name: str, cell: Cell) -> None:
     """A driver evicts too little, asks for slots that are not there, or leaves something locked."""
     served, taken = serve(name, cell)
-    assert 0 < sum(each.hit_tokens for each in served) < sum(ideal_hits(cell.page_size))
+    assert 0 < sum(served) < sum(ideal_hits(cell.page_size))
     if name != "vllm":
         assert taken.evict
     for fake in fake_peers.UnifiedRadixCache.made:
@@ -106,17 +111,21 @@ def test_our_drivers_find_what_our_engine_finds(cell: Cell) -> None:
         engine.serve(request)
     for name in ("reference", "optimized"):
         served, _ = serve(name, cell)
-        assert sum(each.hit_tokens for each in served) == engine.tally.device_hit_tokens
+        assert sum(served) == engine.tally.device_hit_tokens
 
 
 def test_our_caches_tell_the_same_events() -> None:
     """Events are counted by the batch in one driver and by the page in another."""
-    served = {name: serve(name, evolve(WINDOW, events=True))[0] for name in NAMES}
-    assert served["reference"] == served["optimized"]
-    for each in served.values():
-        stored = sum(one.stored_pages for one in each)
-        removed = sum(one.removed_pages for one in each)
-        assert 0 < removed < stored
+    told: dict[str, list[Told]] = {}
+    for name in NAMES:
+        driver = make_driver(name, evolve(WINDOW, events=True))
+        told[name] = []
+        for request in REQUESTS:
+            driver.serve(driver.prepare(request), Taken())
+            told[name].append(driver.take_events(Taken()))
+    assert told["reference"] == told["optimized"]
+    for each in told.values():
+        assert 0 < sum(one.removed_pages for one in each) < sum(one.stored_pages for one in each)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,7 +135,7 @@ def test_find_only_looks(name: str) -> None:
     request = Request(100, lambda: tuple(range(100)))
     prompt = driver.prepare(request)
     assert driver.find(prompt, taken) == 0
-    assert driver.serve(prompt, Taken()).hit_tokens == 0
+    assert driver.serve(prompt, Taken()) == 0
     assert driver.find(prompt, taken) == 96
     calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
     assert calls == {Step.MATCH: 2} | ({Step.HASH: 2} if name == "vllm" else {})
@@ -151,7 +160,7 @@ def test_prompt_of_less_than_a_page_is_served(name: str) -> None:
     """A prompt without a whole page is a fault."""
     driver = make_driver(name, ROOMY)
     request = Request(3, lambda: (1, 2, 3))
-    assert driver.serve(driver.prepare(request), Taken()).hit_tokens == 0
+    assert driver.serve(driver.prepare(request), Taken()) == 0
 
 
 def test_sglang_that_falls_back_to_another_core_is_refused() -> None:

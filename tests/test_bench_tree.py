@@ -17,7 +17,7 @@ from kvcanon.conformance.bench.child import Order
 from kvcanon.conformance.bench.contest import Plan, Result, hold, in_a_process, orders
 from kvcanon.conformance.bench.contestants import CONTESTANTS, Field, contestant_named, field
 from kvcanon.conformance.bench.drawing import Panel, Scale, figure
-from kvcanon.conformance.bench.driver import Driver, Served, Taken
+from kvcanon.conformance.bench.driver import Driver, Taken, Told
 from kvcanon.conformance.bench.drivers.tree import make_driver
 from kvcanon.conformance.bench.floor import FullHit, full_hit
 from kvcanon.conformance.bench.growing import PROMPT_PAGES, Point, with_prompt, with_tree
@@ -51,11 +51,15 @@ class Spy:
         """The request itself."""
         return self.driver.prepare(request)
 
-    def serve(self, prompt: Request, taken: Taken) -> Served:
+    def serve(self, prompt: Request, taken: Taken) -> int:
         """Serve it."""
-        did = self.driver.serve(prompt, taken)
-        self.served.append((prompt.length_tokens, did.hit_tokens))
-        return did
+        hit = self.driver.serve(prompt, taken)
+        self.served.append((prompt.length_tokens, hit))
+        return hit
+
+    def take_events(self, taken: Taken) -> Told:
+        """What it tells."""
+        return self.driver.take_events(taken)
 
     def find(self, prompt: Request, taken: Taken) -> int:
         """Look for it."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define
 
 from kvcanon.conformance.bench.case import Cell, Step
 from kvcanon.conformance.workloads.request import Request
@@ -41,15 +41,11 @@ class Taken:
         return {step: taken_ns for step, taken_ns in found.items() if taken_ns}
 
 
-@frozen
-class Served:
-    """What a cache did for a request."""
+class Told(NamedTuple):
+    """What events say, in pages."""
 
-    hit_tokens: int
-    stored_pages: int = 0
-    """Of which the events say that they arrived."""
-    removed_pages: int = 0
-    """Of which the events say that they left."""
+    stored_pages: int
+    removed_pages: int
 
 
 class Driver(Protocol[Prompt]):
@@ -64,8 +60,14 @@ class Driver(Protocol[Prompt]):
         It may be prepared by another driver of the same page size than the one that serves it.
         """
 
-    def serve(self, prompt: Prompt, taken: Taken) -> Served:
-        """Serve a request, and add to `taken` what each call took."""
+    def serve(self, prompt: Prompt, taken: Taken) -> int:
+        """Serve a request, and return how many of its tokens were there.
+
+        Each call adds to `taken` what it took.
+        """
+
+    def take_events(self, taken: Taken) -> Told:
+        """Take the events since the last call, with all their names and tokens."""
 
     def find(self, prompt: Prompt, taken: Taken) -> int:
         """Only look for a prompt, and return how many of its tokens are there."""

@@ -21,6 +21,9 @@ from kvcanon.conformance.workloads.request import Request
 
 _SMALL_PAGES = 8
 
+EVENTS_EVERY = 8
+"""Requests after which the events are taken: an engine takes them once a step, of many requests."""
+
 
 @frozen
 class Measured:
@@ -92,6 +95,8 @@ def warm_up(make: MakeDriver[Prompt], cell: Cell, options: Mapping[str, str]) ->
     for _ in range(2):
         driver.serve(driver.prepare(request), Taken())
         driver.find(driver.prepare(request), Taken())
+    if cell.events:
+        driver.take_events(Taken())
     return driver
 
 
@@ -121,11 +126,12 @@ def measure(
     for prompt in prompts:
         if perf_counter() > until:
             break
-        did = driver.serve(prompt, taken)
+        hit += driver.serve(prompt, taken)
         served += 1
-        hit += did.hit_tokens
-        stored += did.stored_pages
-        removed += did.removed_pages
+        if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
+            told = driver.take_events(taken)
+            stored += told.stored_pages
+            removed += told.removed_pages
     return Measured(
         core=core,
         requests=served,

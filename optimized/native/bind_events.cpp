@@ -1,8 +1,6 @@
 #include <nanobind/stl/optional.h>
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
+#include <string>
 
 #include "announce.hpp"
 #include "py_tree.hpp"
@@ -33,8 +31,13 @@ struct TakenEvent {
 };
 
 nb::bytes names(const TakenEvent& self) {
+    const auto bytes = static_cast<size_t>(self.event.pages) * NAME_BYTES;
+    // What was stored is named in the order in which the names are kept.
+    if (bytes == 0 || self.event.kind != EventKind::REMOVED) {
+        return nb::bytes(bytes == 0 ? nullptr : self.name(0), bytes);
+    }
     std::string joined;
-    joined.reserve(static_cast<size_t>(self.event.pages) * NAME_BYTES);
+    joined.reserve(bytes);
     for (int32_t index = 0; index < self.event.pages; ++index) {
         joined.append(reinterpret_cast<const char*>(self.name(index)), NAME_BYTES);
     }
@@ -52,19 +55,16 @@ nb::object parent_name(const TakenEvent& self) {
     return nb::bytes(reinterpret_cast<const char*>(name), NAME_BYTES);
 }
 
-nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>> tokens(const TakenEvent& self) {
+// The tokens where the tree has them: the array keeps the event, and the event its pages.
+nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEvent> event) {
+    const auto& self = nb::cast<const TakenEvent&>(event);
     const auto pages = static_cast<size_t>(self.event.pages);
     const auto page_words = static_cast<size_t>(self.page_words);
-    std::unique_ptr<uint32_t[]> words(new uint32_t[pages * page_words]);
-    if (pages != 0) {
-        const uint32_t* first =
-            self.event.stretch->words + static_cast<size_t>(self.event.offset) * page_words;
-        std::copy(first, first + pages * page_words, words.get());
-    }
-    uint32_t* data = words.get();
-    nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint32_t*>(memory); });
-    words.release();
-    return nb::ndarray<nb::numpy, uint32_t, nb::ndim<2>>(data, {pages, page_words}, owner);
+    const uint32_t* words =
+        pages == 0 ? nullptr
+                   : self.event.stretch->words +
+                         static_cast<size_t>(self.event.offset) * page_words;
+    return nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>>(words, {pages, page_words}, event);
 }
 
 nb::list taken_events(PyTree& tree) {

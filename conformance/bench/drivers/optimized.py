@@ -15,7 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
 from kvcanon.conformance.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
@@ -46,12 +46,12 @@ class OptimizedDriver:
     def prepare(self, request: Request) -> Tokens:
         """The tokens in one array."""
         page_size = self._cell.page_size
-        tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.int32)
+        tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.uint32)
         whole = request.length_tokens // page_size * page_size
         reusable = (request.length_tokens - 1) // page_size * page_size
         return Tokens(tokens[:whole], tokens[:reusable], request.namespace)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+    def serve(self, prompt: Tokens, taken: Taken) -> int:
         """Serve a request."""
         cache, page_size = self._cache, self._cell.page_size
         whole, reusable = prompt.whole, prompt.reusable
@@ -80,8 +80,7 @@ class OptimizedDriver:
             began = perf_counter_ns()
             cache.unlock(receipt)
             taken.unlock.append(perf_counter_ns() - began)
-        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
-        return Served(prefix_pages * page_size, stored, removed)
+        return prefix_pages * page_size
 
     def find(self, prompt: Tokens, taken: Taken) -> int:
         """Only look for a prompt."""
@@ -98,14 +97,15 @@ class OptimizedDriver:
         pages: int = found.prefix_pages
         return pages
 
-    def _take_events(self, taken: Taken) -> tuple[int, int]:
+    def take_events(self, taken: Taken) -> Told:
+        """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
         for event in events:
             event.names, event.tokens, event.parent_name  # noqa: B018 # As with what was found.
         taken.events.append(perf_counter_ns() - began)
         stored = sum(event.pages for event in events if event.kind == STORED)
-        return stored, sum(event.pages for event in events if event.kind == REMOVED)
+        return Told(stored, sum(event.pages for event in events if event.kind == REMOVED))
 
 
 def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.

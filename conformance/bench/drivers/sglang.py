@@ -17,7 +17,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.request import Request
 
@@ -70,7 +70,7 @@ class SGLangDriver:
         tokens = array("q", request.make_tokens()[:whole])
         return Tokens(tokens, reusable, request.namespace.extra_key)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+    def serve(self, prompt: Tokens, taken: Taken) -> int:
         """Serve a request."""
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
         found, prefix = self._match(prompt, taken)
@@ -91,8 +91,7 @@ class SGLangDriver:
         began = perf_counter_ns()
         cache.dec_lock_ref(node, held)
         taken.unlock.append(perf_counter_ns() - began)
-        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
-        return Served(hit, stored, removed)
+        return int(hit)
 
     def find(self, prompt: Tokens, taken: Taken) -> int:
         """Only look for a prompt."""
@@ -132,13 +131,14 @@ class SGLangDriver:
         taken.allocate.append(perf_counter_ns() - began)
         return slots
 
-    def _take_events(self, taken: Taken) -> tuple[int, int]:
+    def take_events(self, taken: Taken) -> Told:
+        """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
         taken.events.append(perf_counter_ns() - began)
         stored = sum(len(each.block_hashes) for each in events if hasattr(each, "token_ids"))
         told = sum(len(getattr(each, "block_hashes", ())) for each in events)
-        return stored, told - stored
+        return Told(stored, told - stored)
 
 
 def _allocator(torch: Any, cell: Cell) -> Any:  # noqa: ANN401 # Torch, and an allocator.

@@ -12,7 +12,7 @@ from typing import cast
 
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Served, Taken, shortage
+from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
 from kvcanon.conformance.workloads.request import Request
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -36,7 +36,7 @@ class TreeDriver:
         """The request itself."""
         return request
 
-    def serve(self, prompt: Request, taken: Taken) -> Served:
+    def serve(self, prompt: Request, taken: Taken) -> int:
         """Serve a request."""
         cache, page_size = self._cache, self._cell.page_size
         key = prompt.key(page_size)
@@ -68,8 +68,7 @@ class TreeDriver:
             began = perf_counter_ns()
             cache.unlock(receipt)
             taken.unlock.append(perf_counter_ns() - began)
-        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
-        return Served(found.prefix_pages * page_size, stored, removed)
+        return found.prefix_pages * page_size
 
     def find(self, prompt: Request, taken: Taken) -> int:
         """Only look for a prompt."""
@@ -83,12 +82,13 @@ class TreeDriver:
         taken.match.append(perf_counter_ns() - began)
         return found
 
-    def _take_events(self, taken: Taken) -> tuple[int, int]:
+    def take_events(self, taken: Taken) -> Told:
+        """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
         taken.events.append(perf_counter_ns() - began)
         stored = sum(isinstance(event, BlockStored) for event in events)
-        return stored, sum(isinstance(event, BlockRemoved) for event in events)
+        return Told(stored, sum(isinstance(event, BlockRemoved) for event in events))
 
     def _add(self, freed: Counts) -> None:
         self._free_full += freed.full

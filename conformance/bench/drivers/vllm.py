@@ -16,7 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Served, Taken
+from kvcanon.conformance.bench.driver import Driver, Taken, Told
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.request import Request
 
@@ -58,10 +58,10 @@ class VLLMDriver:
         tokens = list(request.make_tokens()[:whole])
         return Tokens(tokens, reusable, request.namespace.extra_key)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> Served:
+    def serve(self, prompt: Tokens, taken: Taken) -> int:
         """Serve a request."""
         if not prompt.whole:
-            return Served(0)
+            return 0
         manager = self._manager
         request, blocks, hit = self._match(prompt, taken)
         missing = len(prompt.whole) - hit
@@ -73,8 +73,7 @@ class VLLMDriver:
         began = perf_counter_ns()
         manager.free(request)
         taken.unlock.append(perf_counter_ns() - began)
-        stored, removed = self._take_events(taken) if self._cell.events else (0, 0)
-        return Served(hit, stored, removed)
+        return hit
 
     def find(self, prompt: Tokens, taken: Taken) -> int:
         """Only look for a prompt."""
@@ -93,14 +92,15 @@ class VLLMDriver:
         taken.match.append(perf_counter_ns() - began)
         return request, blocks, hit
 
-    def _take_events(self, taken: Taken) -> tuple[int, int]:
+    def take_events(self, taken: Taken) -> Told:
+        """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._manager.take_events()
         taken.events.append(perf_counter_ns() - began)
         # Of full data only, the group of which is the first.
         told = [event for event in events if not getattr(event, "group_idx", 0)]
         stored = sum(len(event.block_hashes) for event in told if hasattr(event, "token_ids"))
-        return stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored
+        return Told(stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored)
 
 
 def _manager(cell: Cell) -> Any:  # noqa: ANN401 # vLLM's.
