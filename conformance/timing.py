@@ -63,6 +63,7 @@ def _method(kind: type[Operation]) -> str:
 
 
 def latency_of(taken_ns: array[int]) -> Latency:
+    """What calls took, of which there was at least one."""
     ordered = sorted(taken_ns)
 
     def percentile_us(percent: int) -> float:
