@@ -16,6 +16,7 @@ from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import is_device_leaf, least_recent_first, leaves_in_turn, vacate
+from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
 
 
@@ -39,10 +40,10 @@ def evict(state: State, counts: Counts) -> Counts:
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
     """Evict window data or states, least recently used first, wherever they are."""
     pool = state.pools[component, GPU]
-    if pool.free_slots >= enough:
+    if not pre_evict_need(enough, pool.free_slots):
         return
     for node in least_recent_first(state, component, GPU):
-        if pool.free_slots >= enough:
+        if not pre_evict_need(enough, pool.free_slots):
             return
         data = node.data[component]
         if data.device is None or data.lock_refs:

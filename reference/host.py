@@ -18,6 +18,7 @@ from kvcanon.reference.victims import (
     rank,
     vacate,
 )
+from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
 
 
@@ -54,12 +55,14 @@ def _evict_duplicates(state: State, enough: int) -> None:
     Of a path that was used at once the upper first: it is what stays on the device longest.
     """
     pool = state.pools[FULL, CPU]
-    if state.config.write_policy is not WritePolicy.WRITE_BACK or pool.free_slots >= enough:
+    if state.config.write_policy is not WritePolicy.WRITE_BACK or not pre_evict_need(
+        enough, pool.free_slots
+    ):
         return
     duplicates = [node for node in state.owners[FULL, CPU] if _is_duplicate(node)]
     duplicates.sort(key=lambda node: (is_device_leaf(node), rank(state, node), node.start))
     for node in duplicates:
-        if pool.free_slots >= enough:
+        if not pre_evict_need(enough, pool.free_slots):
             return
         vacate(state, node, CPU)
 
@@ -74,10 +77,10 @@ def _is_duplicate(node: Node) -> bool:
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
     """Give up window data or states that are on the host only, least recently used first."""
     pool = state.pools[component, CPU]
-    if pool.free_slots >= enough:
+    if not pre_evict_need(enough, pool.free_slots):
         return
     for node in least_recent_first(state, component, CPU):
-        if pool.free_slots >= enough:
+        if not pre_evict_need(enough, pool.free_slots):
             return
         data = node.data[component]
         if data.host is None or data.device is not None or data.lock_refs:

@@ -13,7 +13,7 @@ from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import cut_path_at, node_ending_at, require, upwards
 from kvcanon.spec.errors import ReceiptSpent
 from kvcanon.spec.operations import Receipt
-from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.oracle.window import in_window, window_start
 from kvcanon.spec.types import FULL, MAMBA, SWA, Key
 
 
@@ -81,7 +81,7 @@ def _count(held: Hold, change: int) -> None:
 def _count_window(held: Hold, change: int) -> None:
     if held.window_from is not None:
         for node in upwards(held.node):
-            if node.start < held.window_from:
+            if not in_window(node.start, held.window_from):
                 break
             node.data[SWA].lock_refs += change
     if held.state_held and held.node.parent is not None:

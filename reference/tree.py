@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.oracle.cutting import split
+from kvcanon.spec.oracle.prefix import shared_pages
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
 
 
@@ -49,18 +50,6 @@ def require(state: State, key: Key) -> list[Stop]:
     if walked_pages(stops) < len(key):
         raise PrefixNotCached(len(key), walked_pages(stops))
     return stops
-
-
-def shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
-    """How many pages two stretches begin with alike."""
-    if ours == theirs:
-        return len(ours)
-    shared = 0
-    for our_page, their_page in zip(ours, theirs, strict=False):
-        if our_page != their_page:
-            break
-        shared += 1
-    return shared
 
 
 def edge(parent: Node, namespace: Namespace, page: Page) -> Edge:

@@ -12,24 +12,31 @@ from collections.abc import Iterator
 from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
-from kvcanon.spec.oracle.eviction import policy_key, victim_order
+from kvcanon.spec.oracle.eviction import (
+    may_leave_device,
+    may_leave_host,
+    policy_key,
+    pre_evict_need,
+    victim_order,
+)
 from kvcanon.spec.types import CPU, FULL, Component, Medium
 
 
 def is_device_leaf(node: Node) -> bool:
     """Whether a node may leave the device as a whole: children on the host alone do not matter."""
-    return (
-        node.parent is not None
-        and node.data[FULL].device is not None
-        and not node.locked
-        and all(child.data[FULL].device is None for child in node.children.values())
+    return node.parent is not None and may_leave_device(
+        node.data[FULL].device is not None,
+        node.locked,
+        any(child.data[FULL].device is not None for child in node.children.values()),
     )
 
 
 def is_host_leaf(node: Node) -> bool:
     """Whether a node may leave the host, and the tree, as a whole."""
     full = node.data[FULL]
-    return full.device is None and full.host is not None and not node.locked and not node.children
+    return may_leave_host(
+        full.device is not None, full.host is not None, node.locked, bool(node.children)
+    )
 
 
 def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
@@ -39,11 +46,11 @@ def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
     """
     is_leaf = is_host_leaf if medium is CPU else is_device_leaf
     pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
-    if pool.free_slots >= enough:
+    if not pre_evict_need(enough, pool.free_slots):
         return
     leaves = [(rank(state, node), node.node_id) for node in owners if is_leaf(node)]
     heapq.heapify(leaves)
-    while leaves and pool.free_slots < enough:
+    while leaves and pre_evict_need(enough, pool.free_slots):
         node = state.nodes[heapq.heappop(leaves)[1]]
         parent = node.parent
         yield node

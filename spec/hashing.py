@@ -13,13 +13,13 @@ The seed of the default namespace is empty, so that its names are those of SGLan
 from __future__ import annotations
 
 import hashlib
-import struct
 import sys
 from array import array
 from collections.abc import Iterable
 from itertools import chain
 from typing import cast
 
+from kvcanon.spec.oracle.framing import frame, unframe
 from kvcanon.spec.types import Namespace, Page
 
 NAMESPACE_TAG = b"kvcanon-namespace-v1"
@@ -37,22 +37,17 @@ def encode_namespace(namespace: Namespace) -> bytes:
     Without lengths ("a", "bc") and ("ab", "c") would be one namespace (sgl#24638); without presence
     bytes an empty salt would be no salt.
     """
-    parts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
-    return b"".join(_encode_part(part) for part in parts)
+    fields = (namespace.extra_key, namespace.cache_salt, namespace.lora)
+    return b"".join([frame(_to_bytes(field)) for field in fields])
 
 
 def decode_namespace(encoded: bytes) -> Namespace:
     """The namespace that was encoded: that this exists is why the encoding is injective."""
-    parts: list[str | None] = []
+    fields: list[str | None] = []
     while encoded:
-        present, encoded = encoded[0], encoded[1:]
-        if not present:
-            parts.append(None)
-            continue
-        (size,) = struct.unpack_from("<I", encoded)
-        parts.append(encoded[4 : 4 + size].decode(errors=_ANY_TEXT))
-        encoded = encoded[4 + size :]
-    extra_key, cache_salt, lora = parts
+        field, encoded = unframe(encoded)
+        fields.append(None if field is None else field.decode(errors=_ANY_TEXT))
+    extra_key, cache_salt, lora = fields
     return Namespace(extra_key, cache_salt, lora)
 
 
@@ -89,11 +84,8 @@ def wire_id(name: bytes) -> int:
     return unsigned - _WIRE_SPAN if unsigned >= _WIRE_SIGN else unsigned
 
 
-def _encode_part(part: str | None) -> bytes:
-    if part is None:
-        return b"\0"
-    text = part.encode(errors=_ANY_TEXT)
-    return b"\1" + struct.pack("<I", len(text)) + text
+def _to_bytes(field: str | None) -> bytes | None:
+    return None if field is None else field.encode(errors=_ANY_TEXT)
 
 
 def _encode_page(page: Page) -> bytes:

@@ -16,6 +16,7 @@ from attrs import field, frozen
 
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.events import Event
+from kvcanon.spec.oracle.eviction import may_leave_device, may_leave_host
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
@@ -245,20 +246,20 @@ def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
 
     Its full data is on the device, no component is locked, and no child has full data there.
     """
-    return (
-        node.node_id != state.root_id
-        and node[FULL].device is not None
-        and not any(data.lock_refs for data in node.data.values())
-        and all(child[FULL].device is None for child in state.children(node))
+    return node.node_id != state.root_id and may_leave_device(
+        node[FULL].device is not None,
+        _is_locked(node),
+        any(child[FULL].device is not None for child in state.children(node)),
     )
 
 
 def is_host_leaf(state: Snapshot, node: NodeState) -> bool:
     """Whether the node may be evicted from the host as a whole: it is there only, and childless."""
-    return (
-        node.node_id != state.root_id
-        and node[FULL].device is None
-        and node[FULL].host is not None
-        and not any(data.lock_refs for data in node.data.values())
-        and not node.child_ids
+    full = node[FULL]
+    return node.node_id != state.root_id and may_leave_host(
+        full.device is not None, full.host is not None, _is_locked(node), bool(node.child_ids)
     )
+
+
+def _is_locked(node: NodeState) -> bool:
+    return any(data.lock_refs for data in node.data.values())

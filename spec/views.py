@@ -18,7 +18,7 @@ from attrs import Factory, frozen
 
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Operation, Outcome
-from kvcanon.spec.oracle.prefix import usable_prefix
+from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
 from kvcanon.spec.types import (
     CPU,
@@ -95,7 +95,7 @@ def path_of(state: Snapshot, key: Key) -> list[Stop]:
         node = state.by_first_page.get((parent_id, key.namespace, key.pages[at]))
         if node is None:
             break
-        shared = _shared_pages(node.pages, key.pages[at : at + len(node.pages)])
+        shared = shared_pages(node.pages, key.pages[at : at + len(node.pages)])
         stops.append(Stop(node, shared))
         if shared < len(node.pages):
             break
@@ -137,15 +137,6 @@ def usable_pages(state: Snapshot, key: Key, media: Sequence[Medium]) -> int:
 def _state_counts(state: Snapshot, stop: Stop) -> bool:
     """A recurrent state counts only where the key shares its node to the end."""
     return MAMBA not in state.config.components or stop.shared_pages == len(stop.node.pages)
-
-
-def _shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
-    if ours == theirs:
-        return len(ours)
-    for shared, (our_page, their_page) in enumerate(zip(ours, theirs, strict=False)):
-        if our_page != their_page:
-            return shared
-    return min(len(ours), len(theirs))
 
 
 class PageNumbers:
@@ -280,9 +271,9 @@ def _same_place(node: NodeState, here: Snapshot, there: Snapshot) -> bool:
 def rows_along(state: Snapshot, key: Key) -> list[PageRow]:
     """The row of each page of a key that is in the tree, from the root down."""
     rows: list[PageRow] = []
-    for node, shared_pages in path_of(state, key):
+    for node, shared in path_of(state, key):
         start = len(rows)
-        rows.extend(row_of(node, index, start) for index in range(shared_pages))
+        rows.extend(row_of(node, index, start) for index in range(shared))
     return rows
 
 

@@ -39,6 +39,7 @@ from kvcanon.spec.operations import (
     Refused,
     Reset,
 )
+from kvcanon.spec.oracle.ownership import owned_once
 from kvcanon.spec.snapshot import PoolState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
 from kvcanon.spec.views import Step
@@ -64,10 +65,7 @@ def one_owner(state: Snapshot) -> Iterator[str]:
             owned.extend(pool.held)
             for node in state.below_root():
                 owned.extend(node[component].slots(medium) or ())
-            distinct = set(owned)
-            if len(owned) == len(distinct) and (
-                not owned or (min(distinct) >= 0 and max(distinct) < pool.capacity)
-            ):
+            if owned_once(owned, pool.capacity):
                 continue
             for slot, times in Counter(owned).items():
                 if times > 1 or not 0 <= slot < pool.capacity:

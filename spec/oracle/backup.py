@@ -7,6 +7,16 @@ node is deleted when the device needs its room, and nobody is told (sgl#25065).
 from __future__ import annotations
 
 
+def needs_copy(on_host: bool, is_last: bool, needs_backed_parents: bool) -> bool:
+    """Whether a node of the path has to be copied for the last one to be usable from the host.
+
+    Reckoned without branches, so that a solver can ask it of a whole tree at once.
+
+    post: __return__ == (not on_host and (is_last or needs_backed_parents))
+    """
+    return (on_host ^ True) & (is_last | needs_backed_parents)
+
+
 def backup_chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
     """Positions on a path, root first, whose backup must be enqueued to back up the last one.
 
@@ -21,5 +31,11 @@ def backup_chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[
     post: not needs_backed_parents or all(backed[i] or i in __return__ for i in range(len(backed)))
     post: tuple(sorted(__return__)) == __return__
     """
-    first = 0 if needs_backed_parents else len(backed) - 1
-    return tuple(i for i in range(first, len(backed)) if not backed[i])
+    last = len(backed) - 1
+    return tuple(
+        [
+            at
+            for at, on_host in enumerate(backed)
+            if needs_copy(on_host, at == last, needs_backed_parents)
+        ]
+    )

@@ -22,6 +22,53 @@ def pre_evict_need(needed: int, free: int) -> int:
     return max(0, needed - free)
 
 
+def may_leave_device(on_device: bool, locked: bool, child_on_device: bool) -> bool:
+    """Whether a node may leave the device as a whole.
+
+    Reckoned without branches, as the next one, so that a solver can ask it of a tree at once.
+
+    post: __return__ == (on_device and not locked and not child_on_device)
+    """
+    return on_device & ((locked | child_on_device) ^ True)
+
+
+def may_leave_host(on_device: bool, on_host: bool, locked: bool, has_children: bool) -> bool:
+    """Whether a node may leave the host, and the tree, as a whole.
+
+    post: __return__ == (on_host and not on_device and not locked and not has_children)
+    """
+    return on_host & ((on_device | locked | has_children) ^ True)
+
+
+def serves_shortage(lost: tuple[int, int, int], short: tuple[int, int, int]) -> bool:
+    """Whether a victim gave slots to a pool that was short: full, swa, mamba of both.
+
+    Source: https://github.com/sgl-project/sglang/pull/26302
+
+    pre: all(0 <= slots <= 1 << 20 for slots in lost + short)
+    post: __return__ == any(l > 0 and s > 0 for l, s in zip(lost, short))
+    """
+    full, swa, mamba = lost
+    short_full, short_swa, short_mamba = short
+    return (
+        (full > 0) & (short_full > 0)
+        | (swa > 0) & (short_swa > 0)
+        | (mamba > 0) & (short_mamba > 0)
+    )
+
+
+def last_was_needed(freed: int, asked: int, largest: int) -> bool:
+    """Whether some order of victims left a pool short until the last, who had data of it.
+
+    Asked of what all freed together and the most that one of them freed: if any victim was needed
+    last, the largest can have been.
+
+    pre: 0 <= largest <= freed <= 1 << 20 and 0 <= asked <= 1 << 20
+    post: __return__ == (largest > 0 and freed - largest < asked)
+    """
+    return (asked > 0) & (largest > 0) & (freed - largest < asked)
+
+
 def policy_key(
     policy: EvictionPolicy, hit_count: int, last_access: int, created: int, priority: int
 ) -> tuple[int, int]:

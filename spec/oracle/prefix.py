@@ -11,6 +11,10 @@ layer needs the state at exactly the end.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+Page = TypeVar("Page")
+
 
 def usable_prefix(
     lengths: tuple[int, ...],
@@ -44,3 +48,19 @@ def usable_prefix(
         if covered >= window and has_state:
             usable = end
     return usable
+
+
+def shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
+    """How many pages two stretches begin with alike. The pages themselves are compared.
+
+    pre: len(ours) <= 3 and len(theirs) <= 3
+    post: 0 <= __return__ <= min(len(ours), len(theirs))
+    post: all(ours[at] == theirs[at] for at in range(__return__))
+    post: __return__ in (len(ours), len(theirs)) or ours[__return__] != theirs[__return__]
+    """
+    if ours == theirs:
+        return len(ours)
+    for shared, (our_page, their_page) in enumerate(zip(ours, theirs, strict=False)):
+        if our_page != their_page:
+            return shared
+    return min(len(ours), len(theirs))

@@ -32,6 +32,17 @@ def window_nodes(lengths: tuple[int, ...], window_tokens: int, page_size: int) -
     return len(lengths)
 
 
+def in_window(start: int, window_from: int) -> bool:
+    """Whether a node that begins at a page belongs to a window that begins at another.
+
+    A node on whose inside a window begins is cut there first; so a node is in it or out of it.
+
+    pre: 0 <= start <= 1 << 20 and 0 <= window_from <= 1 << 20
+    post: __return__ == (max(start, window_from) == start)
+    """
+    return start >= window_from
+
+
 def window_start(end_pages: int, window_tokens: int, page_size: int) -> int:
     """The first page of the window that ends at `end_pages`: where a lock begins to pin.
 
