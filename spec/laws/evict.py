@@ -27,6 +27,7 @@ from kvcanon.spec.laws.comparing import (
     writes_back,
 )
 from kvcanon.spec.operations import Evict, Evicted, EvictHost
+from kvcanon.spec.oracle.eviction import last_was_needed
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
 from kvcanon.spec.types import (
     CPU,
@@ -310,7 +311,7 @@ def overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) 
 def _needed_last(freed: int, asked: int, component: Component, lost: list[Loss]) -> bool:
     """Whether a component was short before some victim that has data of it."""
     largest = max(each[component] for each in lost)
-    return asked > 0 and largest > 0 and freed - largest < asked
+    return last_was_needed(freed, asked, largest)
 
 
 def _medium(step: Step) -> Medium | None:

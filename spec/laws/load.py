@@ -31,7 +31,7 @@ from kvcanon.spec.laws.comparing import (
 )
 from kvcanon.spec.laws.evict import others_untouched, overshoot
 from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll
-from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.oracle.eviction import pre_evict_need, serves_shortage
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
@@ -59,8 +59,9 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
     short = _short(needed, free)
     lost = losses(step, GPU)
     needless = False
-    for each in lost if not short.full else ():
-        if each.full and not (each.swa and short.swa) and not (each.mamba and short.mamba):
+    for each in lost:
+        given = (each.full, each.swa, each.mamba)
+        if each.full and not serves_shortage(given, (short.full, short.swa, short.mamba)):
             needless = True
             yield (
                 f"{step.before.describe(each.node)} lost {each.full} full slots to a load that "

@@ -22,7 +22,8 @@ from kvcanon.spec.laws.comparing import (
     slot_of,
 )
 from kvcanon.spec.operations import Lock, Refused, Settled, Unlock, UnlockWindow
-from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.oracle.grounds import lock_has_ground
+from kvcanon.spec.oracle.window import in_window, window_start
 from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
 from kvcanon.spec.types import (
     CPU,
@@ -68,7 +69,7 @@ def component_order(state: Snapshot) -> Iterator[str]:
     for node in state.below_root():
         refs = [node[component].lock_refs for component in components]
         for at in range(1, len(components)):
-            if refs[at] > refs[at - 1]:
+            if not lock_has_ground(refs[at], refs[at - 1]):
                 yield (
                     f"{state.describe(node)} has {refs[at]} {components[at]} lock_refs and only "
                     f"{refs[at - 1]} {components[at - 1]} lock_refs"
@@ -159,7 +160,7 @@ def ancestors_locked(state: Snapshot) -> Iterator[str]:
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
-        if parent[FULL].lock_refs < node[FULL].lock_refs:
+        if not lock_has_ground(node[FULL].lock_refs, parent[FULL].lock_refs):
             yield (
                 f"{state.describe(node)} has {node[FULL].lock_refs} full lock_refs and its parent "
                 f"{state.describe(parent)} only {parent[FULL].lock_refs}"
@@ -229,7 +230,11 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
             counted = refs.setdefault(node.node_id, [0, 0, 0])
             counted[0] += 1
             start = state.starts[node.node_id]
-            if window_from is not None and start >= window_from and not _in_gap(hold, start):
+            if (
+                window_from is not None
+                and in_window(start, window_from)
+                and not _in_gap(hold, start)
+            ):
                 counted[1] += 1
         if has_mamba and hold.state_held:
             refs[end.node_id][2] += 1

@@ -15,6 +15,7 @@ from kvcanon.spec.law import Kind, law
 from kvcanon.spec.laws.comparing import candidates
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.oracle.backup import backup_chain
+from kvcanon.spec.oracle.grounds import has_ground
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, Stop, path_of, rows_along
@@ -47,7 +48,7 @@ def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
         for component in (SWA, MAMBA):
             for medium in (GPU, CPU):
                 has_full = node[FULL].slots(medium) is not None
-                if node[component].slots(medium) is not None and not has_full:
+                if not has_ground(node[component].slots(medium) is not None, has_full):
                     yield (
                         f"{state.describe(node)} has {component} data on {medium} "
                         "and no full data there"
@@ -69,17 +70,19 @@ def device_prefix_closed(state: Snapshot) -> Iterator[str]:
     """
     for node in state.below_root():
         parent = state.parent(node)
-        if parent is None or parent.node_id == state.root_id or node[FULL].device is None:
+        if parent is None or parent.node_id == state.root_id:
             continue
-        if parent[FULL].device is None:
+        own, above = node[FULL], parent[FULL]
+        on_device = own.device is not None
+        if not has_ground(on_device, above.device is not None):
             yield (
                 f"{state.describe(node)} has full data on {GPU} but its parent "
                 f"{state.describe(parent)} has none there"
             )
-        elif node[FULL].loading is None and parent[FULL].loading is not None:
+        elif not has_ground(on_device and own.loading is None, above.loading is None):
             yield (
                 f"{state.describe(node)} has its full data on {GPU}, but transfer "
-                f"{parent[FULL].loading} is still loading that of its parent "
+                f"{above.loading} is still loading that of its parent "
                 f"{state.describe(parent)}"
             )
 
@@ -98,9 +101,9 @@ def backed_parents(state: Snapshot) -> Iterator[str]:
         return
     for node in state.below_root():
         parent = state.parent(node)
-        if parent is None or parent.node_id == state.root_id or node[FULL].host is None:
+        if parent is None or parent.node_id == state.root_id:
             continue
-        if parent[FULL].host is None:
+        if not has_ground(node[FULL].host is not None, parent[FULL].host is not None):
             yield (
                 f"{state.describe(node)} is on the host but its parent "
                 f"{state.describe(parent)} is not"
