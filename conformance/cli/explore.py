@@ -1,0 +1,166 @@
+"""`kvcanon explore`: every state of a cache within a scope, and every law on every step.
+
+What readers get wrong: exit code 0 says that nothing is broken in what was visited. Whether that is
+all there is, the last line says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kvcanon.conformance.book import law_named
+from kvcanon.conformance.cli.check import BROKEN
+from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.terminal import Report, print_json
+from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, explore
+from kvcanon.conformance.exploring.failing import failure_of, retold
+from kvcanon.conformance.exploring.report import (
+    failure_text,
+    json_of,
+    markdown_of,
+    text_of,
+    verdict_of,
+)
+from kvcanon.conformance.exploring.scope import Scope
+from kvcanon.conformance.exploring.scopes import SCOPES, scope_named
+from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging.campaign import adapter_as
+from kvcanon.conformance.reports.script import file_name
+
+ALL = "all"
+"""Stands for every scope that a few minutes go through."""
+
+
+def explore_command(
+    cache: Annotated[
+        str, typer.Argument(metavar="CACHE", help="reference, or package.module:factory.")
+    ] = "reference",
+    *,
+    scope: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...", help=f"What to explore: {ALL}, or some of {', '.join(SCOPES)}."
+        ),
+    ] = ALL,
+    only: Annotated[str | None, typer.Option(metavar="ID,...", help="Ask these laws only.")] = None,
+    levels: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Go no further than so many moves from the start."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Stop each scope after so long.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Where progress is kept, a file a scope; go on from what is there.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes that work. Usual: one a core.")
+    ] = None,
+    premises: Annotated[
+        bool, typer.Option("--premises", help="Say of each law whether what it speaks of came up.")
+    ] = False,
+    scripts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Write the script of what is broken there, and not into the report.",
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables of the docs, and nothing else.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Visit every state of a cache within a scope, and ask every law of every state and step."""
+    chosen = _chosen(scope)
+    law_ids = tuple(law_named(each.strip()).law_id for each in only.split(",")) if only else ()
+    if checkpoint is not None:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+    found: list[Exploration] = []
+    out, quiet = Report(), markdown or json
+    for each in chosen:
+        limits = Limits(
+            levels,
+            None if minutes is None else 60 * minutes,
+            None if checkpoint is None else checkpoint / _file_name(cache, each),
+        )
+        with _shown(each) as tell:
+            asked = Asked(cache, each, law_ids)
+            found.append(explore(asked, jobs or os.cpu_count() or 1, limits, tell))
+        if not quiet:
+            _print(out, found[-1], scripts, premises=premises)
+    if markdown:
+        typer.echo(markdown_of(found), nl=False)
+    elif json:
+        print_json([json_of(each) for each in found])
+    else:
+        out.print(verdict_of(found))
+    if any(each.broken is not None for each in found):
+        raise typer.Exit(BROKEN)
+
+
+def _chosen(names: str) -> list[Scope]:
+    """The scopes that were asked for. Raises: Fault."""
+    if names == ALL:
+        return [scope for scope in SCOPES.values() if not scope.large]
+    chosen = [scope_named(name.strip()) for name in names.split(",") if name.strip()]
+    if not chosen:
+        raise Fault(f"--scope names no scope; name {ALL}, or some of {', '.join(SCOPES)}")
+    return chosen
+
+
+def _file_name(cache: str, scope: Scope) -> str:
+    """Where the progress of a cache in a scope is kept."""
+    return f"{re.sub('[^A-Za-z0-9]+', '_', cache)}-{scope.name}.npz"
+
+
+def _print(out: Report, found: Exploration, scripts: Path | None, *, premises: bool) -> None:
+    for part in text_of(found, premises=premises):
+        out.print(part, markup=False)
+    if found.broken is None:
+        return
+    adapter = adapter_as(found.cache)
+    failure = failure_of(adapter, found.scope, found.broken, found.law_ids)
+    told = retold(adapter, failure, found.law_ids)
+    file = None
+    if scripts is not None:
+        scripts.mkdir(parents=True, exist_ok=True)
+        file = scripts / file_name(found.cache, told.failure.finding)
+        file.write_text(told.script, encoding="utf-8")
+    for part in failure_text(told, None if file is None else str(file)):
+        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+@contextmanager
+def _shown(scope: Scope) -> Iterator[Callable[[int, int, int], None]]:
+    """Progress on a terminal, a bar for the level that is gone through; silent off it."""
+    stderr = Console(stderr=True)
+    if not stderr.is_terminal:
+        yield lambda *_: None
+        return
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=stderr, transient=True) as bars:
+        task = bars.add_task(scope.name)
+        yield lambda level, done, of: bars.update(
+            task, description=f"{scope.name}, level {level}", completed=done, total=of
+        )

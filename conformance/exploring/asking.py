@@ -1,0 +1,130 @@
+"""Asking: which questions can come to anything, found out from the questions themselves.
+
+Most laws of steps are about one operation, and return at once where it was another; laws about
+window data return where there is none. To ask seventy of them for the ten that matter is most of
+the work. So each is asked once of a step that nobody can look into: the operation and the outcome
+are of their types, with nothing in them, and the states have a configuration and no more. A law
+that returns without a look says nothing of any such step, since it is a function of what it looks
+at. It need not be asked again. A law that looks is asked every time.
+
+What readers get wrong: nothing is declared here, and so nothing can be declared wrongly. A law that
+is changed is found out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
+
+from kvcanon.spec.law import Stream
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.views import Step
+
+Question = TypeVar("Question")
+
+
+class LookedError(BaseException):
+    """Somebody looked into what is not there; whoever catches exceptions must not catch it."""
+
+
+def _looked(*_: object) -> NoReturn:
+    raise LookedError
+
+
+class _Sealed:
+    """Something of which nothing can be known."""
+
+    __slots__ = ()
+    __getattr__ = __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = _looked
+    __eq__ = __ne__ = __add__ = __radd__ = _looked
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _SealedState(_Sealed):
+    """A state with a configuration and a profile, of which nothing else can be known."""
+
+    __slots__ = ("config", "profile")
+
+    def __init__(self, like: Snapshot) -> None:
+        self.config = like.config
+        self.profile = like.profile
+
+
+class _StandsIn(type):
+    """A class that is found in tables where the one that it stands in for is found."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.__base__
+
+    def __hash__(cls) -> int:
+        return hash(cls.__base__)
+
+
+def _sealed(kind: type) -> Any:  # noqa: ANN401  # It passes for whatever it stands in for.
+    """An instance of a class with none of its fields; to read one is to look."""
+    looks = ("__getattr__", "__eq__", "__ne__", "__repr__", "__str__", "__bool__", "__len__")
+    members: dict[str, object] = {**dict.fromkeys(looks, _looked), "__hash__": None}
+    stand_in: Any = _StandsIn(kind.__name__, (kind,), {**members, "__slots__": ()})
+    return object.__new__(stand_in)
+
+
+class Relevant(Generic[Question]):
+    """Those of some questions that can come to anything, by what they are asked of.
+
+    The questions are told from their callables: `ask` says how one is asked.
+    """
+
+    def __init__(
+        self, questions: Sequence[Question], ask: Callable[[Question, Any], object]
+    ) -> None:
+        self._questions = tuple(questions)
+        self._ask = ask
+        self._of_steps: dict[tuple[type, type, bool, bool], tuple[Question, ...]] = {}
+        self._of_streams: dict[bool, tuple[Question, ...]] = {}
+
+    def of_step(self, step: Step) -> tuple[Question, ...]:
+        """Those that look, where this is what was asked and answered."""
+        key = type(step.operation), type(step.outcome), bool(step.events), bool(step.stamps)
+        found = self._of_steps.get(key)
+        if found is None:
+            sealed = Step(
+                _like(step.before),
+                _sealed(key[0]),
+                _sealed(key[1]),
+                _like(step.after),
+                _some(step.events),
+                _some(step.stamps),
+            )
+            found = self._of_steps[key] = self._looking(sealed)
+        return found
+
+    def of_stream(self, stream: Stream) -> tuple[Question, ...]:
+        """Those that look, where there are events, or none."""
+        key = bool(stream.events)
+        found = self._of_streams.get(key)
+        if found is None:
+            start: Any = _Sealed()
+            sealed = Stream(start, _some(stream.events), _like(stream.state))
+            found = self._of_streams[key] = self._looking(sealed)
+        return found
+
+    def of_state(self, state: Snapshot) -> tuple[Question, ...]:
+        """Those that look at states of this configuration."""
+        return self._looking(_like(state))
+
+    def _looking(self, sealed: object) -> tuple[Question, ...]:
+        return tuple(each for each in self._questions if self._looks(each, sealed))
+
+    def _looks(self, question: Question, sealed: object) -> bool:
+        try:
+            return bool(self._ask(question, sealed))
+        except (Exception, LookedError):  # noqa: BLE001  # It came as far as to trip over it.
+            return True
+
+
+def _like(state: Snapshot) -> Any:  # noqa: ANN401  # It passes for a snapshot.
+    return _SealedState(state)
+
+
+def _some(values: tuple[Any, ...]) -> Any:  # noqa: ANN401  # It passes for a tuple.
+    return _Sealed() if values else ()

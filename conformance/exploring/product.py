@@ -1,0 +1,97 @@
+"""What is explored: a cache, the engine that copies for it, and those who use it, together.
+
+A state of the three is reached by actions on an empty cache, and the actions are all that is kept
+of it. To go on from there they are played again; or, of a plain cache, the state is copied.
+
+What readers get wrong: a cache has no state of its own that would be worth a visit. What a receipt
+holds, and what a copy in flight may still do, is as much of it as its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import define, evolve, frozen
+
+from kvcanon.conformance.adapters.adapter import Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.exploring.plain import completions_of, copied
+from kvcanon.conformance.faults import Fault
+from kvcanon.reference import ManualEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import Need
+from kvcanon.spec.types import Namespace, TransferId
+
+WHITE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.HOLDS, Need.TRANSFERS})
+"""What a cache has to show to be explored: else two of its states look like one."""
+
+
+@define(eq=False)
+class Product:
+    """A cache, its engine and its users."""
+
+    subject: Subject
+    client: Client
+    engine: ManualEngine
+    """One that nobody uses where the cache has no copies."""
+    decided: dict[TransferId, bool]
+    """What the engine was told about copies, and the cache may not have settled yet."""
+
+    def do(self, action: Action) -> None:
+        """Do an action. Raises: whatever the cache raises that is no refusal."""
+        act(self.client, *action)
+        self.decided.update(completions_of(self.engine))
+
+
+@frozen
+class Origin:
+    """Where all paths begin: an empty cache of one configuration."""
+
+    adapter: Adapter
+    config: CacheConfig
+    namespaces: tuple[Namespace, ...]
+    stamps: Stamps
+
+    def empty(self) -> Product:
+        """A new cache that nobody has used. Raises: Fault."""
+        try:
+            subject = make_subject(self.adapter, self.config)
+        except Unoffered as missing:
+            raise Fault(f"{self.adapter.name} cannot be explored there: {missing}") from missing
+        lacks = sorted(need.value for need in WHITE - subject.shows)
+        if lacks:
+            raise Fault(
+                f"{self.adapter.name} does not show {', '.join(lacks)}; a cache is explored by its "
+                "states, and two that look alike would be taken for one"
+            )
+        engine = subject.copies if subject.copies is not None else ManualEngine()
+        if not isinstance(engine, ManualEngine):
+            raise Fault(
+                f"{self.adapter.name} decides about its copies itself; let its factory take "
+                "`engine`, so that they come and fail when the explorer says so"
+            )
+        client = Client(subject.cache, subject.can, subject.copies, self.stamps, self.namespaces)
+        return Product(subject, client, engine, {})
+
+    def at(self, path: Iterable[Action]) -> Product:
+        """The state that actions lead to, played from the beginning."""
+        product = self.empty()
+        for action in path:
+            product.do(action)
+        return product
+
+    def again(self, product: Product, path: Iterable[Action]) -> Product:
+        """The same state once more: a copy of it, or the actions that lead there played again."""
+        twins = copied(product.subject.cache, product.engine)
+        if twins is None:
+            return self.at(path)
+        cache, engine = twins
+        had = product.client
+        subject = Subject(cache, product.subject.can, product.subject.shows, engine)
+        client = Client(cache, had.can, engine, had.stamps, had.namespaces)
+        client.requests = [evolve(request) for request in had.requests]
+        client.receipts, client.spent = list(had.receipts), list(had.spent)
+        client.keys = list(had.keys)
+        return Product(subject, client, engine, dict(product.decided))

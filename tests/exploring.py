@@ -1,0 +1,77 @@
+"""Scopes that take seconds, for tests of the explorer, and walks through them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.exploring.expanding import Expander
+from kvcanon.conformance.exploring.frontier import Path
+from kvcanon.conformance.exploring.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts
+
+PLAIN = Adapter("reference", ReferenceCache)
+
+FULL = Scope("tiny_full", "", CacheConfig(device_slots=Counts(3)), fans=(2, 1), receipts=1)
+WINDOW = Scope(
+    "tiny_window",
+    "",
+    CacheConfig(window_tokens=1, device_slots=Counts(3, 2)),
+    fans=(1, 2),
+    evictions=(ONE_FULL, ONE_SWA),
+    bare_pages=(0, 1),
+)
+HOST = Scope(
+    "tiny_host",
+    "",
+    CacheConfig(device_slots=Counts(1), host_slots=Counts(2), write_policy="write_through"),
+    fans=(1, 1),
+    host_evictions=(ONE_FULL,),
+    fetches=True,
+    early_bytes=True,
+)
+WRITE_BACK = Scope(
+    "tiny_write_back",
+    "",
+    CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_back"),
+    fans=(2, 1),
+    receipts=0,
+    host_evictions=(ONE_FULL,),
+)
+STATES = Scope(
+    "tiny_states",
+    "",
+    CacheConfig(mamba=True, device_slots=Counts(2, 0, 1)),
+    fans=(1, 1),
+    evictions=(ONE_FULL, ONE_STATE),
+)
+NAMESPACES = Scope(
+    "tiny_namespaces",
+    "",
+    CacheConfig(device_slots=Counts(2)),
+    fans=(1, 1),
+    namespaces=(1, 2),
+    receipts=2,
+    requests=1,
+)
+TINY = (FULL, WINDOW, HOST, WRITE_BACK, STATES, NAMESPACES)
+
+
+def expander(scope: Scope, adapter: Adapter = PLAIN) -> Expander:
+    """What goes on from the states of a scope."""
+    return Expander(adapter, scope)
+
+
+@cache
+def paths_in(scope: Scope) -> tuple[Path, ...]:
+    """A path to each state of a scope, the shortest first."""
+    by, paths = expander(scope), list[Path]([()])
+    seen = {by.digest(by.origin.empty())}
+    for path in paths:
+        for _, edge in by.expand([path]).edges:
+            if edge.digest not in seen:
+                seen.add(edge.digest)
+                paths.append((*path, edge.action))
+    return tuple(paths)

@@ -1,0 +1,254 @@
+"""The canonical form: names change nothing, everything else does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from exploring import FULL, NAMESPACES, STATES, TINY, WINDOW, expander, paths_in
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.exact import EXACT, LETTERS, exactly
+from kvcanon.conformance.exploring.canon import Form, digest
+from kvcanon.conformance.exploring.expanding import Expander, Expansion
+from kvcanon.conformance.exploring.frontier import Path
+from kvcanon.conformance.exploring.plain import hidden_in
+from kvcanon.conformance.exploring.product import Product
+from kvcanon.conformance.exploring.scope import Scope
+from kvcanon.conformance.overriding import Plant, overriding
+from kvcanon.conformance.variants import numbers
+from kvcanon.reference import ReferenceCache
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import FULL as FULL_DATA
+from kvcanon.spec.types import GPU, SWA, Counts
+
+each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in TINY])
+
+
+def form_at(by: Expander, path: Path) -> Form:
+    """The form of the state that a path leads to."""
+    return form_of(by, by.origin.at(path))
+
+
+def form_of(by: Expander, product: Product) -> Form:
+    """The form of a state."""
+    return by.canon.form(product, product.subject.cache.snapshot())
+
+
+def named_otherwise(path: Path, rename: Callable[[int, int], int], namespace: int = 0) -> Path:
+    """A path whose prompts have other pages, by their place and letter, in another namespace."""
+    return tuple(
+        Action(
+            each.name,
+            each.a,
+            sum(
+                rename(page, each.b // LETTERS**page % LETTERS) * LETTERS**page
+                for page in range(each.a)
+            ),
+            each.c + namespace,
+        )
+        if each.name in EXACT
+        else each
+        for each in path
+    )
+
+
+@each_scope
+def test_tokens_have_no_names(scope: Scope) -> None:
+    """Two states are told apart by what is in their pages, though all that is equal is equal."""
+    by = expander(scope)
+    for path in paths_in(scope)[:60]:
+        other = named_otherwise(path, lambda page, letter: (letter + page + 1) % LETTERS)
+        assert form_at(by, other) == form_at(by, path)
+
+
+def test_pages_are_known_by_what_comes_before_them() -> None:
+    """A token that follows two prefixes has to have one name below both."""
+    by = expander(evolve(FULL, config=CacheConfig(device_slots=Counts(4)), fans=(2, 2)))
+    one, other = ((exactly("put", (0, 0)), exactly("put", (1, letter))) for letter in (0, 1))
+    assert form_at(by, one) == form_at(by, other)
+    apart = (exactly("put", (0, 0)), exactly("put", (0, 1)))
+    assert form_at(by, apart) != form_at(by, one)
+
+
+def test_namespaces_have_no_names() -> None:
+    """Two states are told apart by which tenant has what, though both have the same."""
+    by = expander(NAMESPACES)
+    for path in paths_in(NAMESPACES)[:60]:
+        swapped = tuple(
+            each._replace(c=3 - each.c % 8 + each.c // 8 * 8) if each.name in EXACT else each
+            for each in path
+        )
+        assert form_at(by, swapped) == form_at(by, path)
+
+
+RENAMED: tuple[Plant, ...] = (
+    numbers.high_slots_first,
+    numbers.scattered_ids,
+    numbers.upper_parts_keep_ids,
+)
+
+
+@pytest.mark.parametrize("plant", RENAMED, ids=[plant.__name__ for plant in RENAMED])
+@each_scope
+def test_slots_and_ids_have_no_names(scope: Scope, plant: Plant) -> None:
+    """Two states are told apart by the numbers of slots, nodes, receipts or copies."""
+    plain, renamed = expander(scope), expander(scope, Adapter("renamed", overriding(plant)))
+    for path in paths_in(scope)[:60]:
+        assert form_at(renamed, path) == form_at(plain, path)
+
+
+def test_ticks_count_by_their_order_alone() -> None:
+    """Two states are told apart by how long ago something was used."""
+    by = expander(FULL)
+    used = (Action("put", 1, 0), Action("put", 1, 1))
+    later = (Action("put", 1, 0), *[Action("look", 1, 0)] * 5, Action("put", 1, 1))
+    order = (*used, Action("look", 1, 0))
+    assert form_at(by, later) == form_at(by, used)
+    # Which of two alike is the older has no name either; which of two unlike has.
+    assert form_at(by, order) == form_at(by, used)
+    longer = (Action("put", 2, 0), Action("put", 1, 1))
+    assert form_at(by, (*longer, Action("look", 2, 0))) != form_at(by, longer)
+
+
+def test_hits_count_up_to_what_waits_for_them() -> None:
+    """Two states are told apart by hits that nothing looks at; or not by those that it does."""
+    put, again = exactly("put", (0,)), exactly("put", (0,), start_pages=1)
+
+    def forms(eviction_policy: str = "lru", write_policy: str = "none") -> list[Form]:
+        config = CacheConfig(
+            device_slots=Counts(3), eviction_policy=eviction_policy, write_policy=write_policy
+        )
+        by = expander(evolve(FULL, config=config))
+        return [form_at(by, (put, *[again] * times)) for times in range(4)]
+
+    assert len(set(forms())) == 1
+    assert len(set(forms(eviction_policy="lfu"))) == 4
+    once, twice, *more = forms(eviction_policy="slru")
+    assert once != twice
+    assert set(more) == {twice}
+    # There is no room on the host, so that nothing else can differ.
+    once, twice, *more = forms(write_policy="write_through_selective")
+    assert once != twice
+    assert set(more) == {twice}
+
+
+@pytest.mark.parametrize(("policy", "is_seen"), [("lru", False), ("fifo", True), ("filo", True)])
+def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) -> None:
+    """Two states are told apart by what nothing looks at; or not by what the policy does."""
+    by = expander(evolve(FULL, config=evolve(FULL.config, eviction_policy=policy)))
+    first, second = exactly("put", (0, 0)), exactly("put", (1,))
+    long, short = exactly("look", (0, 0)), exactly("look", (1,))
+    one = form_at(by, (first, second, long, short))
+    other = form_at(by, (second, first, long, short))
+    assert (one != other) is is_seen
+
+
+@each_scope
+def test_forms_and_digests_tell_the_same(scope: Scope) -> None:
+    """Two different states have one digest, or one state two."""
+    by = expander(scope)
+    forms: dict[Form, bytes] = {}
+    for path in paths_in(scope):
+        form = form_at(by, path)
+        forms[form] = digest(form)
+    assert len(forms) == len(set(forms.values())) == len(paths_in(scope))
+
+
+@each_scope
+def test_states_of_one_form_lead_to_the_same(scope: Scope) -> None:
+    """The form forgets something: two states that it takes for one go on in different ways."""
+    by = expander(scope)
+    first: dict[bytes, Path] = {}
+    looked = 0
+    for path in paths_in(scope):
+        first[digest(form_at(by, path))] = path
+    for path in list(first.values())[:60]:
+        for _, edge in by.expand([path]).edges:
+            other = (*path, edge.action)
+            if first[edge.digest] != other and looked < 200:
+                looked += 1
+                assert following(by, other) == following(by, first[edge.digest])
+    assert looked > 20
+
+
+def following(by: Expander, path: Path) -> Counter[bytes]:
+    """What a state leads to, and by how many moves."""
+    return Counter(edge.digest for edge in by.edges(path, Expansion()))
+
+
+Spoil = Callable[[State, Node], None]
+
+
+def wrong_bytes(state: State, node: Node) -> None:
+    """The bytes behind a slot are another page's."""
+    (slot, *_) = node.data[FULL_DATA].device or ()
+    state.pools[FULL_DATA, GPU].payloads[slot] = b"other"
+
+
+def wrong_name(state: State, node: Node) -> None:
+    """A page has another page's name."""
+    node.hashes = (b"other",) * len(node.pages)
+
+
+def two_owners(state: State, node: Node) -> None:
+    """A slot is free, and a node has it."""
+    (slot, *_) = node.data[FULL_DATA].device or ()
+    state.pools[FULL_DATA, GPU].returned.append(slot)
+    state.pools[FULL_DATA, GPU].untouched += 1
+
+
+def lost_slot(state: State, node: Node) -> None:
+    """A slot has no owner."""
+    state.pools[SWA, GPU].capacity -= 1
+
+
+def extra_lock(state: State, node: Node) -> None:
+    """A node is locked by nobody."""
+    node.data[FULL_DATA].lock_refs += 1
+
+
+def wrong_mapping(state: State, node: Node) -> None:
+    """A full slot leads to no window slot."""
+    state.swa_of_full.clear()
+
+
+@pytest.mark.parametrize(
+    "spoil", [wrong_bytes, wrong_name, two_owners, lost_slot, extra_lock, wrong_mapping]
+)
+def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
+    """A faulty state is taken for one that was visited, and no law is asked of it."""
+    by = expander(WINDOW)
+    for path in paths_in(WINDOW)[1:40]:
+        product = by.origin.at(path)
+        state = plain_state(product)
+        node = next((n for n in state.nodes.values() if n.data[SWA].device), None)
+        if node is not None and not state.holds:
+            before = form_of(by, product)
+            spoil(state, node)
+            assert form_of(by, product) != before
+
+
+def test_what_no_snapshot_shows_is_in_the_form() -> None:
+    """Two states that look alike, and go on in different ways, are taken for one."""
+    by = expander(STATES)
+    path = (exactly("put", (0,)), exactly("look", (0,)))
+    product = by.origin.at(path)
+    hidden = hidden_in(product.subject.cache)
+    assert hidden is not None
+    snapshot, form = product.subject.cache.snapshot(), form_of(by, product)
+    product.decided.clear()
+    plain_state(product).arrived[7] = True
+    assert product.subject.cache.snapshot() == snapshot
+    assert form_of(by, product) != form
+
+
+def plain_state(product: Product) -> State:
+    """The state of the plain cache."""
+    cache = product.subject.cache
+    assert isinstance(cache, ReferenceCache)
+    return cache._state
