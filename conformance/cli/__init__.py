@@ -1,4 +1,4 @@
-"""The command line: `laws`, `check`, `mutants`, `replay`, `bench`, `peers`: a module each.
+"""The command line: `laws`, `check`, `explore`, `mutants`, `replay`, `bench`, `peers`: a module each.
 
 Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
 fault, or the cache that was named; one line on stderr says how.
@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
+from kvcanon.conformance.cli.explore import explore_command
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("laws")(laws)
 app.command("check")(check_command)
+app.command("explore")(explore_command)
 app.command("mutants")(mutants_command)
 app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")

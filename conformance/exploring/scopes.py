@@ -15,11 +15,10 @@ from kvcanon.spec.types import Counts
 _SCOPES = (
     Scope(
         "full",
-        "full data alone: 6 slots; 6 prompts of 2 pages that share their first; a receipt, a request",
+        "full data alone: 6 slots, and 6 prompts of 2 pages that share their first",
         CacheConfig(device_slots=Counts(6)),
         fans=(3, 2),
         requests=1,
-        beyond=_beyond(host=False, windowed=False, recurrent=False, namespaces=1, receipts=1),
     ),
 )
 
