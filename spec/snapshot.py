@@ -14,7 +14,7 @@ from functools import cached_property
 
 from attrs import field, frozen
 
-from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.events import Event
 from kvcanon.spec.oracle.eviction import may_leave_device, may_leave_host
 from kvcanon.spec.transfer import Direction
@@ -219,6 +219,11 @@ class Snapshot:
     def parent(self, node: NodeState) -> NodeState | None:
         """The parent of a node; None for the root."""
         return None if node.parent_id is None else self.nodes[node.parent_id]
+
+    def nodes_wait_for(self, transfer: TransferState) -> bool:
+        """Whether nodes say that a transfer will fill them: a load may be of use at its enqueue."""
+        loads = transfer.direction is Direction.LOAD_BACK
+        return not loads or self.profile.load_back_usable is StoreMoment.ACKNOWLEDGED
 
     def children(self, node: NodeState) -> Iterator[NodeState]:
         """The children of a node."""

@@ -1,4 +1,4 @@
-"""The command line: `laws`, `check`, `explore`, `mutants`, `replay`, `bench`, `peers`: a module each.
+"""The command line: `laws`, `check`, `explore`, `mutants`, `replay`, `bench` and `peers`.
 
 Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
 fault, or the cache that was named; one line on stderr says how.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import edge
-from kvcanon.spec.types import CPU, GPU, MAMBA
+from kvcanon.spec.types import CPU, GPU, MAMBA, Component, TransferId
 
 
 def join_all(state: State) -> None:
@@ -40,8 +40,7 @@ def may_join(state: State, upper: Node) -> bool:
             (above.device is None) is not (below.device is None)
             or (above.host is None) is not (below.host is None)
             or above.lock_refs != below.lock_refs
-            or above.loading is not below.loading
-            or above.backing is not below.backing
+            or _copies(state, upper, component) != _copies(state, lower, component)
         ):
             return False
     return True
@@ -72,10 +71,15 @@ def join(state: State, upper: Node) -> Node:
             below.device = (*above.device, *below.device)
         if above.host is not None and below.host is not None:
             below.host = (*above.host, *below.host)
-        for transfer in (above.loading, above.backing):
-            if transfer is not None:
-                transfer.parts.remove((upper, component))
+        for transfer_id in _copies(state, upper, component):
+            state.transfers[transfer_id].parts.remove((upper, component))
     return lower
+
+
+def _copies(state: State, node: Node, component: Component) -> list[TransferId]:
+    """The copies in flight that are of a node's data: what they load may be of use already."""
+    named = (node, component)
+    return [each.transfer_id for each in state.transfers.values() if named in each.parts]
 
 
 def _same_age(upper: Node) -> bool:

@@ -116,7 +116,7 @@ CHOSEN = (
     "recent_lower_parts",
     "states_on_the_path",
     "host_in_order_of_arrival",
-    "loads_announced_early",
+    "loads_of_use_early",
     "whole_node_windows",
     "every_insert_hits",
     "new_slots_heal",

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws.announcements import announces_at_enqueue
@@ -208,12 +207,6 @@ def flush_ends_all(step: Step) -> Iterator[str]:
             yield f"{transfer.direction} transfer {transfer.transfer_id} is in flight after a flush"
 
 
-def waits_for(state: Snapshot, transfer: TransferState) -> bool:
-    """Whether nodes are marked as waiting for a transfer: those of a load, unless it is of use."""
-    loads = transfer.direction is Direction.LOAD_BACK
-    return not loads or state.profile.load_back_usable is StoreMoment.ACKNOWLEDGED
-
-
 def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
     """The transfers that a step reports as settled, as they were before it."""
     flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
@@ -233,7 +226,7 @@ def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
             yield f"transfer {transfer.transfer_id} names node {node_id}, which is not in the tree"
             continue
         data, medium = node[component], transfer.target_medium
-        if waits_for(state, transfer) and data.pending(medium) != transfer.transfer_id:
+        if state.nodes_wait_for(transfer) and data.pending(medium) != transfer.transfer_id:
             yield (
                 f"transfer {transfer.transfer_id} names the {component} data of "
                 f"{state.describe(node)}, which does not wait for it"

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws.asynchrony import waits_for
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     NO_POOL,
@@ -380,7 +379,7 @@ def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterat
     if parts != set(last.parts):
         odd = sorted((node_id, component.value) for node_id, component in parts ^ set(last.parts))
         yield f"transfer {transfer_id} and the key do not agree on the parts {odd}"
-    for each in gained if waits_for(step.after, last) else ():
+    for each in gained if step.after.nodes_wait_for(last) else ():
         if each.row.loading[COLUMN[each.component]] != transfer_id:
             yield (
                 f"{page_in_words(step.after, each.row)} has a new {each.component} slot on {GPU} "
