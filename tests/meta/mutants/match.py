@@ -14,7 +14,7 @@ from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import cache, insert, match, tree
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.operations import Matched
-from kvcanon.spec.oracle.prefix import usable_prefix
+from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.types import FULL, SWA, Key, Namespace, Page, Slots, TransferId
 from meta.mutants.entry import mutant
 
@@ -71,7 +71,6 @@ def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
 @mutant("MATCH-1", "A29 sgl#10846")
 def bigrams_are_compared_as_tokens(patch: Overrides) -> None:
     """Of each bigram the first token is compared alone: the last one's second may differ."""
-    shared_pages = tree.shared_pages
 
     def firsts(pages: tuple[Page, ...]) -> tuple[Page, ...]:
         return tuple(
