@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "announce.hpp"
-#include "stamps.hpp"
 #include "tree.hpp"
 
 namespace kvcanon::fuzz {
@@ -52,6 +51,18 @@ std::string name_at(const Stretch* stretch, int32_t page) {
     return {reinterpret_cast<const char*>(name_of(stretch, page)), NAME_BYTES};
 }
 
+// The prompt that ends with a node.
+Prompt prompt_of(const State& state, Node* end) {
+    Prompt prompt{end->space, end->end(), 0};
+    for (const Node* node : path_to(end)) {
+        for (int32_t page = 0; page < node->pages; ++page) {
+            const int32_t last_word = (page + 1) * state.config.page_words - 1;
+            prompt.bits |= state.words(node)[last_word] << (node->start + page);
+        }
+    }
+    return prompt;
+}
+
 // The names of all pages down to the end of a node, worked out from the tokens alone.
 std::vector<std::string> names_down_to(const State& state, Node* node) {
     const auto page_words = static_cast<size_t>(state.config.page_words);
@@ -77,6 +88,58 @@ std::vector<std::string> names_down_to(const State& state, Node* node) {
 void fail(const char* what) {
     std::fprintf(stderr, "fuzz: %s\n", what);
     std::abort();
+}
+
+void require_lawful(const State& state) {
+    for (size_t full = 0; full < state.swa_of_full.size(); ++full) {
+        const Slot swa = state.swa_of_full[full];
+        if (swa < 0) continue;
+        require(!state.pools[FULL][GPU].free.contains(static_cast<Slot>(full)) &&
+                    !state.pools[SWA][GPU].free.contains(swa),
+                "a free slot is paired");
+    }
+    for (const Node* node : nodes_of(state)) {
+        const Node* parent = node->parent;
+        if (parent == nullptr) continue;
+        const Data& full = node->data[FULL];
+        const Data& above = parent->data[FULL];
+        const bool first = parent->parent == nullptr;
+        require(full.on(GPU) || full.on(CPU), "a node is nowhere");
+        require(!full.on(GPU) || first || above.on(GPU), "device data is behind a gap");
+        require(!full.on(CPU) || first || above.on(CPU) || !state.config.backed_parents(),
+                "a host copy is behind a gap");
+        for (const Component component : {SWA, MAMBA}) {
+            const Data& data = node->data[component];
+            for (const Medium medium : {GPU, CPU}) {
+                require(!data.on(medium) || full.on(medium), "data is where its full data is not");
+            }
+            require(data.lock_refs <= full.lock_refs, "more is locked than full data");
+        }
+        require(first || full.lock_refs <= above.lock_refs, "a lock does not reach the root");
+        for (const Medium medium : {GPU, CPU}) {
+            require(full.filling[medium] == nullptr || full.lock_refs != 0,
+                    "a copy under way holds nothing");
+        }
+    }
+}
+
+void require_stamped(const State& state, Stamps& stamps) {
+    for (const Node* node : nodes_of(state)) {
+        if (node->parent == nullptr) continue;
+        const Prompt prompt = prompt_of(state, const_cast<Node*>(node));
+        for (const Component component : {FULL, SWA, MAMBA}) {
+            const Data& data = node->data[component];
+            for (const Medium medium : {GPU, CPU}) {
+                if (!data.resident(medium)) continue;
+                const std::vector<Slot> slots = slots_in(data.slots[medium]);
+                int32_t page = node->end() - static_cast<int32_t>(slots.size());
+                for (const Slot slot : slots) {
+                    require(stamps.at(component, medium, slot) == prompt.stamp(page++),
+                            "other bytes are behind a slot of the tree");
+                }
+            }
+        }
+    }
 }
 
 uint64_t digest(const State& state) {

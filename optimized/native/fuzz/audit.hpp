@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "state.hpp"
+#include "stamps.hpp"
 
 namespace kvcanon::fuzz {
 
@@ -15,6 +15,12 @@ namespace kvcanon::fuzz {
 inline void require(bool holds, const char* what) {
     if (!holds) fail(what);
 }
+
+// The laws of one state that no book of the tree's own shows: what may be where, and who is locked.
+void require_lawful(const State& state);
+
+// Behind each slot of the tree are the bytes of its page, once they have come.
+void require_stamped(const State& state, Stamps& stamps);
 
 // All that a refused call must leave alone, as one number.
 uint64_t digest(const State& state);

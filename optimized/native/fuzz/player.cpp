@@ -117,6 +117,8 @@ void Player::step() {
 void Player::look() {
     engine_.disarm();
     check(state_);
+    require_lawful(state_);
+    require_stamped(state_, stamps_);
     for (const Component component : {FULL, SWA, MAMBA}) {
         std::vector<Slot> ours;
         for (const SlotLists& slots : held_) {
@@ -140,6 +142,10 @@ int32_t Player::match_and_look(const Prompt& prompt, int32_t& device_pages) {
     const Matched found = match(state_, key_of(prompt, words));
     device_pages = found.device_pages;
     require(found.slots[FULL].slots() == device_pages, "a match gives slots for other pages");
+    require(found.slots[SWA].slots() >= std::min<int64_t>(device_pages, config_.window_pages()),
+            "a match ends where the window is not whole");
+    require(found.slots[MAMBA].slots() == (config_.mamba && device_pages != 0 ? 1 : 0),
+            "a match ends where there is no state");
     for (const Component component : {FULL, SWA, MAMBA}) {
         const std::vector<Slot> slots = slots_in(found.slots[component]);
         // The last slot is the last page's.
@@ -198,6 +204,15 @@ void Player::write(const Prompt& prompt, int32_t start, const SlotLists& slots) 
     }
 }
 
+Runs Player::without_first(const Runs& swa) {
+    if (!swa) return swa;
+    RunReader reader(swa);
+    SlotLists gone;
+    gone[SWA] = reader.next(1 + bytes_.below(swa.slots()));
+    free_all(gone);
+    return reader.next(swa.slots() - gone[SWA].slots());
+}
+
 void Player::insert_some() {
     const Prompt some = prompt();
     int32_t device_pages;
@@ -209,9 +224,10 @@ void Player::insert_some() {
     if (config_.swa()) counts[SWA] = counts[FULL] - bytes_.below(static_cast<int>(counts[FULL]) + 1);
     if (config_.mamba && counts[FULL] > 0) counts[MAMBA] = bytes_.below(2);
     const int64_t counted = bytes_.below(some.pages + 1), priority = bytes_.below(3);
-    const SlotLists slots = allocate_some(counts);
+    SlotLists slots = allocate_some(counts);
     if (slots[FULL].slots() != counts[FULL]) return;
     write(some, start, slots);
+    if (bytes_.below(4) == 0) slots[SWA] = without_first(slots[SWA]);
     const std::vector<uint32_t> words = some.words(config_);
     if (bytes_.below(16) == 0) engine_.arm();
     const bool inserted = attempt(

@@ -39,6 +39,8 @@ class Player {
     Prompt prompt();
     SlotLists allocate_some(const Counts& counts);
     void free_all(const SlotLists& slots);
+    // A request's window moves on while it computes: what is left of its window slots.
+    Runs without_first(const Runs& swa);
     void write(const Prompt& prompt, int32_t start, const SlotLists& slots);
     int32_t match_and_look(const Prompt& prompt, int32_t& device_pages);
 
