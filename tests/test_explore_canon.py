@@ -203,7 +203,7 @@ def two_owners(state: State, node: Node) -> None:
 
 
 def lost_slot(state: State, node: Node) -> None:
-    """A slot has no owner."""
+    """A slot is gone from a pool, in which none may be free."""
     state.pools[SWA, GPU].capacity -= 1
 
 
@@ -222,7 +222,7 @@ def wrong_mapping(state: State, node: Node) -> None:
 )
 def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
     """A faulty state is taken for one that was visited, and no law is asked of it."""
-    by = expander(WINDOW)
+    by, spoilt = expander(WINDOW), 0
     for path in paths_in(WINDOW)[1:40]:
         product = by.origin.at(path)
         state = plain_state(product)
@@ -231,6 +231,8 @@ def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
             before = form_of(by, product)
             spoil(state, node)
             assert form_of(by, product) != before
+            spoilt += 1
+    assert spoilt > 10
 
 
 def test_what_no_snapshot_shows_is_in_the_form() -> None:

@@ -322,12 +322,13 @@ class _Walk:
         return (len(self._product.client.receipts), *sorted(holds))
 
     def _pools(self) -> Form:
-        """How many slots are free and held, and which of these have another owner, too."""
+        """How many slots there are, free and held, and which of these have another owner, too."""
         parts = []
         for name, pool in self._state.pools.items():
             known = self._slots[name]
             parts.append(
                 (
+                    pool.capacity,
                     len(pool.free),
                     tuple(sorted(known[slot] for slot in pool.free if slot in known)),
                     len(pool.held),
