@@ -67,6 +67,14 @@ class Profile:
     """Window data and states leave the host in the order of their last use. Canon: yes, what was
     used is needed, wherever it was then. SGLang puts them in order as they leave the device, where
     a match does not move them; what the device has too is in no order of its host."""
+    whole_nodes_on_host: bool = True
+    """Under write_back too, window data and states are on the host only where full data is. Canon:
+    yes, none is there for nothing. SGLang copies a window alone when only it leaves the device, and
+    with a node that leaves the window before it; and it gives up duplicates of full data alone."""
+    locks_hold_host_copies: bool = True
+    """A lock keeps what its path has on the host. Canon: yes, it is needed when the request is
+    done. SGLang has other locks for the host; those of requests hold what is on the device, and
+    the nodes."""
     mamba_refresh: MambaRefresh = MambaRefresh.NODE
     """Canon: only the state that was matched; older states on the path are not evidence of use
     (sgl#31643)."""

@@ -143,6 +143,11 @@ class Books:
         """Whether evictions copy to the host before they take."""
         return self.config.write_policy is WritePolicy.WRITE_BACK
 
+    @property
+    def whole_on_host(self) -> bool:
+        """Whether window data and states are on the host only where full data is."""
+        return not self.writes_back or self.profile.whole_nodes_on_host
+
     def window_from(self, end: int) -> int:
         """The first page of the window that ends at a page."""
         if SWA_COLUMN not in self.columns:
@@ -315,7 +320,8 @@ class Books:
         for page in self.pages if self.writes_back else ():
             for column in self.columns:
                 heard = column == FULL_COLUMN and self.hears
-                above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Known.NO
+                alone = column == FULL_COLUMN or not self.whole_on_host
+                above = alone or page.host[FULL_COLUMN] is not Known.NO
                 if above and not heard and page.host[column] is Known.NO:
                     page.host[column] = Known.MAYBE
 

@@ -127,7 +127,7 @@ def _hear_removal(books: Books, operation: Operation, event: BlockRemoved) -> No
         leaves_device = isinstance(operation, Evict | LoadBack) and not books.writes_back
         books.check("EVICT-5", not leaves_device, f"{text} by an eviction from the device")
         books.due.pop(page, None)
-        for column in books.columns:
+        for column in books.columns if books.whole_on_host else (FULL_COLUMN,):
             page.lose_on_host(column)
 
 

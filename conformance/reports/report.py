@@ -44,6 +44,9 @@ DEPARTURES = {
     "split_keeps_recency": "a cut makes the part that was not matched the most recent",
     "host_order_by_use": "window data and states leave the host in the order in which they left "
     "the device",
+    "whole_nodes_on_host": "under write_back, window data and states are on the host also without "
+    "the full data of their node",
+    "locks_hold_host_copies": "host copies of what is locked on the device may leave",
     "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
     "hits_once_a_request": "every insert counts hits on its whole path, also a later one of a "
     "request",

@@ -14,6 +14,8 @@ from the plain one it may be. These are the freedoms, each a variation that also
   a use may refresh every state on its path, and the host may keep an order of its own.
 - *What an insert keeps.* By profile, a tombstone may take the full slots that are handed over
   with its window slots, a leaf without window data may be dropped, and every insert may count hits.
+- *What is on the host.* By profile, window data and states without full data, and nothing that a
+  lock would keep there.
 - *Which duplicate leaves first.* Host copies of what the device has, under write_back.
 - *How copies are bundled.* A node at a time, or a whole chain in one transfer.
 - *When a load is announced and of use, and how far a lock reaches.* By profile: at its enqueue, if
@@ -36,7 +38,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.conformance.variants import cuts, inserts, numbers, tiers, uses
+from kvcanon.conformance.variants import cuts, hosts, inserts, numbers, tiers, uses
 from kvcanon.conformance.variants.rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
@@ -85,6 +87,12 @@ VARIATIONS: dict[str, Variation] = {
     "whole_node_windows": Variation(
         tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
     ),
+    "parts_on_host": Variation(
+        hosts.parts_on_host, lambda profile: evolve(profile, whole_nodes_on_host=False)
+    ),
+    "locks_of_the_device": Variation(
+        hosts.locks_of_the_device, lambda profile: evolve(profile, locks_hold_host_copies=False)
+    ),
     "every_insert_hits": Variation(
         inserts.every_insert_hits, lambda profile: evolve(profile, hits_once_a_request=False)
     ),
@@ -118,6 +126,8 @@ CHOSEN = (
     "host_in_order_of_arrival",
     "loads_of_use_early",
     "whole_node_windows",
+    "parts_on_host",
+    "locks_of_the_device",
     "every_insert_hits",
     "new_slots_heal",
     "windowless_leaves_dropped",

@@ -23,7 +23,7 @@ from kvcanon.spec.operations import (
     Operation,
 )
 from kvcanon.spec.snapshot import Pool
-from kvcanon.spec.types import MAMBA, Component, Medium
+from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
 from kvcanon.spec.views import PageNumber, Step, page_orders, pages_along
 
 _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
@@ -38,7 +38,8 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     its slots, its place among the others in every order of recency. On the path of a match ages
     and priorities stay, too. A load-back is no use, and neither are locks, evictions, copies that
     end, and calls that are refused. Where the profile says that cuts move recency, a step that cut
-    is not asked for ticks and orders.
+    is not asked for ticks and orders; where it says that the host has an order of its own, a load
+    may change the places of its own path there.
 
     Why: recency is the only evidence there is of what will be used again. Blurred by whatever else
     comes by, it makes every later eviction an accident.
@@ -86,8 +87,9 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
         return
     for component, medium, order in page_orders(step, asked.key, tuple(Component)):
         # A state is at the end of a node, and so never in a part that was used without its end.
-        own = frozenset(step.numbers.of_key(asked.key)) if component is MAMBA else used
-        spared = own if used else ()
+        own = frozenset(step.numbers.of_key(asked.key))
+        loads = isinstance(asked, LoadBack) and _is_own_order_of_host(step, component, medium)
+        spared = own if loads or (used and component is MAMBA) else used
         moved = order.moved(without={*spared, *_replaced(step, component, medium)})
         for node_id, other_id in moved.items():
             node, other = step.after.nodes[node_id], step.after.nodes[other_id]
@@ -95,6 +97,11 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
                 f"{_name(step)} did not use {step.after.describe(node)}, but it has overtaken "
                 f"{step.after.describe(other)} in the order of {component} on {medium}"
             )
+
+
+def _is_own_order_of_host(step: Step, component: Component, medium: Medium) -> bool:
+    """Whether an order is not that of the last use."""
+    return medium is CPU and component is not FULL and not step.before.profile.host_order_by_use
 
 
 def _replaced(step: Step, component: Component, medium: Medium) -> Iterator[PageNumber]:

@@ -213,6 +213,15 @@ def row_slots(rows: Iterable[PageRow], component: Component, medium: Medium) -> 
     return {slot for slot in slots if slot is not None}
 
 
+def is_loose_copy(state: Snapshot, row: PageRow, component: Component, medium: Medium) -> bool:
+    """Whether no lock holds this data, by the profile: it is on the host, and no node rests on it.
+
+    A node rests on the full data that it has nowhere else.
+    """
+    rests = component is FULL and row.slot(FULL, GPU) is None
+    return medium is CPU and not rests and not state.profile.locks_hold_host_copies
+
+
 MEDIA = (GPU, CPU)
 """The media that a cache has slots on."""
 
@@ -240,6 +249,11 @@ def candidates(state: Snapshot, component: Component, medium: Medium) -> Iterato
 def writes_back(state: Snapshot) -> bool:
     """Whether data is copied to the host when the device needs its room, and no sooner."""
     return state.config.write_policy is WritePolicy.WRITE_BACK
+
+
+def parts_on_host(state: Snapshot) -> bool:
+    """Whether some of a node's data may be on the host without its full data."""
+    return writes_back(state) and not state.profile.whole_nodes_on_host
 
 
 def is_duplicate(state: Snapshot, node: NodeState) -> bool:

@@ -20,8 +20,10 @@ from kvcanon.spec.laws.comparing import (
     differences,
     in_words,
     is_duplicate,
+    is_loose_copy,
     losses,
     page_in_words,
+    parts_on_host,
     slot_of,
     total,
     writes_back,
@@ -38,6 +40,7 @@ from kvcanon.spec.types import (
     Component,
     Counts,
     Medium,
+    NodeId,
 )
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
@@ -91,7 +94,8 @@ def cascade(step: Step) -> Iterator[str]:
 
     At a leaf all goes together. Inside the tree, where full data stays, window data goes only if
     window slots were asked for, and a state only with its window or if states were asked for. On
-    the host a state may outlive its window data.
+    the host a state may outlive its window data, and a profile may say that both outlive the full
+    data of what is on the device.
 
     Why: window data without full data, or a state without its window, can never be matched, and
     holds its slot for nothing. And what goes without need is computed again.
@@ -110,10 +114,9 @@ def cascade(step: Step) -> Iterator[str]:
             continue
         gone = {c for c in step.before.config.components if _lost(was, now, c, medium)}
         page = page_in_words(step.before, was)
-        for above, below in ((FULL, SWA), (FULL, MAMBA), (SWA, MAMBA)):
+        for above, below in _outlived(step.after, now, gone, medium):
             kept = now.slot(below, medium)
-            if above in gone and kept is not None and (above is FULL or medium is GPU):
-                yield f"{page} lost its {above} data on {medium}, and still has {below} slot {kept}"
+            yield f"{page} lost its {above} data on {medium}, and still has {below} slot {kept}"
         if FULL in gone or not gone:
             continue
         if SWA in gone and not asked.swa:
@@ -123,6 +126,17 @@ def cascade(step: Step) -> Iterator[str]:
         if is_leaf(step.before, step.before.nodes[was.node_id]):
             lost = " and ".join(sorted(gone))
             yield f"{page} lost only {lost} data on {medium}, though its node was a leaf there"
+
+
+def _outlived(
+    state: Snapshot, row: PageRow, gone: Collection[Component], medium: Medium
+) -> Iterator[tuple[Component, Component]]:
+    """Data that is gone, and what is of no use without it and is still there."""
+    may_be_alone = medium is CPU and parts_on_host(state) and row.slot(FULL, GPU) is not None
+    for above, below in ((FULL, SWA), (FULL, MAMBA), (SWA, MAMBA)):
+        asked = (not may_be_alone) if above is FULL else medium is GPU
+        if asked and above in gone and row.slot(below, medium) is not None:
+            yield above, below
 
 
 @law("EVICT-4", Kind.STEP)
@@ -195,7 +209,8 @@ def victims_only(step: Step) -> Iterator[str]:
 
     Who is no victim keeps slots, locks and hits (and its place among the others, says REC-7); slots
     that requests hold stay theirs. Under write_back victims are copied to the host, and what is not
-    locked may lose its host copy to make room there.
+    locked may lose its host copy to make room there. (A profile may say that the window before a
+    victim is copied with it, and that locks do not hold copies on the host.)
 
     Why: what an eviction locks, moves or drops besides was neither asked for nor told of, and
     somebody relies on it.
@@ -240,6 +255,7 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
     """
     copies = medium is GPU and writes_back(step.before)
     victims = {each.node.node_id for each in losses(step, medium)}
+    before_victims = _ancestors(step.before, victims) if parts_on_host(step.before) else set()
     for change in changes(step):
         was, now = change.before, change.after
         if was is None or change.number in spared:
@@ -254,8 +270,12 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
             old, new = was.slot(component, where), slot_of(now, component, where)
             taken = new is None and (where is medium or copies)
             copied = where is CPU and copies and was.node_id in victims
+            copied |= component is SWA and where is CPU and copies and was.node_id in before_victims
             refs = was.lock_refs[COLUMN[component]]
-            if (refs and old is not None) or not (taken or copied):
+            held = (
+                refs and old is not None and not is_loose_copy(step.before, was, component, where)
+            )
+            if held or not (taken or copied):
                 yield (
                     f"{page_in_words(step.before, was)}, with {refs} {component} lock_refs: its "
                     f"{component} slot on {where} was {in_words(old)} and is {in_words(new)}"
@@ -267,6 +287,17 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
         if was_pool.held != now_pool.held:
             moved_slots = sorted(was_pool.held ^ now_pool.held)
             yield f"{pool[0]} slots {moved_slots} on {pool[1]} are held in one state only"
+
+
+def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
+    """All nodes above some."""
+    found: set[NodeId] = set()
+    for node_id in below:
+        above = state.nodes[node_id].parent_id
+        while above is not None and above not in found:
+            found.add(above)
+            above = state.nodes[above].parent_id
+    return found
 
 
 def overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:

@@ -22,6 +22,7 @@ from kvcanon.spec.laws.comparing import (
     changes,
     differences,
     in_words,
+    is_loose_copy,
     losses,
     page_in_words,
     pages_changed,
@@ -75,7 +76,8 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
 def own_path_spared(step: Step) -> Iterator[str]:
     """A load never evicts what it is for: its key's full data, its window and the state at its end.
 
-    Neither from the device nor from the host. Window data before the window is no part of it.
+    Neither from the device nor from the host (unless the profile says that locks do not hold what
+    is there, and the device has it). Window data before the window is no part of it.
 
     Why: what is evicted from its own path is missing when the copy ends, or was the copy's source.
 
@@ -97,7 +99,9 @@ def own_path_spared(step: Step) -> Iterator[str]:
                     was.slot(component, medium),
                     slot_of(after.get(number), component, medium),
                 )
-                if old is not None and new != old:
+                loose = new is None and is_loose_copy(step.before, was, component, medium)
+                copied = loose and was.slot(component, GPU) is not None
+                if old is not None and new != old and not copied:
                     yield (
                         f"{page_in_words(step.before, was)} is page {index} of the key that was to "
                         f"be loaded; its {component} slot on {medium} was {old} and is "

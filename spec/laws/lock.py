@@ -17,6 +17,7 @@ from kvcanon.spec.laws.comparing import (
     MEDIA,
     changes,
     in_words,
+    is_loose_copy,
     page_in_words,
     refs_of,
     slot_of,
@@ -118,7 +119,8 @@ def locked_stays(step: Step) -> Iterator[str]:
     """What is locked before a step stays in its slots, unless the step is a release.
 
     Data may be gained. The only data that may be lost is what never was there: the target of a copy
-    that a poll or a flush finds failed, or cancelled.
+    that a poll or a flush finds failed, or cancelled. And, where the profile says that locks do not
+    hold them, copies on the host.
 
     Why: a request reads these slots. Evicted or moved, they hold another prompt's data in the
     middle of its computation.
@@ -140,7 +142,8 @@ def locked_stays(step: Step) -> Iterator[str]:
                 old, new = slot_of(was, component, medium), slot_of(change.after, component, medium)
                 waited = was.backing if medium is CPU else was.loading
                 never_there = settles and new is None and waited[COLUMN[component]] is not None
-                if old not in (None, new) and not never_there:
+                loose = new is None and is_loose_copy(step.before, was, component, medium)
+                if old not in (None, new) and not never_there and not loose:
                     yield (
                         f"{page_in_words(step.before, was)} was in {component} slot {old} on "
                         f"{medium}, with {refs} lock_refs, and is now in {in_words(new)}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws.comparing import candidates
+from kvcanon.spec.laws.comparing import candidates, parts_on_host
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
@@ -39,6 +39,9 @@ def no_dead_node(state: Snapshot) -> Iterator[str]:
 def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
     """Window data and recurrent states are on a medium only where their node's full data is.
 
+    Where the profile says that nodes are not whole on the host, they may be there alone under
+    write_back, while the full data is on the device.
+
     Why: no prefix can use them without it, so they hold room that does not count as cached; and the
     one eviction that would free them, that of the full data, never comes.
 
@@ -47,7 +50,9 @@ def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
     for node in state.below_root():
         for component in (SWA, MAMBA):
             for medium in (GPU, CPU):
-                has_full = node[FULL].slots(medium) is not None
+                has_full = node[FULL].slots(medium) is not None or (
+                    medium is CPU and parts_on_host(state) and node[FULL].device is not None
+                )
                 if not has_ground(node[component].slots(medium) is not None, has_full):
                     yield (
                         f"{state.describe(node)} has {component} data on {medium} "

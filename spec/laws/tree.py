@@ -181,6 +181,8 @@ class _Room:
 
     media: frozenset[Medium] = frozenset()
     write_back: bool = False
+    loose_copies: bool = False
+    """Whether locks do not hold copies on the host."""
 
     @classmethod
     def of(cls, step: Step) -> _Room:
@@ -188,7 +190,8 @@ class _Room:
         config = step.before.config
         write_back = config.write_policy is WritePolicy.WRITE_BACK
         if isinstance(step.operation, LoadBack):
-            return cls(frozenset((GPU, CPU) if write_back else (GPU,)), write_back)
+            loose = not step.before.profile.locks_hold_host_copies
+            return cls(frozenset((GPU, CPU) if write_back else (GPU,)), write_back, loose)
         backs_up = isinstance(step.operation, Insert) and config.backup_hits is not None
         if backs_up or isinstance(step.operation, InsertHost):
             return cls(frozenset((CPU,)), write_back)
@@ -217,7 +220,11 @@ class _Room:
             return demotes and medium is CPU and (old.slot(component, CPU) is None or duplicate)
         if component is FULL and medium is CPU and not self.write_back:
             return False  # What has a host copy keeps it while it is on the device.
-        return not old.lock_refs[column] and old.loading[column] is old.backing[column] is None
+        rests = component is FULL and old.device[column] is None
+        loose = self.loose_copies and medium is CPU and not rests
+        return (not old.lock_refs[column] or loose) and (
+            old.loading[column] is old.backing[column] is None
+        )
 
 
 def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:

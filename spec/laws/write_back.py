@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attrs import evolve
+
 from kvcanon.spec.law import Kind, law
 from kvcanon.spec.laws.comparing import (
     NO_POOL,
     Change,
+    Loss,
     changes,
     is_duplicate,
     losses,
     page_in_words,
+    parts_on_host,
     slot_of,
     writes_back,
 )
@@ -35,7 +39,8 @@ def write_back_copies(step: Step) -> Iterator[str]:
     It may be lost only where the host has no room for all that its node has on the device alone:
     not where what all victims lack there fits into free slots, nor where one node was the only
     victim and fits into free slots and those of what may be evicted. (Of several victims one may
-    have to give up its copy for the next.)
+    have to give up its copy for the next. And where the profile says that the window before a node
+    is copied with it, that counts as what it has.)
 
     Why: under this policy no other moment comes. What is not copied now is computed again.
 
@@ -55,6 +60,7 @@ def write_back_copies(step: Step) -> Iterator[str]:
     victims = losses(step, GPU)
     to_copy = [_uncopied(each.node) for each in victims]
     needed = Counts(*[sum(each[c] for each in to_copy) for c in Component])
+    needed = evolve(needed, swa=needed.swa + _windows_before(step.before, victims))
     room = _free(step.before)
     if len(victims) == 1 and isinstance(step.operation, Evict):
         room = _room(step.before)
@@ -81,6 +87,22 @@ def _is_lost(change: Change, component: Component) -> bool:
         and slot_of(now, component, GPU) is None
         and slot_of(now, component, CPU) is None
     )
+
+
+def _windows_before(state: Snapshot, victims: list[Loss]) -> int:
+    """Window slots that may have to be copied with victims, where a profile says that some are.
+
+    How far a window reaches is not asked: of whoever copies less, more could be expected.
+    """
+    if not parts_on_host(state):
+        return 0
+    above: dict[NodeId, int] = {}
+    for victim in victims:
+        node = state.parent(victim.node)
+        while node is not None and node.node_id not in above:
+            above[node.node_id] = _uncopied(node).swa
+            node = state.parent(node)
+    return sum(above.values())
 
 
 def _uncopied(node: NodeState) -> Counts:

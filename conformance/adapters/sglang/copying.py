@@ -104,6 +104,11 @@ class Copies:
             for copy in self.flying
         )
 
+    def ending_at(self, node_id: NodeId) -> TransferId:
+        """The copy whose path ends at a node."""
+        (found,) = [copy.transfer_id for copy in self.flying if copy.hold.node_id == node_id]
+        return found
+
     def backing(self, nodes: Sequence[Node]) -> dict[tuple[NodeId, Component], TransferId]:
         """Which copy to the host has yet to fill which data of a node."""
         return {

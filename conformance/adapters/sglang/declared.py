@@ -5,15 +5,17 @@ What readers get wrong: a profile excuses nothing.
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.sglang.hosted import HostedCache
-from kvcanon.conformance.adapters.sglang.installed import version
+from kvcanon.conformance.adapters.sglang.installed import has, version
 from kvcanon.conformance.adapters.sglang.making import make_world
 from kvcanon.conformance.adapters.sglang.unified import tree_of
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 
-PROFILE = Profile(
+FLAT = Profile(
     load_back_announced=StoreMoment.ENQUEUED,
     load_back_usable=StoreMoment.ENQUEUED,
     window_lock_exact=False,
@@ -24,6 +26,17 @@ PROFILE = Profile(
     tombstone_leaves=False,
     host_order_by_use=False,
 )
+"""Of releases whose cache is one object."""
+CORED = evolve(
+    FLAT,
+    mamba_refresh=MambaRefresh.NODE,
+    hits_once_a_request=True,
+    tombstone_leaves=True,
+    whole_nodes_on_host=False,
+    locks_hold_host_copies=False,
+)
+"""Of releases whose tree is a core of its own, which the cache drives."""
+PROFILE = CORED if has("UnifiedTreeCore") else FLAT
 OFFER = Offer(
     bigram=(False,),
     namespaces=False,

@@ -4,7 +4,8 @@ A page's id is the beginning of its name. The pages of every key that was handed
 so are the names that ids stand for; an id that stands for none of them is passed on as it is, and
 is no name that the law knows.
 
-What readers get wrong: later releases put many pages into one event. They are taken apart here.
+What readers get wrong: later releases put many pages into one event. They are taken apart here; of
+those that are removed at once the deepest comes first, as one event has no order in time.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ class Names:
     """The names of pages by their ids."""
 
     names: dict[int, bytes] = Factory(dict)
+    depths: dict[int, int] = Factory(dict)
+    """How many pages come before a page."""
 
     def learn(self, key: Key) -> None:
         """Know the pages of a key."""
-        for name in page_hashes(namespace_seed(key.namespace), key.pages):
+        for depth, name in enumerate(page_hashes(namespace_seed(key.namespace), key.pages)):
             self.names[wire_id(name)] = name
+            self.depths[wire_id(name)] = depth
 
     def name(self, page_id: int) -> bytes:
         """The name that an id stands for; the id itself, if it stands for none."""
@@ -52,12 +56,16 @@ class Names:
                 yield AllBlocksCleared()
             elif kind == "BlockRemoved":
                 removed = cast("Sent", each)
-                for page_id in removed.block_hashes:
+                deepest_first = sorted(removed.block_hashes, key=self._height)
+                for page_id in deepest_first:
                     yield BlockRemoved(self.name(page_id), _medium(removed))
             elif kind == "BlockStored":
                 yield from self._stored(cast("Sent", each))
             else:
                 raise TypeError(f"SGLang sent a {kind}, which is no event that is known")
+
+    def _height(self, page_id: int) -> int:
+        return -self.depths.get(page_id, 0)
 
     def _stored(self, sent: Sent) -> Iterator[Event]:
         first = sent.parent_block_hash

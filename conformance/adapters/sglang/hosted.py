@@ -20,7 +20,7 @@ from kvcanon.conformance.adapters.sglang.installed import called, named
 from kvcanon.conformance.adapters.sglang.peer import LockReceipt, Node
 from kvcanon.conformance.adapters.sglang.seeing import Stop
 from kvcanon.conformance.adapters.sglang.unified import UnifiedCache
-from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.errors import BadArgument, TransferPending
 from kvcanon.spec.operations import (
     Evicted,
     Inserted,
@@ -79,6 +79,8 @@ class HostedCache(UnifiedCache):
         if asking.usable_pages(self.tree, self.config, stops, host=True) < len(key):
             raise BadArgument("key", "ends where no match does; nobody loads to there")
         missing = self._missing(stops)
+        if missing:
+            self._require_no_other_load(node, stops)
         before, had = self._free_counts(), self._device_runs(stops)
         cache: Any = self.world.cache
         if len(key):
@@ -111,6 +113,16 @@ class HostedCache(UnifiedCache):
         return Settled(settled)
 
     # Inside.
+
+    def _require_no_other_load(self, node: Node, stops: list[Stop]) -> None:
+        """Refuse a load of nodes that another one brings: some releases back off from these.
+
+        Raises: TransferPending.
+        """
+        for stop in stops:
+            anchor = getattr(stop.node, "load_back_pending_id", None)
+            if anchor not in (None, node.id):
+                raise TransferPending(self.in_flight.ending_at(anchor))
 
     def _follow(self, direction: Direction, entry: Entry, runs: tuple[Run, Run]) -> int:
         """Note a copy, with what its lock holds."""

@@ -46,6 +46,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache_components",
     ),
     "UnifiedRadixCache": ("mem_cache.unified_radix_cache",),
+    "UnifiedTreeCore": ("mem_cache.unified_cache.unified_tree_core",),
     "RadixCache": ("mem_cache.radix_cache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache",),
     "HiRadixCache": ("mem_cache.hiradix_cache",),

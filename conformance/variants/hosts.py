@@ -1,0 +1,121 @@
+"""Hosts: what is on the host beside what must be, and what a lock holds there.
+
+What readers get wrong: window data without full data is no copy of a node. It is of use as long as
+the device has the rest, and has to leave with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.rules import wrap
+from kvcanon.reference import backup, cache, evict, host
+from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.match import on_device
+from kvcanon.reference.slots import drop, free_room, shortage
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.transfer import settle
+from kvcanon.reference.victims import vacate
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, WritePolicy
+
+EvictInside = Callable[[State, Node, Component], None]
+EvictHost = Callable[[State, Counts], Counts]
+MakeRoom = Callable[[State, Counts], bool]
+Vacate = Callable[[State, Node, Medium], None]
+
+
+def parts_on_host(overrides: Overrides) -> None:
+    """What leaves the device inside the tree is copied alone (`whole_nodes_on_host`).
+
+    And a duplicate gives up its full data alone.
+    """
+    wrap(overrides, evict, evict._evict_inside, _copying_what_leaves)
+    wrap(overrides, evict, evict._delete, _deleting_what_is_on_the_host)
+    wrap(overrides, host, vacate, _giving_up_full_data)
+
+
+def locks_of_the_device(overrides: Overrides) -> None:
+    """Duplicates leave the host though they are locked (`locks_hold_host_copies`).
+
+    Not for a host insert, which holds on the host what it builds on.
+    """
+
+    def evict_wrapper(evict_host: EvictHost) -> EvictHost:
+        def evict_locked_too(state: State, counts: Counts) -> Counts:
+            freed = evict_host(state, counts)
+            more = _evict_locked(state, counts.full - freed.full)
+            return Counts(freed.full + more.full, freed.swa + more.swa, freed.mamba + more.mamba)
+
+        return evict_locked_too
+
+    def room_wrapper(make_room: MakeRoom) -> MakeRoom:
+        def make_room_of_locked_too(state: State, needed: Counts) -> bool:
+            if not make_room(state, needed):
+                _evict_locked(state, shortage(needed, free_room(state, CPU)).full)
+            return make_room(state, needed)
+
+        return make_room_of_locked_too
+
+    wrap(overrides, cache, host.evict_host, evict_wrapper)
+    wrap(overrides, backup, host.make_host_room, room_wrapper)
+
+
+def _evict_locked(state: State, count: int) -> Counts:
+    """Give up duplicates that are locked, under write_back; returns what came free."""
+    if state.config.write_policy is not WritePolicy.WRITE_BACK:
+        return Counts()
+    before = free_room(state, CPU)
+    copied = {node for each in state.transfers.values() for node, _ in each.parts}
+    for node in list(state.owners[FULL, CPU]):
+        if free_room(state, CPU).full >= before.full + count:
+            break
+        if node.locked and node not in copied and on_device(node.data[FULL]):
+            vacate(state, node, CPU)
+    after = free_room(state, CPU)
+    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+
+
+def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
+    """Evicting a part of a node that copies this part only, under write_back."""
+
+    def copy_and_evict(state: State, node: Node, component: Component) -> None:
+        if state.config.write_policy is not WritePolicy.WRITE_BACK:
+            evict_inside(state, node, component)
+            return
+        leaving = (SWA, MAMBA) if component is SWA else (component,)
+        parts = [each for each in leaving if each in node.data]
+        missing = [c for c in parts if on_device(node.data[c]) and node.data[c].host is None]
+        made = backup._enqueue_backup(state, node, tuple(missing)) if missing else None
+        if made is not None:
+            state.engine.wait(made)
+            settle(state, Direction.BACKUP)
+        for each in parts:
+            drop(state, node, each, GPU)
+
+    return copy_and_evict
+
+
+def _deleting_what_is_on_the_host(delete: Callable[[State, Node], None]) -> Callable[..., None]:
+    """Deleting a node that may have some of its data on the host."""
+
+    def delete_all(state: State, node: Node) -> None:
+        for component in reversed(state.config.components):
+            drop(state, node, component, CPU)
+        delete(state, node)
+
+    return delete_all
+
+
+def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
+    """Giving up the host copy of what is on the device, but not its window and state."""
+
+    def vacate_full(state: State, node: Node, medium: Medium) -> None:
+        if medium is not CPU or node.data[FULL].device is None:
+            vacate_all(state, node, medium)
+            return
+        announce_removed(state, node, CPU)
+        drop(state, node, FULL, CPU)
+
+    return vacate_full
