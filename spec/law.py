@@ -53,6 +53,8 @@ class Need(StrEnum):
     SNAPSHOT = "snapshot"
     RECENCY = "recency"
     """The snapshot's orders of recency, its ticks, ages and priorities are the cache's own."""
+    AGES = "ages"
+    """Its ages and priorities are. A cache without offers no policy that goes by them."""
     HOLDS = "holds"
     """The snapshot lists open receipts."""
     TRANSFERS = "transfers"

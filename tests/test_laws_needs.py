@@ -15,22 +15,30 @@ from kvcanon.conformance.judging.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import Component, Medium, Slot
+from kvcanon.spec.types import Component, EvictionPolicy, Medium, Slot
 
 CASES = 16
+BY_USE = tuple(
+    policy
+    for policy in EvictionPolicy
+    if policy not in (EvictionPolicy.FIFO, EvictionPolicy.FILO, EvictionPolicy.PRIORITY)
+)
+"""The policies that go by neither age nor priority."""
 
 
 def ageless(node: NodeState) -> NodeState:
     """A node that says nothing of its age."""
-    return evolve(node, last_access=0, created=0, priority=0)
+    return evolve(node, created=0, priority=0)
 
 
 def without(state: Snapshot, need: Need) -> Snapshot:
     """A state that does not show what a need is about."""
     match need:
         case Need.RECENCY:
-            nodes = {node_id: ageless(node) for node_id, node in state.nodes.items()}
-            return evolve(state, recency={}, nodes=nodes)
+            unused = {name: evolve(ageless(n), last_access=0) for name, n in state.nodes.items()}
+            return evolve(state, recency={}, nodes=unused)
+        case Need.AGES:
+            return evolve(state, nodes={name: ageless(n) for name, n in state.nodes.items()})
         case Need.HOLDS:
             return evolve(state, holds=())
         case Need.TRANSFERS:
@@ -51,7 +59,8 @@ def hiding(need: Need) -> Adapter:
         def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
             return b"" if need is Need.BYTES else super().read(component, medium, slot)
 
-    return Adapter(f"hiding {need}", Hiding, hides=frozenset({need}))
+    offer = Offer(eviction_policies=BY_USE) if need is Need.AGES else Offer()
+    return Adapter(f"hiding {need}", Hiding, offer, hides=frozenset({need}))
 
 
 @pytest.mark.parametrize("need", [need for need in Need if need is not Need.SNAPSHOT])
@@ -59,7 +68,7 @@ def test_laws_that_do_not_need_it_are_silent_without_it(need: Need) -> None:
     """A law looks at what it does not declare, and accuses a sound cache that does not show it."""
     adapter, judged = hiding(need), set[str]()
     for seed in range(CASES):
-        found, tallies = play(draw_case(seed, Offer()), [adapter])
+        found, tallies = play(draw_case(seed, adapter.offer), [adapter])
         assert not found, f"seed {seed}: {found[0].words}"
         judged |= tallies[adapter.name].laws.keys()
     assert judged == {law_id for law_id, law in LAWS.items() if need not in law.needs}

@@ -258,7 +258,7 @@ def _needs_met(can: frozenset[Capability]) -> frozenset[Need]:
     """What of the laws' needs a cache with these methods can show."""
     met: set[Need] = set()
     if Capability.SNAPSHOT in can:
-        met |= {Need.SNAPSHOT, Need.RECENCY, Need.HOLDS, Need.TRANSFERS}
+        met |= {Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS}
     if Capability.TAKE_EVENTS in can:
         met.add(Need.EVENTS)
     if {Capability.READ, Capability.WRITE} <= can:

@@ -24,7 +24,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import Namespace, TransferId
 
-WHITE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.HOLDS, Need.TRANSFERS})
+WHITE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS})
 """What a cache has to show to be explored: else two of its states look like one."""
 
 

@@ -210,7 +210,7 @@ class Named:
         return Search(adapter, self.seed, against, self.law_ids)
 
 
-INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.HOLDS, Need.TRANSFERS})
+INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS})
 """What only a look at the state shows."""
 
 

@@ -199,7 +199,7 @@ def state_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, MAMBA, pages, pages)
 
 
-@law("REC-6", Kind.STEP, needs=_ORDERS)
+@law("REC-6", Kind.STEP, needs=(*_ORDERS, Need.AGES))
 def insert_ranks_its_path(step: Step) -> Iterator[str]:
     """An insert raises priorities on its path to its own, and gives new pages its own age.
 

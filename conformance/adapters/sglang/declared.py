@@ -10,10 +10,12 @@ from attrs import evolve
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.sglang.hosted import HostedCache
 from kvcanon.conformance.adapters.sglang.installed import has, version
-from kvcanon.conformance.adapters.sglang.making import make_world
+from kvcanon.conformance.adapters.sglang.making import World, make_world
 from kvcanon.conformance.adapters.sglang.unified import tree_of
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import Need
+from kvcanon.spec.types import Counts, EvictionPolicy
 
 FLAT = Profile(
     load_back_announced=StoreMoment.ENQUEUED,
@@ -37,19 +39,41 @@ CORED = evolve(
 )
 """Of releases whose tree is a core of its own, which the cache drives."""
 PROFILE = CORED if has("UnifiedTreeCore") else FLAT
-OFFER = Offer(
-    bigram=(False,),
-    namespaces=False,
-)
 version()
+
+
+def _make_world(config: CacheConfig) -> World:
+    return make_world(config, "UnifiedRadixCache", {"tree_core_backend": "python"})
 
 
 def make(config: CacheConfig) -> HostedCache:
     """A cache."""
     if config.mamba and config.page_size > 1:
         raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
-    world = make_world(config, "UnifiedRadixCache", {"tree_core_backend": "python"})
+    world = _make_world(config)
     return HostedCache(world, PROFILE, tree_of(world))
 
 
-UNIFIED = Adapter("sglang", make, OFFER, PROFILE)
+def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
+    """The policies of the installed release, and what its caches do not show.
+
+    An empty cache is asked: earlier releases know one policy, and tell of no events.
+    """
+    world = _make_world(CacheConfig(device_slots=Counts(full=1)))
+    core = tree_of(world).core
+    has_policies = hasattr(core, "eviction_strategy")
+    shown = {
+        Need.AGES: hasattr(core.root_node, "creation_time"),
+        Need.EVENTS: bool(world.cache.take_events()),
+    }
+    hidden = frozenset(need for need, is_shown in shown.items() if not is_shown)
+    return tuple(EvictionPolicy) if has_policies else (EvictionPolicy.LRU,), hidden
+
+
+POLICIES, HIDDEN = _what_it_has()
+OFFER = Offer(
+    bigram=(False,),
+    namespaces=False,
+    eviction_policies=POLICIES,
+)
+UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)

@@ -30,6 +30,8 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
 from kvcanon.spec.types import Medium as MediumOf
 
 CPU_DEVICE = "cpu"
+NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
+"""What SGLang says of a host tier that it does not make, in one release or another."""
 KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
 
 
@@ -95,7 +97,7 @@ def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
         cache.init_hicache(arguments, params)
     except AssertionError as error:
         words = str(error)
-        if words.startswith(("Unsupported layout", "No matching HiCache strategy")):
+        if any(said in words for said in NOT_MADE):
             raise BadArgument(
                 "config", f"asks for a host tier that is not made: {words}"
             ) from error

@@ -197,8 +197,8 @@ def _seen(tree: Tree, node: Node, root_id: NodeId, books: Books) -> NodeState:
         pages=tree.keys.pages(node.key),
         data={} if at_root else {c: _data(tree, node, c, books) for c in tree.kinds},
         hit_count=node.hit_count,
-        priority=0 if at_root else node.priority,
-        created=round(node.creation_time),
+        priority=0 if at_root else getattr(node, "priority", 0),
+        created=round(getattr(node, "creation_time", 0)),
         last_access=round(node.last_access_time * TICKS),
         hashes=_hashes(node),
     )
