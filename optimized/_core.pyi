@@ -1,7 +1,7 @@
 """The native core: what optimized/native/bind_*.cpp give to Python."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -81,7 +81,9 @@ class LoadedBack:
     """
 
     @property
-    def decision(self) -> int: ...
+    def decision(
+        self,
+    ) -> Literal["enqueued", "nothing_to_load", "below_threshold", "over_quota", "no_room"]: ...
     @property
     def transfer_id(self) -> int | None: ...
     @property
@@ -99,9 +101,9 @@ class Event:
     """What is told of a stretch of pages on a medium, one page after the other."""
 
     @property
-    def kind(self) -> int: ...
+    def kind(self) -> Literal["stored", "removed", "cleared"]: ...
     @property
-    def medium(self) -> int: ...
+    def medium(self) -> Literal["GPU", "CPU_PINNED"]: ...
     @property
     def namespace(self) -> int: ...
     @property

@@ -41,7 +41,6 @@ from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, S
 
 COMPONENTS = tuple(Component)
 MEDIA = tuple(Medium)
-DECISIONS = tuple(LoadDecision)
 
 Words = npt.NDArray[np.uint32]
 
@@ -130,7 +129,7 @@ class OptimizedCache:
             self._words(key), quota_pages, self._cache.namespace(key.namespace)
         )
         return LoadedBack(
-            DECISIONS[done.decision],
+            LoadDecision(done.decision),
             done.transfer_id,
             Counts(*done.loading),
             Counts(*done.evicted),

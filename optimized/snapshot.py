@@ -26,12 +26,11 @@ from kvcanon.spec.snapshot import (
     Usage,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Page, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, NodeId, Page, Slot
 
 COMPONENTS = tuple(Component)
 MEDIA = (GPU, CPU)
 DIRECTIONS = tuple(Direction)
-STORED, REMOVED = 0, 1
 NAME_BYTES = 32
 
 
@@ -62,12 +61,12 @@ def events_of(cache: PrefixCache, batches: Iterable[_core.Event]) -> tuple[Event
 
 
 def _page_events(cache: PrefixCache, batch: _core.Event) -> Iterable[Event]:
-    if batch.kind not in (STORED, REMOVED):
+    if batch.kind == "cleared":
         yield AllBlocksCleared()
         return
-    medium = MEDIA[batch.medium]
+    medium = Medium(batch.medium)
     names = _names(batch.names)
-    if batch.kind == REMOVED:
+    if batch.kind == "removed":
         for name in names:
             yield BlockRemoved(name, medium)
         return

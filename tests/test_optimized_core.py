@@ -19,7 +19,6 @@ from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import Counts, EvictionPolicy, Namespace
 
 PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
-STORED, REMOVED, CLEARED = 0, 1, 2
 
 
 def counted(cache: PrefixCache, name: str) -> int:
@@ -90,7 +89,7 @@ def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int])
     cache.evict(LONG.size - 16)
     assert growth() == LONG.size * 36  # With 32 bytes of name for each.
     stored, removed = cache.take_events()
-    assert (stored.kind, removed.kind) == (STORED, REMOVED)
+    assert (stored.kind, removed.kind) == ("stored", "removed")
     assert np.array_equal(stored.tokens.reshape(-1), LONG)
     assert np.array_equal(removed.tokens.reshape(-1), LONG[16:])
     del stored
@@ -109,7 +108,7 @@ def test_events_outlive_their_cache() -> None:
     events = cache.take_events()
     del cache
     gc.collect()
-    assert [each.kind for each in events] == [CLEARED, STORED, STORED]
+    assert [each.kind for each in events] == ["cleared", "stored", "stored"]
     assert events[2].tokens.reshape(-1).tolist() == list(range(20, 40))
     assert events[2].parent_name == events[1].names[-32:]
 
@@ -298,13 +297,13 @@ def test_pages_that_share_their_hash_are_told_apart() -> None:
 
 
 def told(
-    cache: PrefixCache, there: dict[int, set[bytes]], events: list[_core.Event]
-) -> list[tuple[int, int]]:
+    cache: PrefixCache, there: dict[str, set[bytes]], events: list[_core.Event]
+) -> list[tuple[str, int]]:
     """Take what was told of, and hold each name to the law; what, and how many pages."""
     for event in events:
         names = [event.names[at : at + 32] for at in range(0, len(event.names), 32)]
         assert len(names) == event.pages == len(event.tokens)
-        if event.kind == STORED:
+        if event.kind == "stored":
             parent = event.parent_name
             if parent is None:
                 parent = namespace_seed(cache.namespace_of(event.namespace))
@@ -312,7 +311,7 @@ def told(
             assert names == list(page_hashes(parent, pages))
             assert not there[event.medium].intersection(names)
             there[event.medium].update(names)
-        elif event.kind == REMOVED:
+        elif event.kind == "removed":
             assert there[event.medium].issuperset(names)
             there[event.medium].difference_update(names)
     return [(event.kind, event.pages) for event in events]
@@ -330,7 +329,7 @@ def test_names_whenever_they_are_asked_for(seed: int) -> None:
     )
     cache = new_cache(config)
     spaces = [0, cache.namespace(Namespace(cache_salt="other"))]
-    there: dict[int, set[bytes]] = {0: set(), 1: set()}
+    there: dict[str, set[bytes]] = {"GPU": set(), "CPU_PINNED": set()}
     for _ in range(150):
         tokens = np.array(drawn.choices((1, 2), k=2 * drawn.randrange(1, 9)), dtype=np.uint32)
         tokens[1::2] = 7
@@ -361,8 +360,8 @@ def test_names_whenever_they_are_asked_for(seed: int) -> None:
         cache.tree.check()
     cache.flush()
     told(cache, there, cache.take_events())
-    for medium, component in ((0, "device"), (1, "host")):
-        assert len(there[medium]) == cache.tree.pool_counts(0, medium)[3], component
+    for number, medium in enumerate(there):
+        assert len(there[medium]) == cache.tree.pool_counts(0, number)[3], medium
 
 
 # Depth.

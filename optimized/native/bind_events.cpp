@@ -30,6 +30,15 @@ struct TakenEvent {
     }
 };
 
+const char* kind(const TakenEvent& self) {
+    switch (self.event.kind) {
+        case EventKind::STORED: return "stored";
+        case EventKind::REMOVED: return "removed";
+        case EventKind::CLEARED: break;
+    }
+    return "cleared";
+}
+
 nb::bytes names(const TakenEvent& self) {
     const auto bytes = static_cast<size_t>(self.event.pages) * NAME_BYTES;
     // What was stored is named in the order in which the names are kept.
@@ -94,10 +103,11 @@ nb::list pending_events(PyTree& tree) {
 
 void bind_events(nb::module_& m, nb::class_<PyTree>& tree) {
     nb::class_<TakenEvent>(m, "Event")
-        .def_prop_ro("kind",
-                     [](const TakenEvent& self) { return static_cast<int>(self.event.kind); })
+        .def_prop_ro("kind", &kind)
         .def_prop_ro("medium",
-                     [](const TakenEvent& self) { return static_cast<int>(self.event.medium); })
+                     [](const TakenEvent& self) {
+                         return self.event.medium == GPU ? "GPU" : "CPU_PINNED";
+                     })
         .def_prop_ro("namespace",
                      [](const TakenEvent& self) -> uint32_t {
                          return self.event.stretch ? self.event.stretch->space : 0;

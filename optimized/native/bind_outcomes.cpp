@@ -25,6 +25,18 @@ nb::tuple ids(const std::vector<uint64_t>& numbers) {
     return nb::tuple(listed);
 }
 
+// The values of `LoadDecision` in the book.
+const char* decision(const LoadedBack& self) {
+    switch (self.decision) {
+        case LoadDecision::ENQUEUED: return "enqueued";
+        case LoadDecision::NOTHING_TO_LOAD: return "nothing_to_load";
+        case LoadDecision::BELOW_THRESHOLD: return "below_threshold";
+        case LoadDecision::OVER_QUOTA: return "over_quota";
+        case LoadDecision::NO_ROOM: break;
+    }
+    return "no_room";
+}
+
 // The slots of an outcome, an array each, made when it is asked for.
 template <typename Outcome>
 void bind_slots(nb::class_<Outcome>& outcome) {
@@ -52,8 +64,7 @@ void bind_outcomes(nb::module_& m) {
         .def_ro("backup_declined_pages", &Inserted::backup_declined_pages);
     nb::class_<LoadedBack> loaded(m, "LoadedBack");
     loaded
-        .def_prop_ro("decision",
-                     [](const LoadedBack& self) { return static_cast<int>(self.decision); })
+        .def_prop_ro("decision", &decision)
         .def_prop_ro("transfer_id",
                      [](const LoadedBack& self) -> std::optional<uint64_t> {
                          if (self.transfer_id == 0) return std::nullopt;

@@ -20,8 +20,6 @@ from kvcanon.conformance.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
 
-STORED, REMOVED = 0, 1
-
 
 @frozen
 class Tokens:
@@ -104,8 +102,8 @@ class OptimizedDriver:
         for event in events:
             event.names, event.tokens, event.parent_name  # noqa: B018 # As with what was found.
         taken.events.append(perf_counter_ns() - began)
-        stored = sum(event.pages for event in events if event.kind == STORED)
-        return Told(stored, sum(event.pages for event in events if event.kind == REMOVED))
+        stored = sum(event.pages for event in events if event.kind == "stored")
+        return Told(stored, sum(event.pages for event in events if event.kind == "removed"))
 
 
 def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.
