@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from logging import CRITICAL, getLogger
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,6 +94,8 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
 
 def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
     """Give a cache its host pools. Raises: BadArgument: there is no such pool without a GPU."""
+    # What it logs there is said in the refusal.
+    getLogger("sglang").setLevel(CRITICAL)
     try:
         cache.init_hicache(arguments, params)
     except AssertionError as error:
