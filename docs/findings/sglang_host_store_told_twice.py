@@ -1,0 +1,43 @@
+"""SGLang 0.5.23 tells twice that a block was stored on the host.
+
+A prompt comes without its window data, and is copied to the host. Later it comes with window data,
+which is copied, too; and the blocks, which are on the host since the first copy, are told of as
+stored once more. They are removed once. Whoever counts copies has one left.
+
+    python sglang_host_store_told_twice.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from sglang_small import RELEASE, Small
+
+PROMPT = [1, 2]
+
+small = Small(8, window=2, host_tokens=8, write_policy="write_through")
+told: Counter[int] = Counter()
+
+
+def hear(what: str) -> None:
+    small.wait()
+    for kind, hashes, _, medium in small.events():
+        if medium != "GPU":
+            told.update(dict.fromkeys(hashes, 1 if kind == "BlockStored" else -1))
+            print(f"{what}: {kind} of {len(hashes)} blocks on {medium}")
+
+
+small.insert(PROMPT, window_gone=len(PROMPT))
+hear("without window data")
+small.insert(PROMPT)
+hear("with window data")
+small.evict(tokens=8)
+small.cache.evict_host(8)
+hear("evicted from the device and the host")
+print(
+    f"SGLang {RELEASE}: {sum(told.values())} copies are left by its events, and no block is there"
+)
+sys.exit(any(told.values()))
