@@ -10,13 +10,15 @@ from kvcanon.spec.operations import (
     Evict,
     Evicted,
     EvictHost,
+    Insert,
+    Inserted,
     LoadBack,
     LoadDecision,
     LoadedBack,
     Outcome,
 )
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, SWA, Counts, WritePolicy, make_key
+from kvcanon.spec.types import CPU, FULL, SWA, Counts, Slots, WritePolicy, make_key
 from states import ROOT, node, on, state_of
 from telling import ask, step
 
@@ -29,6 +31,8 @@ PARTS = Profile(whole_nodes_on_host=False)
 LOOSE = Profile(locks_hold_host_copies=False)
 WHOLE = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on([0, 1]))
 TOMBSTONE = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on(None, [0, 1]))
+TOMBSTONE_HELD = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(None, [0, 1], lock_refs=1))
+WITHOUT_WINDOW = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(lock_refs=1))
 WINDOW = Evict(Counts(swa=2))
 
 
@@ -97,11 +101,10 @@ def locked(host: tuple[int, int] | None, *, on_device: bool = True) -> NodeState
     [
         (LOOSE, locked((0, 1)), locked(None), True),
         (CANON, locked((0, 1)), locked(None), False),
-        (LOOSE, locked((0, 1)), locked((4, 5)), False),
         (LOOSE, locked((0, 1)), locked(None, on_device=False), False),
         (LOOSE, locked((0, 1), on_device=False), locked(None, on_device=False), False),
     ],
-    ids=["gone", "canon", "moved", "gone from the device", "the only copy"],
+    ids=["gone", "canon", "gone from the device", "the only copy"],
 )
 def test_loose_copies_may_leave_under_a_lock(
     profile: Profile, before: NodeState, after: NodeState, *, holds: bool
@@ -110,6 +113,18 @@ def test_loose_copies_may_leave_under_a_lock(
     asked = step(under(profile, before), WINDOW, under(profile, after), Evicted(Counts()))
     for law_id in ("LOCK-4", "EVICT-6"):
         assert (ask(law_id, asked) == []) is holds, law_id
+
+
+def test_loose_copies_may_be_made_again() -> None:
+    """What gave up its copy to another and was copied again is held to have lost it."""
+
+    def said(law_id: str, profile: Profile) -> list[str]:
+        before, after = under(profile, locked((0, 1))), under(profile, locked((4, 5)))
+        return ask(law_id, step(before, WINDOW, after, Evicted(Counts())))
+
+    assert said("LOCK-4", LOOSE) == []
+    assert said("LOCK-4", CANON) != []
+    assert said("EVICT-6", LOOSE) != []
 
 
 def test_loose_copies_of_others_make_room_for_a_load() -> None:
@@ -125,6 +140,13 @@ def test_loose_copies_of_others_make_room_for_a_load() -> None:
     enqueued = LoadedBack(LoadDecision.ENQUEUED, 1, Counts(full=1, swa=1))
     assert said("TREE-5", LOOSE, enqueued, locked(None), coming) == []
     assert said("TREE-5", CANON, enqueued, locked(None), coming) != []
+    for profile in (LOOSE, CANON):
+        before = under(profile, TOMBSTONE_HELD, mine, config=THROUGH)
+        after = under(profile, WITHOUT_WINDOW, mine, config=THROUGH)
+        inserted = Insert(key, 1, Slots()), Inserted(1, Counts(), Counts())
+        assert (ask("TREE-5", step(before, inserted[0], after, inserted[1])) == []) is (
+            profile is LOOSE
+        )
     lost = node(2, ROOT, [7], full=on(None, [2]), swa=on())
     assert said("LOAD-2", LOOSE, no_room, locked((0, 1)), lost) != []
 

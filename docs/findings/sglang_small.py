@@ -62,6 +62,7 @@ class Small:
         *,
         page_size: int = 1,
         window: int | None = None,
+        window_tokens: int | None = None,
         states: int = 0,
         host_tokens: int = 0,
         host_window_tokens: int | None = None,
@@ -71,6 +72,7 @@ class Small:
         events: bool = True,
     ) -> None:
         self.page_size, self.window, self.states = page_size, window, states
+        self.window_tokens = window_tokens or tokens
         kinds = _named("ComponentType", "unified_cache.component_type", "unified_cache_components")
         components = [kinds.FULL]
         components += [kinds.SWA] if window is not None else []
@@ -152,9 +154,13 @@ class Small:
         asked = {**tiny, "need_sort": False}
         if self.window is not None:
             layers = {"full_attention_layer_ids": [0], "swa_attention_layer_ids": [1]}
-            pool = _called(_named("SWAKVPool", *_POOLS[::-1]), **tiny, **layers, size_swa=tokens)
+            pool = _called(
+                _named("SWAKVPool", *_POOLS[::-1]), **tiny, **layers, size_swa=self.window_tokens
+            )
             make = _named("SWATokenToKVPoolAllocator", *_ALLOCATORS)
-            return _called(make, **asked, size_swa=tokens, kvcache=pool), pool.full_kv_pool
+            return _called(
+                make, **asked, size_swa=self.window_tokens, kvcache=pool
+            ), pool.full_kv_pool
         if self.states:
             layers = {"full_attention_layer_ids": [0], "mamba_pool": requests.mamba_pool}
             pool = _called(_named("HybridLinearKVPool", *_POOLS), **tiny, **layers)
@@ -237,6 +243,28 @@ class Small:
         return self.cache.evict(
             params(num_tokens=tokens, swa_num_tokens=window_tokens, mamba_num=states)
         )
+
+    def load(self, found: Theirs) -> None:
+        """Load what a match found on the host only, and wait."""
+        padding = self.state_slots and torch.tensor(0)
+        request = SimpleNamespace(
+            last_node=found.last_device_node,
+            prefix_indices=(),
+            swa_host_hit_length=found.swa_host_hit_length,
+            mamba_host_hit_length=found.mamba_host_hit_length,
+            mamba_pool_idx=padding,
+            kv=SimpleNamespace(mamba_pool_idx=padding),
+        )
+        params = _called(
+            _named("InitLoadBackParams", _BASE),
+            best_match_node=found.best_match_node,
+            host_hit_length=max(found.host_hit_length, found.swa_host_hit_length),
+            mem_quota=None,
+            req=request,
+        )
+        self.cache.init_load_back(params)
+        self.cache.ready_to_load_host_cache()
+        self.wait()
 
     def node(self, handle: Theirs) -> Theirs:
         """The node that a handle means."""

@@ -29,6 +29,7 @@ from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
+    GPU,
     MAMBA,
     SWA,
     Component,
@@ -120,7 +121,7 @@ def locked_stays(step: Step) -> Iterator[str]:
 
     Data may be gained. The only data that may be lost is what never was there: the target of a copy
     that a poll or a flush finds failed, or cancelled. And, where the profile says that locks do not
-    hold them, copies on the host.
+    hold them, copies on the host; what the device has may even be copied again, into other slots.
 
     Why: a request reads these slots. Evicted or moved, they hold another prompt's data in the
     middle of its computation.
@@ -142,7 +143,8 @@ def locked_stays(step: Step) -> Iterator[str]:
                 old, new = slot_of(was, component, medium), slot_of(change.after, component, medium)
                 waited = was.backing if medium is CPU else was.loading
                 never_there = settles and new is None and waited[COLUMN[component]] is not None
-                loose = new is None and is_loose_copy(step.before, was, component, medium)
+                again = new is None or slot_of(change.after, component, GPU) is not None
+                loose = again and is_loose_copy(step.before, was, component, medium)
                 if old not in (None, new) and not never_there and not loose:
                     yield (
                         f"{page_in_words(step.before, was)} was in {component} slot {old} on "

@@ -189,12 +189,12 @@ class _Room:
         """An insert and a host insert need room on the host, a load-back on the device."""
         config = step.before.config
         write_back = config.write_policy is WritePolicy.WRITE_BACK
+        loose = not step.before.profile.locks_hold_host_copies
         if isinstance(step.operation, LoadBack):
-            loose = not step.before.profile.locks_hold_host_copies
             return cls(frozenset((GPU, CPU) if write_back else (GPU,)), write_back, loose)
         backs_up = isinstance(step.operation, Insert) and config.backup_hits is not None
         if backs_up or isinstance(step.operation, InsertHost):
-            return cls(frozenset((CPU,)), write_back)
+            return cls(frozenset((CPU,)), write_back, loose)
         return cls()
 
     def lets_vanish(self, page: PageRow) -> bool:

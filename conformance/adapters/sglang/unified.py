@@ -253,8 +253,10 @@ class UnifiedCache:
         gaps: tuple[Span, ...] = ()
         if SWA in self.config.components:
             begin, gaps = held_window(self.tree, node, given)
-        counted = not self._locks_in_part or bool(self.tree.slots(node, MAMBA, GPU))
-        has_state = MAMBA in self.config.components and node.parent is not None and counted
+        has_state = MAMBA in self.config.components and node.parent is not None
+        if has_state and self._locks_in_part:
+            # An insert may attach a state to what a copy of its own has locked before.
+            has_state = node.id not in given.skip_lock_node_ids.get(self.tree.kinds[MAMBA], ())
         return HoldState(receipt_id, node.id, begin, has_state, transfer_id, gaps)
 
     @property

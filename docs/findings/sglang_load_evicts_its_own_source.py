@@ -1,0 +1,31 @@
+"""SGLang 0.5.13 loses, on its way to the device, the host copy of what it loads.
+
+Under write_back a load makes room on the device, what leaves is copied to the host, and that makes
+room there: nothing keeps the copy that is to be loaded from being evicted. The load then raises.
+
+    python sglang_load_evicts_its_own_source.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import RELEASE, Small
+
+COLD, WARM = [1, 2], [3, 4]
+
+small = Small(2, host_tokens=2, write_policy="write_back")
+small.insert(COLD)
+small.evict(tokens=2)
+small.wait()
+small.insert(WARM)
+found = small.match(COLD)
+print(f"SGLang {RELEASE}: {found.host_hit_length} tokens are found on the host, and are loaded")
+try:
+    small.load(found)
+except TypeError as error:
+    print(f"the load raises {type(error).__name__}: {error}")
+    sys.exit(1)
+print(f"{small.hit(COLD)} of them are on the device afterwards")

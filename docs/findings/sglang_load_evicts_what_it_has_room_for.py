@@ -1,0 +1,36 @@
+"""SGLang evicts as much window data as it loads, though most of it has room.
+
+To load three tokens it needs as many window slots, and two are free. It evicts three, and not one:
+two prompts more than it must are without window data, and are found no longer.
+
+    python sglang_load_evicts_what_it_has_room_for.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import RELEASE, Small
+
+COLD, OTHERS = [1, 2, 3], [[10], [20], [30]]
+
+small = Small(20, window=3, window_tokens=5, host_tokens=20, write_policy="write_through")
+small.insert(COLD)
+small.wait()
+small.evict(tokens=3)
+for prompt in OTHERS:
+    small.insert(prompt)
+small.wait()
+free = small.allocator.swa_available_size()
+found = small.match(COLD)
+small.load(found)
+small.wait()
+left = [prompt for prompt in OTHERS if small.hit(prompt)]
+short = len(COLD) - free
+print(
+    f"SGLang {RELEASE}: {len(COLD)} tokens are loaded, {free} window slots were free; of "
+    f"{len(OTHERS)} other prompts {len(left)} are left, and {len(OTHERS) - short} could be"
+)
+sys.exit(len(left) < len(OTHERS) - short)
