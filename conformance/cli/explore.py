@@ -25,19 +25,16 @@ from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, ex
 from kvcanon.conformance.exploring.failing import failure_of, retold
 from kvcanon.conformance.exploring.report import (
     failure_text,
+    is_vacuous,
     json_of,
     markdown_of,
     text_of,
     verdict_of,
 )
 from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.exploring.scopes import SCOPES, scope_named
-from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.exploring.scopes import GROUPS, SCOPES, scopes_named
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.reports.script import file_name
-
-ALL = "all"
-"""Stands for every scope that a few minutes go through."""
 
 
 def explore_command(
@@ -48,9 +45,10 @@ def explore_command(
     scope: Annotated[
         str,
         typer.Option(
-            metavar="NAME,...", help=f"What to explore: {ALL}, or some of {', '.join(SCOPES)}."
+            metavar="NAME,...",
+            help=f"What to explore: {', '.join(GROUPS)}, or some of {', '.join(SCOPES)}.",
         ),
-    ] = ALL,
+    ] = "all",
     only: Annotated[str | None, typer.Option(metavar="ID,...", help="Ask these laws only.")] = None,
     levels: Annotated[
         int | None,
@@ -87,7 +85,7 @@ def explore_command(
     json: AsJson = False,
 ) -> None:
     """Visit every state of a cache within a scope, and ask every law of every state and step."""
-    chosen = _chosen(scope)
+    chosen = scopes_named(scope)
     law_ids = tuple(law_named(each.strip()).law_id for each in only.split(",")) if only else ()
     if checkpoint is not None:
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -110,18 +108,8 @@ def explore_command(
         print_json([json_of(each) for each in found])
     else:
         out.print(verdict_of(found))
-    if any(each.broken is not None for each in found):
+    if any(each.broken is not None or is_vacuous(each) for each in found):
         raise typer.Exit(BROKEN)
-
-
-def _chosen(names: str) -> list[Scope]:
-    """The scopes that were asked for. Raises: Fault."""
-    if names == ALL:
-        return [scope for scope in SCOPES.values() if not scope.large]
-    chosen = [scope_named(name.strip()) for name in names.split(",") if name.strip()]
-    if not chosen:
-        raise Fault(f"--scope names no scope; name {ALL}, or some of {', '.join(SCOPES)}")
-    return chosen
 
 
 def _file_name(cache: str, scope: Scope) -> str:

@@ -3,9 +3,10 @@
 Most laws of steps are about one operation, and return at once where it was another; laws about
 window data return where there is none. To ask seventy of them for the ten that matter is most of
 the work. So each is asked once of a step that nobody can look into: the operation and the outcome
-are of their types, with nothing in them, and the states have a configuration and no more. A law
-that returns without a look says nothing of any such step, since it is a function of what it looks
-at. It need not be asked again. A law that looks is asked every time.
+are of their types, with nothing in them, and the states have a configuration and little more: that
+there is no copy in flight, or no open receipt, or that nothing has changed, where that is so. A law
+that returns without a look at anything else says nothing of any such step, since it is a function
+of what it looks at. It need not be asked again. A law that looks is asked every time.
 
 What readers get wrong: nothing is declared here, and so nothing can be declared wrongly. A law that
 is changed is found out anew.
@@ -41,13 +42,18 @@ class _Sealed:
 
 
 class _SealedState(_Sealed):
-    """A state with a configuration and a profile, of which nothing else can be known."""
+    """A state with a configuration and a profile, of which little else can be known."""
 
-    __slots__ = ("config", "profile")
+    # Who asks for one of them that is not set looks, as at anything else.
+    __slots__ = ("config", "holds", "profile", "transfers")
 
-    def __init__(self, like: Snapshot) -> None:
+    def __init__(self, like: Snapshot, *, idle: bool = False, unheld: bool = False) -> None:
         self.config = like.config
         self.profile = like.profile
+        if idle:
+            self.transfers = ()
+        if unheld:
+            self.holds = ()
 
 
 class _StandsIn(type):
@@ -79,22 +85,31 @@ class Relevant(Generic[Question]):
     ) -> None:
         self._questions = tuple(questions)
         self._ask = ask
-        self._of_steps: dict[tuple[type, type, bool, bool], tuple[Question, ...]] = {}
+        self._of_steps: dict[tuple[object, ...], tuple[Question, ...]] = {}
         self._of_streams: dict[bool, tuple[Question, ...]] = {}
 
     def of_step(self, step: Step) -> tuple[Question, ...]:
         """Those that look, where this is what was asked and answered."""
-        key = type(step.operation), type(step.outcome), bool(step.events), bool(step.stamps)
+        before, after = step.before, step.after
+        asked, answered = type(step.operation), type(step.outcome)
+        idle = not before.transfers and not after.transfers
+        unheld = not before.holds and not after.holds
+        still = before is after
+        same_tree = still or not any(step.changed)
+        key = asked, answered, bool(step.events), bool(step.stamps), idle, unheld, still, same_tree
         found = self._of_steps.get(key)
         if found is None:
+            was = _like(before, idle=idle, unheld=unheld)
             sealed = Step(
-                _like(step.before),
-                _sealed(key[0]),
-                _sealed(key[1]),
-                _like(step.after),
+                was,
+                _sealed(asked),
+                _sealed(answered),
+                was if still else _like(after, idle=idle, unheld=unheld),
                 _some(step.events),
                 _some(step.stamps),
             )
+            if same_tree:
+                object.__setattr__(sealed, "changed", ({}, {}))
             found = self._of_steps[key] = self._looking(sealed)
         return found
 
@@ -122,8 +137,8 @@ class Relevant(Generic[Question]):
             return True
 
 
-def _like(state: Snapshot) -> Any:  # noqa: ANN401  # It passes for a snapshot.
-    return _SealedState(state)
+def _like(state: Snapshot, *, idle: bool = False, unheld: bool = False) -> Any:  # noqa: ANN401  # It passes for a snapshot.
+    return _SealedState(state, idle=idle, unheld=unheld)
 
 
 def _some(values: tuple[Any, ...]) -> Any:  # noqa: ANN401  # It passes for a tuple.

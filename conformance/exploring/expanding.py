@@ -17,7 +17,7 @@ from kvcanon.conformance.cases.client import NAMESPACES, Stamps
 from kvcanon.conformance.exploring.canon import Canon, digest
 from kvcanon.conformance.exploring.frontier import Path
 from kvcanon.conformance.exploring.moves import moves
-from kvcanon.conformance.exploring.product import Origin, Product
+from kvcanon.conformance.exploring.product import Origin, Product, Trail
 from kvcanon.conformance.exploring.scope import Scope
 from kvcanon.conformance.exploring.watching import Book, WatchedCache, Witness
 from kvcanon.conformance.faults import what_was_raised
@@ -89,6 +89,7 @@ class Expander:
         shows = self.origin.empty().subject.shows
         self.book = Book(tuple(laws) or tuple(LAWS.values()), shows)
         self._witness = Witness(self.book)
+        self._trail = Trail(self.origin)
         self._stamps = stamps if Need.BYTES in shows else None
 
     def digest(self, product: Product) -> bytes:
@@ -111,8 +112,11 @@ class Expander:
         return found
 
     def judge(self, path: Path, found: Expansion) -> Product | None:
-        """Ask the laws of a state that a path leads to; None where they are broken."""
-        product = self.origin.at(path)
+        """Ask the laws of a state that a path leads to, to which nothing may be done.
+
+        None where they are broken.
+        """
+        product = self._trail.to(path)
         try:
             self._witness.see_state(product.subject.cache.snapshot())
         except Exception as problem:  # noqa: BLE001  # No state of a cache must raise anything.
@@ -125,15 +129,26 @@ class Expander:
         product = self.judge(path, found)
         if product is None:
             return
-        state = product.subject.cache.snapshot()
-        told = residency_of(state)
-        for action in moves(self.scope, product, state):
-            twin = self.origin.again(product, path)
+        start = product.subject.cache.snapshot()
+        told, own = residency_of(start), digest(self.canon.form(product, start))
+        at_start = product.traces()
+        twin: Product | None = None
+        for action in moves(self.scope, product, start):
+            if twin is None:
+                twin = self.origin.again(product, path)
+                # What was played again may number what it has otherwise.
+                state = start if at_start is not None else twin.subject.cache.snapshot()
             watched = WatchedCache(twin.subject.cache, state, told, self._witness, self._stamps)
             twin.client.cache = watched
             try:
                 twin.do(action)
             except Exception as problem:  # noqa: BLE001  # Nor must any call on it.
                 found.note((*path, action), problem)
+                twin = None
                 continue
-            yield Edge(action, digest(self.canon.form(twin, watched.state)))
+            if watched.state is start and twin.traces() == at_start:
+                # Nothing has changed, and the next move can be made from there as well.
+                yield Edge(action, own)
+            else:
+                yield Edge(action, digest(self.canon.form(twin, watched.state)))
+                twin = None

@@ -24,6 +24,7 @@ from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.exploring import frontier
 from kvcanon.conformance.exploring.expanding import Broken, Expander, Expansion
 from kvcanon.conformance.exploring.frontier import Path
+from kvcanon.conformance.exploring.reach import has_to_come_up
 from kvcanon.conformance.exploring.scope import Scope
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import Workers, adapter_as, workers
@@ -104,6 +105,11 @@ class Exploration:
     def vacuous(self) -> tuple[str, ...]:
         """The laws that were asked, and of which nothing that they speak of came up."""
         return tuple(law_id for law_id in self.law_ids if law_id not in self.reached)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Those of them of which something should have come up in this scope."""
+        return tuple(law_id for law_id in self.vacuous if has_to_come_up(self.scope, law_id))
 
 
 def explore(

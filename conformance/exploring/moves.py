@@ -10,7 +10,6 @@ nothing is what the laws are asked about.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import TypeAlias
 
 from kvcanon.conformance.cases.case import Action
@@ -79,28 +78,25 @@ class Prompts:
         used = [number for number in scope.namespaces if (number, ()) in self._asked]
         unused = [number for number in scope.namespaces if number not in used]
         self._namespaces = [*used, *unused[:1]]
-
-    def all(self) -> Iterator[tuple[int, Letters]]:
+        self.all = tuple(self._reachable())
         """Every prompt, with its namespace."""
+        self.there = tuple(each for each in self.all if self._has(*each))
+        """Every prefix that is in the tree."""
+        self.gone = tuple(
+            (number, letters)
+            for number, letters in self.all
+            if not self._has(number, letters)
+            and (len(letters) == 1 or self._has(number, letters[:-1]))
+        )
+        """Every prompt whose last page alone is not in the tree: where a walk ends."""
+
+    def _reachable(self) -> Iterator[tuple[int, Letters]]:
         stack: list[tuple[int, Letters]] = [(number, ()) for number in reversed(self._namespaces)]
         while stack:
             number, letters = stack.pop()
             if letters:
                 yield number, letters
             stack.extend((number, (*letters, one)) for one in self._next(number, letters))
-
-    def there(self) -> Iterator[tuple[int, Letters]]:
-        """Every prefix that is in the tree."""
-        return (each for each in self.all() if self._has(*each))
-
-    def gone(self) -> Iterator[tuple[int, Letters]]:
-        """Every prompt whose last page alone is not in the tree: where a walk ends."""
-        return (
-            (number, letters)
-            for number, letters in self.all()
-            if not self._has(number, letters)
-            and (len(letters) == 1 or self._has(number, letters[:-1]))
-        )
 
     def key(self, number: int, letters: Letters) -> Key:
         """A prompt as the cache is asked for it."""
@@ -139,14 +135,14 @@ def _letter(page: Page) -> int:
 
 
 def _looks(prompts: Prompts) -> Iterator[Action]:
-    yield from (exactly("look", letters, number) for number, letters in prompts.there())
-    yield from (exactly("look", letters, number) for number, letters in prompts.gone())
+    yield from (exactly("look", letters, number) for number, letters in prompts.there)
+    yield from (exactly("look", letters, number) for number, letters in prompts.gone)
 
 
 def _locks(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
     if len(product.client.receipts) < scope.receipts:
-        yield from (exactly("hold", letters, number) for number, letters in prompts.there())
-        yield from (exactly("hold", letters, number) for number, letters in _first(prompts.gone()))
+        yield from (exactly("hold", letters, number) for number, letters in prompts.there)
+        yield from (exactly("hold", letters, number) for number, letters in prompts.gone[:1])
     for index in _different(product.client.receipts, state):
         yield Action("unlock", index, 0, 1)
         yield Action("unlock_window", index)
@@ -168,7 +164,7 @@ def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
 def _inserts(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
     name = "compute" if len(product.client.requests) < scope.requests else "put"
     windowed = SWA in scope.config.components
-    for number, letters in prompts.all():
+    for number, letters in prompts.all:
         usable = usable_pages(state, prompts.key(number, letters), (GPU,))
         for start in sorted({usable, 0} if scope.from_first else {usable}):
             for bare in scope.bare_pages if windowed else (0,):
@@ -189,12 +185,12 @@ def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Ite
     for counts in scope.host_evictions:
         yield Action("evict_host", counts.full, counts.swa, counts.mamba)
     if idle:
-        yield from (exactly("bring", letters, number) for number, letters in prompts.there())
-        yield from (exactly("bring", letters, number) for number, letters in _first(prompts.gone()))
+        yield from (exactly("bring", letters, number) for number, letters in prompts.there)
+        yield from (exactly("bring", letters, number) for number, letters in prompts.gone[:1])
     if not scope.fetches:
         return
     windowed = SWA in scope.config.components
-    for number, letters in prompts.all():
+    for number, letters in prompts.all:
         there = present_pages(state, prompts.key(number, letters))
         for start in sorted({0, there} - {len(letters)}):
             for bare in scope.bare_pages if windowed else (0,):
@@ -212,7 +208,3 @@ def _copies(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]
     yield Action("poll")
     if state.transfers:
         yield Action("flush")
-
-
-def _first(prompts: Iterator[tuple[int, Letters]]) -> Iterator[tuple[int, Letters]]:
-    return islice(prompts, 1)

@@ -63,6 +63,24 @@ def performed_by(engine: ManualEngine) -> frozenset[TransferId]:
     return frozenset(engine._performed)
 
 
+def traces_of(cache: object, engine: object) -> tuple[object, ...] | None:
+    """What a plain cache and its engine hide, as it is now; None of anything else.
+
+    Ticks and numbers that are yet to be given are left out: what comes next depends on none.
+    """
+    if type(cache) is not ReferenceCache or type(engine) is not ManualEngine:
+        return None
+    state = cache._state
+    return (
+        [data.used for node in state.nodes.values() for data in node.data.values()],
+        dict(state.arrived),
+        [dict(pool.payloads) for pool in state.pools.values()],
+        list(engine._completions),
+        list(engine._open),
+        set(engine._performed),
+    )
+
+
 def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine] | None:
     """A copy of a plain cache and its engine; None of anything else.
 
@@ -71,18 +89,15 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     if type(cache) is not ReferenceCache or type(engine) is not ManualEngine:
         return None
     state, twin = cache._state, ManualEngine()
-    new = State(state.config, twin)
-    nodes = {state.root: new.root}
-    new.nodes = {}
-    for node_id, node in state.nodes.items():
-        if node.parent is not None:
-            nodes[node] = _node(node)
-        new.nodes[node_id] = nodes[node]
-    new.root.children = {edge: nodes[child] for edge, child in state.root.children.items()}
+    # What its constructor makes would all be made again: it takes as long as all the rest.
+    new: State = object.__new__(State)
+    new.config, new.engine, new.holds = state.config, twin, {}
+    nodes = {node: _node(node) for node in (state.root, *state.nodes.values())}
+    new.root = nodes[state.root]
+    new.nodes = {node_id: nodes[node] for node_id, node in state.nodes.items()}
     for node, its_copy in nodes.items():
-        if node.parent is not None:
-            its_copy.parent = nodes[node.parent]
-            its_copy.children = {edge: nodes[child] for edge, child in node.children.items()}
+        its_copy.parent = None if node.parent is None else nodes[node.parent]
+        its_copy.children = {edge: nodes[child] for edge, child in node.children.items()}
     transfers = {each: _transfer(each, nodes) for each in state.transfers.values()}
     _copy_holds(state, new, nodes, transfers)
     for node, its_copy in nodes.items():

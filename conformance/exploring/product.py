@@ -17,7 +17,7 @@ from kvcanon.conformance.adapters.adapter import Adapter, Subject, Unoffered, ma
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.exploring.plain import completions_of, copied
+from kvcanon.conformance.exploring.plain import completions_of, copied, traces_of
 from kvcanon.conformance.faults import Fault
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
@@ -43,6 +43,24 @@ class Product:
         """Do an action. Raises: whatever the cache raises that is no refusal."""
         act(self.client, *action)
         self.decided.update(completions_of(self.engine))
+
+    def traces(self) -> tuple[object, ...] | None:
+        """What is not in a snapshot of the cache and may change; None where nobody can know.
+
+        Two products with one snapshot and one of these are the same.
+        """
+        inside, client = traces_of(self.subject.cache, self.engine), self.client
+        if inside is None:
+            return None
+        requests = [(r.key, r.receipt, r.start_pages, r.slots) for r in client.requests]
+        return (
+            inside,
+            dict(self.decided),
+            requests,
+            tuple(client.receipts),
+            tuple(client.spent),
+            tuple(client.keys),
+        )
 
 
 @frozen
@@ -95,3 +113,34 @@ class Origin:
         client.receipts, client.spent = list(had.receipts), list(had.spent)
         client.keys = list(had.keys)
         return Product(subject, client, engine, dict(product.decided))
+
+
+class Trail:
+    """The states on the path that was walked last: the next one mostly begins like it.
+
+    Nothing is done to them, only to their copies.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._path: tuple[Action, ...] = ()
+        self._states = [origin.empty()]
+        self._can_be_copied = self._states[0].traces() is not None
+
+    def to(self, path: tuple[Action, ...]) -> Product:
+        """The state that actions lead to; do nothing to it."""
+        if not self._can_be_copied:
+            return self._origin.at(path)
+        same = 0
+        for one, other in zip(self._path, path, strict=False):
+            if one != other:
+                break
+            same += 1
+        del self._states[same + 1 :]
+        for action in path[same:]:
+            state = self._origin.again(self._states[-1], ())
+            state.do(action)
+            self._states.append(state)
+            self._path = path[: len(self._states) - 1]
+        self._path = path
+        return self._states[-1]

@@ -46,15 +46,23 @@ def verdict_of(explorations: Sequence[Exploration]) -> Text:
     """The last line: what is true of all of them."""
     broken = [each.scope.name for each in explorations if each.broken is not None]
     left = [each.scope.name for each in explorations if each.left and each.broken is None]
+    vacuous = [each.scope.name for each in explorations if is_vacuous(each)]
     states = sum(each.states for each in explorations)
     if broken:
         return Text(f"BROKEN in {', '.join(broken)}", "bold red")
+    if vacuous:
+        return Text(f"Nothing is broken, but VACUOUS: {', '.join(vacuous)}.", "bold red")
     if left:
         return Text(f"Nothing is broken so far; {', '.join(left)} not exhausted.", "bold yellow")
     return Text.assemble(
         ("No law is broken in any state, nor in any step. ", "bold green"),
         f"{states:,} states were visited, and none is left.",
     )
+
+
+def is_vacuous(found: Exploration) -> bool:
+    """Whether a scope was gone through and did not come to what its laws speak of."""
+    return found.exhausted and bool(found.missed)
 
 
 def _facts(found: Exploration) -> Table:
@@ -75,13 +83,12 @@ def _facts(found: Exploration) -> Table:
 def _reached(found: Exploration) -> str:
     vacuous = found.vacuous
     reached = f"{len(found.law_ids) - len(vacuous)} came up"
-    beyond = [law_id for law_id in vacuous if law_id in found.scope.beyond]
-    missed = [law_id for law_id in vacuous if law_id not in found.scope.beyond]
+    beyond = len(vacuous) - len(found.missed)
     parts = [reached]
     if beyond:
-        parts.append(f"{len(beyond)} are beyond the scope")
-    if missed:
-        parts.append(f"NOT REACHED: {', '.join(missed)}")
+        parts.append(f"{beyond} are beyond the scope")
+    if found.missed:
+        parts.append(f"NOT REACHED: {', '.join(found.missed)}")
     return "; ".join(parts)
 
 
@@ -103,7 +110,7 @@ def _premises(found: Exploration) -> Table:
         if law_id in found.reached:
             came = "came up"
         else:
-            came = "beyond the scope" if law_id in found.scope.beyond else "NOT REACHED"
+            came = "NOT REACHED" if law_id in found.missed else "beyond the scope"
         table.add_row(f"{law_id} {LAWS[law_id].name}", WORDS[law_id], came)
     return table
 
@@ -120,7 +127,7 @@ def json_of(found: Exploration) -> Mapping[str, Any]:
         "left": found.left,
         "laws": list(found.law_ids),
         "reached": sorted(found.reached),
-        "beyond": sorted(found.scope.beyond),
+        "missed": list(found.missed),
         "seconds": found.seconds,
         "cpu_seconds": found.cpu_seconds,
         "jobs": found.jobs,

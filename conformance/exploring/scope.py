@@ -11,7 +11,7 @@ five of something is not seen with four.
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
@@ -54,10 +54,9 @@ class Scope:
     """Whether the bytes of a copy may also move before it is acknowledged."""
     nonsense: bool = False
     """Whether calls are made that are wrong in themselves."""
-    large: bool = False
-    """Whether it takes a night."""
-    beyond: frozenset[str] = field(default=frozenset(), converter=frozenset)
-    """The laws whose premise cannot be reached in it."""
+
+    made_for: tuple[str, ...] = ()
+    """The laws whose premise has to come up in it; none named, all that it can reach."""
 
     @property
     def pages(self) -> int:

@@ -56,6 +56,8 @@ class Witness:
         """Operations of the cache of which the laws of steps and streams were asked."""
         self.reached: set[str] = set()
         """The ids of laws whose premise came up."""
+        self._silent: Snapshot | None = None
+        """The last state of which the laws of streams were asked with nothing in the stream."""
         self._states = [law_id for law_id in book.law_ids if law_id in STATES]
         self._steps = _waiting(STEPS, book.law_ids)
         self._streams = _waiting(STREAMS, book.law_ids)
@@ -71,11 +73,16 @@ class Witness:
 
     def see_step(self, step: Step, stream: Stream) -> None:
         """Ask the laws of a step, and of the events that it sent. Raises: LawsBroken."""
-        if not _share(step.before, step.after):
+        still = step.before is step.after
+        if not still and not _share(step.before, step.after):
             # Else it is the tree of the state before, which was asked for its shape then.
             _require(_all_broken(self.book.shape, step.after))
         found = _all_broken(self.book.steps.of_step(step), step)
-        _require(found + _all_broken(self.book.streams.of_stream(stream), stream))
+        if not (still and step.before is self._silent):
+            # Else nothing was sent between a state and itself, and it was asked of the same before.
+            found += _all_broken(self.book.streams.of_stream(stream), stream)
+            self._silent = step.before if still else self._silent
+        _require(found)
         self.steps += 1
         for law_id in self._steps.of_step(step):
             if law_id not in self.reached and STEPS[law_id][1](step):
@@ -126,6 +133,8 @@ class WatchedCache(WrappedCache):
 
     def _judge(self, operation: Operation, outcome: Outcome) -> None:
         before, after = self.state, self._cache.snapshot()
+        if after == before:
+            after = before
         sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
         stamps = self._read(operation, outcome)
         step = Step(before, operation, outcome, after, sent, stamps)
