@@ -6,6 +6,7 @@ from functools import cache
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.exploring.expanding import Expander
+from kvcanon.conformance.exploring.explore import Exploration, explore
 from kvcanon.conformance.exploring.frontier import Path
 from kvcanon.conformance.exploring.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
 from kvcanon.reference import ReferenceCache
@@ -62,6 +63,12 @@ TINY = (FULL, WINDOW, HOST, WRITE_BACK, STATES, NAMESPACES)
 def expander(scope: Scope, adapter: Adapter = PLAIN) -> Expander:
     """What goes on from the states of a scope."""
     return Expander(adapter, scope)
+
+
+@cache
+def explored(scope: Scope) -> Exploration:
+    """What came of exploring a scope."""
+    return explore(expander(scope))
 
 
 @cache

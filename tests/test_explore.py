@@ -9,7 +9,18 @@ from pathlib import Path as File
 import pytest
 from attrs import evolve
 
-from exploring import FULL, HOST, NAMESPACES, PLAIN, STATES, TINY, WINDOW, expander, paths_in
+from exploring import (
+    FULL,
+    HOST,
+    NAMESPACES,
+    PLAIN,
+    STATES,
+    TINY,
+    WINDOW,
+    expander,
+    explored,
+    paths_in,
+)
 from faulty import choosy
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action
@@ -54,7 +65,7 @@ def told(found: Exploration) -> tuple[object, ...]:
 @each_scope
 def test_a_sound_cache_is_exhausted(scope: Scope) -> None:
     """The plain cache is accused in some state, or some states are left out."""
-    found = explore(expander(scope))
+    found = explored(scope)
     assert found.exhausted
     assert found.states == sum(found.levels) == len(paths_in(scope))
     assert found.edges >= found.states - 1
@@ -91,14 +102,14 @@ def test_every_law_has_a_premise_of_its_kind() -> None:
 
 def test_a_premise_that_is_not_reached_is_told() -> None:
     """A scope without a host tier claims to have tried load-backs."""
-    found = explore(expander(FULL))
+    found = explored(FULL)
     assert {"LOAD-1", "REC-1", "NS-2", "RES-5"} <= set(found.vacuous)
     assert {"LOCK-8", "EVICT-1", "TREE-4", "EVENT-4"} <= found.reached
 
 
 def test_tiny_scopes_reach_nearly_every_premise() -> None:
     """What the tests explore is so small that most laws say nothing there."""
-    reached = frozenset[str]().union(*(explore(expander(scope)).reached for scope in TINY))
+    reached = frozenset[str]().union(*(explored(scope).reached for scope in TINY))
     assert LAWS.keys() - reached == NEED_MORE
 
 
@@ -238,7 +249,7 @@ def test_only_the_laws_that_were_asked_for_are_asked() -> None:
 def test_a_copy_is_as_good_as_the_way_played_again(scope: Scope) -> None:
     """A copy shares something with its original, or lacks something of it."""
     played = Adapter("played again", overriding(lambda _: None))
-    assert told(explore(expander(scope, played))) == told(explore(expander(scope)))
+    assert told(explore(expander(scope, played))) == told(explored(scope))
 
 
 def test_what_is_done_to_a_copy_is_done_to_it_alone() -> None:
@@ -273,7 +284,7 @@ def test_several_processes_need_a_name() -> None:
 
 def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was done before a stop is done again, or left out, or counted twice."""
-    whole = explore(expander(HOST))
+    whole = explored(HOST)
     monkeypatch.setattr(exploring_module, "CHUNK", 4)
     clock = count()
     monkeypatch.setattr(exploring_module, "monotonic", lambda: next(clock))
@@ -291,7 +302,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyP
 def test_it_stops_after_so_many_levels() -> None:
     """A limit is no limit, or what is left beyond it is not told."""
     found = explore(expander(FULL), limits=Limits(levels=2))
-    whole = explore(expander(FULL))
+    whole = explored(FULL)
     assert found.levels == whole.levels[:3]
     assert found.left == whole.levels[2]
     assert not found.exhausted

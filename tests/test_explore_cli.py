@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from exploring import FULL, HOST
 from kvcanon.conformance.cli import main
@@ -21,7 +22,8 @@ EXPLORED = Path(__file__).parents[1] / "docs" / "explore.md"
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for scope in (FULL, HOST):
-        monkeypatch.setitem(SCOPES, scope.name, scope)
+        # Most of what is within its reach takes more than a tiny scope has.
+        monkeypatch.setitem(SCOPES, scope.name, evolve(scope, made_for=("MATCH-1",)))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
@@ -91,7 +93,19 @@ def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody learns of which laws nothing came up."""
     text = said(capsys, "--scope", "tiny_full", "--premises", code=0)
     assert "LOAD-1 full_only_pre_evict" in text
-    assert "NOT REACHED" in text
+    assert "beyond the scope" in text
+
+
+def test_a_scope_that_asks_nothing_exits_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A law is said to hold in every state, of which nothing that it speaks of came up."""
+    monkeypatch.setitem(SCOPES, "tiny_full", evolve(FULL, made_for=("LOAD-1",)))
+    text = said(capsys, "--scope", "tiny_full", code=1)
+    assert "NOT REACHED: LOAD-1" in text
+    assert text.rstrip().endswith("VACUOUS: tiny_full.")
+    text = said(capsys, "--scope", "tiny_full", "--levels", "1", code=0)
+    assert "not exhausted" in text
 
 
 def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

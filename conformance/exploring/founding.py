@@ -33,11 +33,11 @@ FOUNDING: dict[str, Scope] = {
     ),
     "short_of_either_is_short_of_full": Scope(
         "founding_load",
-        "full-only pre-evict (sgl#26302): 3 full slots and 1 window slot, 2 and 1 on the host",
+        "full-only pre-evict (sgl#26302): 3 full slots and 1 window slot, 2 on the host",
         CacheConfig(
             window_tokens=1,
             device_slots=Counts(3, 1),
-            host_slots=Counts(2, 1),
+            host_slots=Counts(2),
             write_policy="write_through_selective",
         ),
         fans=(2, 1),
