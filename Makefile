@@ -11,6 +11,11 @@ CACHES ?= optimized --against reference
 MINUTES ?= 30
 STORE ?=
 
+# The caches that `make explore` and `make explore-deep` go through, and where the second keeps its
+# progress: what is there is gone on from, up to MINUTES for each scope.
+EXPLORED ?= reference
+PROGRESS ?= build/explored
+
 # What `make native-asan` runs: the tests of the fast cache, then the judge on it. Or another command,
 # as in `make native-asan RUN='kvcanon check optimized --against reference --effort standard'`.
 RUN ?= sh -c 'python -m pytest -q $(wildcard tests/test_optimized_*.py) && \
@@ -34,7 +39,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz check check-standard check-deep test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +99,12 @@ check-standard: $(READY) native ## Judge CACHES for up to ten minutes.
 
 check-deep: $(READY) native ## Judge CACHES for MINUTES, from where STORE left off.
 	$(BIN)/kvcanon check $(CACHES) --effort deep --minutes $(MINUTES) $(STORE:%=--store %)
+
+explore: $(READY) native ## Visit every state of EXPLORED in the scopes that take minutes.
+	$(BIN)/kvcanon explore $(EXPLORED) --scope founding,all
+
+explore-deep: $(READY) native ## Go on in the scopes that take a night, for MINUTES each.
+	$(BIN)/kvcanon explore $(EXPLORED) --scope deep --minutes $(MINUTES) --checkpoint $(PROGRESS)
 
 test: $(READY) native ## Run the tests.
 	$(PYTEST) $(PYTEST_ARGS)

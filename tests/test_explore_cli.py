@@ -12,7 +12,7 @@ from attrs import evolve
 
 from exploring import FULL, HOST
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.exploring.scopes import SCOPES
+from kvcanon.conformance.exploring.scopes import GROUPS, SCOPES
 from kvcanon.spec.law import LAWS
 
 TESTS = Path(__file__).parent
@@ -115,6 +115,12 @@ def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) 
     assert "| `tiny_full` | 40 | 522 |" in text
     assert "| together | 209 |" in text
     assert "| LOAD-4 `whole_prefix_comes` | a load-back that was enqueued | `tiny_host` |" in text
+
+
+def test_the_docs_have_every_scope() -> None:
+    """A scope is added, and nobody reads of it."""
+    text = EXPLORED.read_text("utf-8")
+    assert all(f"`{name}`" in text for group in GROUPS.values() for name in group)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
-from exploring import expander
+from exploring import PLAIN, expander
 from kvcanon.conformance.exploring.expanding import Expander
 from kvcanon.conformance.exploring.explore import Limits, explore
 from kvcanon.conformance.exploring.founding import FOUNDING
@@ -18,6 +18,7 @@ from kvcanon.spec.law import LAWS
 from meta.mutants import MUTANTS, Mutant
 
 BUGS = [mutant for mutant in MUTANTS if mutant.founding]
+LEAST = PLAIN.offer.least_slots
 each_bug = pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 
 
@@ -73,7 +74,7 @@ def smaller(scope: Scope) -> Iterator[Scope]:
         counts = getattr(config, pool)
         for component in ("full", "swa"):
             left = getattr(counts, component) - 1
-            if left >= 0:
+            if left >= (LEAST if (pool, component) == ("device_slots", "full") else 0):
                 less = evolve(config, **{pool: evolve(counts, **{component: left})})
                 yield evolve(scope, config=less)
     for at, fan in enumerate(fans):

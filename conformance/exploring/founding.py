@@ -1,7 +1,8 @@
 """The scopes of the founding bugs: for each, the smallest in which exhaustion finds it.
 
-With one slot, one page or one prompt less there is nothing to be seen of the bug, however long one
-looks. They take seconds, and so they are what to explore first on a new cache.
+With one slot, one page or one prompt less there is nothing to be seen of the bug. Pools of full
+slots have 2 at least, which is the least that caches are asked to be made with. They take seconds,
+and so they are what to explore first on a new cache.
 
 What readers get wrong: a cache that passes one of them has not this bug in this size. The laws that
 the bug breaks are asked in every other scope as well.
@@ -50,8 +51,8 @@ FOUNDING: dict[str, Scope] = {
     ),
     "backup_is_announced_at_its_enqueue": Scope(
         "founding_store",
-        "a store on the host after the copy (sgl#22894): 1 slot on either side, 1 page",
-        CacheConfig(device_slots=Counts(1), host_slots=Counts(1), write_policy="write_through"),
+        "a store on the host after the copy (sgl#22894): 2 slots and 1 on the host, 1 page",
+        CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_through"),
         fans=(1,),
         receipts=0,
         made_for=("EVENT-3",),
