@@ -164,6 +164,7 @@ def test_refused_loads_are_not_judged_here(law_id: str) -> None:
 def test_load_1_full_pages_for_window_slots_are_named() -> None:
     """That window slots are short may cost full pages that have none."""
     before, after = cold(WIDE, PLAIN, room=SHORT_OF_SWA), coming(room=SHORT_OF_SWA)
+    assert ask("EVICT-2", loaded(before, after)) == []
     (said,) = ask("LOAD-1", loaded(before, after))
     assert said == (
         "node 6 (tokens 0..1) lost 1 full slots to a load that needed 2 full and had 3 free; swa: "
@@ -174,13 +175,13 @@ def test_load_1_full_pages_for_window_slots_are_named() -> None:
     assert said.startswith("node 6 (tokens 0..1) lost 1 full slots to a load that needed 2 full")
 
 
-def test_load_1_nothing_leaves_once_there_is_room() -> None:
+def test_evict_2_nothing_leaves_once_there_is_room() -> None:
     """A load may evict more than it is short of."""
     second = node(7, ROOT, [6], full=on([7]), swa=on([2]))
     room = config(Counts(full=8, swa=4, mamba=4))
     before = cold(WIDE, second, room=room)
-    assert ask("LOAD-1", loaded(before, coming(WIDE, room=room))) == []
-    (said,) = ask("LOAD-1", loaded(before, coming(room=room)))
+    assert ask("EVICT-2", loaded(before, coming(WIDE, room=room))) == []
+    (said,) = ask("EVICT-2", loaded(before, coming(room=room)))
     assert said.startswith("1 swa asked of GPU and 3 full and 3 swa slots evicted; without any one")
 
 
@@ -194,7 +195,8 @@ def test_load_1_full_slots_may_be_short() -> None:
     room = config(Counts(full=5, swa=4, mamba=4))
     before = cold(lone, another, room=room)
     assert ask("LOAD-1", loaded(before, coming(another, room=room))) == []
-    (said,) = ask("LOAD-1", loaded(before, coming(room=room)))
+    assert ask("LOAD-1", loaded(before, coming(room=room))) == []
+    (said,) = ask("EVICT-2", loaded(before, coming(room=room)))
     assert said.startswith("1 full asked of GPU and 2 full slots evicted")
 
 

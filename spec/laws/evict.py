@@ -28,6 +28,7 @@ from kvcanon.spec.laws.comparing import (
     total,
     writes_back,
 )
+from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage
 from kvcanon.spec.operations import Evict, Evicted, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
@@ -77,7 +78,7 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """Nothing more is evicted once what was asked is freed: the last victim was still needed.
 
     Components are served in the order full, swa, mamba, and what one frees by the way counts for
-    the next. Nothing asked, nothing evicted.
+    the next. Nothing asked, nothing evicted. A load-back asks of each pool what that is short of.
 
     Why: each page that leaves without need is a prompt that is computed again.
 
@@ -85,7 +86,16 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """
     medium = _medium(step)
     if medium is not None and isinstance(step.operation, (Evict, EvictHost)):
-        yield from overshoot(step.before, step.operation.counts, losses(step, medium), medium)
+        yield from _overshoot(step.before, step.operation.counts, losses(step, medium), medium)
+    load = load_of(step)
+    if load is not None and load.may_evict:
+        short, lost = (
+            shortage(load.missing.counts(), free_on_device(step.before)),
+            losses(step, GPU),
+        )
+        # What serves no pool that is short is LOAD-1's to say, and says nothing of how much.
+        if all(serves(each, short) for each in lost):
+            yield from _overshoot(step.before, short, lost, GPU)
 
 
 @law("EVICT-3", Kind.STEP)
@@ -300,7 +310,7 @@ def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
     return found
 
 
-def overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
+def _overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
     """What was evicted although the request was met by then.
 
     Nobody saw the order in which victims were chosen, so these are the conclusions that hold for

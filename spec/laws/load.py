@@ -17,7 +17,6 @@ from attrs import frozen
 from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws.comparing import (
     MEDIA,
-    NO_POOL,
     candidates,
     changes,
     differences,
@@ -29,10 +28,9 @@ from kvcanon.spec.laws.comparing import (
     rest_changed,
     slot_of,
 )
-from kvcanon.spec.laws.evict import others_untouched, overshoot
-from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll
-from kvcanon.spec.oracle.eviction import pre_evict_need, serves_shortage
-from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.laws.evict import others_untouched
+from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage, window_begin
+from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot
@@ -44,32 +42,26 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load evicts from a pool only what that pool is short of: full data for full slots alone.
 
     Where full slots are not short, a leaf leaves only for its window data or its state, and only
-    where that pool is short. And nothing leaves once there is room.
+    where that pool is short. That nothing leaves once there is room, EVICT-2 says.
 
     Why: window pools are small and always short. A load that takes their free room for that of the
     full pool empties the full pool, which had room, each time that it loads.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26302
     """
-    load = _load(step)
-    if load is None or load.outcome.decision not in (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM):
+    load = load_of(step)
+    if load is None or not load.may_evict:
         return
     needed = load.missing.counts()
-    free = _free(step.before)
-    short = _short(needed, free)
-    lost = losses(step, GPU)
-    needless = False
-    for each in lost:
-        given = (each.full, each.swa, each.mamba)
-        if each.full and not serves_shortage(given, (short.full, short.swa, short.mamba)):
-            needless = True
+    free = free_on_device(step.before)
+    short = shortage(needed, free)
+    for each in losses(step, GPU):
+        if not serves(each, short):
             yield (
                 f"{step.before.describe(each.node)} lost {each.full} full slots to a load that "
                 f"needed {needed.full} full and had {free.full} free; swa: {needed.swa} needed, "
                 f"{free.swa} free; mamba: {needed.mamba} needed, {free.mamba} free"
             )
-    if not needless:
-        yield from overshoot(step.before, short, lost, GPU)
 
 
 @law("LOAD-2", Kind.STEP)
@@ -83,11 +75,11 @@ def own_path_spared(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27444
     """
-    load = _load(step)
+    load = load_of(step)
     if load is None:
         return
     before, after = step.changed
-    begin = _window_begin(step.before, load.key)
+    begin = window_begin(step.before, load.key)
     for index, number in enumerate(step.numbers.of_key(load.key)):
         was = before.get(number)
         if was is None:
@@ -120,7 +112,7 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/30986
     """
-    load = _load(step)
+    load = load_of(step)
     if load is None or load.outcome.decision is LoadDecision.ENQUEUED:
         return
     if load.outcome.decision is not LoadDecision.NO_ROOM:
@@ -144,11 +136,11 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/25088,
     https://github.com/sgl-project/sglang/issues/24869
     """
-    load = _load(step)
+    load = load_of(step)
     if load is None or load.outcome.decision is not LoadDecision.ENQUEUED:
         return
     gained: list[_Gain] = []
-    begin, end = _window_begin(step.before, load.key), len(load.key)
+    begin, end = window_begin(step.before, load.key), len(load.key)
     olds, news = rows_along(step.before, load.key), rows_along(step.after, load.key)
     if len(news) < end:
         yield f"of the {end} pages of the key {len(news)} are in the tree after the load"
@@ -178,7 +170,7 @@ def host_copy_stays(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27444
     """
-    load = _load(step)
+    load = load_of(step)
     enqueued = load is not None and load.outcome.decision is LoadDecision.ENQUEUED
     if not enqueued and not isinstance(step.operation, (Poll, Flush)):
         return
@@ -210,7 +202,7 @@ def decisions(step: Step) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    load = _load(step)
+    load = load_of(step)
     if load is None:
         return
     config, told = step.before.config, load.outcome.decision
@@ -233,7 +225,7 @@ def decisions(step: Step) -> Iterator[str]:
             f"{in_words(quota)}; the decision was {told}, expected {right}"
         )
     elif told is LoadDecision.NO_ROOM and not _no_room(step.after, load.key, needed):
-        free = _free(step.after)
+        free = free_on_device(step.after)
         yield (
             f"{want}, and there is room or could be made: {free.full} full, {free.swa} swa and "
             f"{free.mamba} mamba slots are free, and the decision was {told}"
@@ -251,7 +243,7 @@ def others_left_alone(step: Step) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    load = _load(step)
+    load = load_of(step)
     if load is None or load.outcome.decision is not LoadDecision.ENQUEUED:
         return
     own = set(step.numbers.of_key(load.key))
@@ -259,33 +251,6 @@ def others_left_alone(step: Step) -> Iterator[str]:
     for change in changes(step):
         if change.number in own and change.before is not None:
             yield from differences(step, change, but=("device", "host", "loading", "lock_refs"))
-
-
-@frozen
-class _Missing:
-    """What a key has on the host only and a load has to bring: pages by their place in the key."""
-
-    full: tuple[int, ...]
-    swa: tuple[int, ...]
-    mamba: tuple[int, ...]
-
-    def counts(self) -> Counts:
-        """The slots that a load takes."""
-        return Counts(len(self.full), len(self.swa), len(self.mamba))
-
-
-@frozen
-class _Load:
-    """A load-back that was not refused."""
-
-    operation: LoadBack
-    outcome: LoadedBack
-    missing: _Missing
-
-    @property
-    def key(self) -> Key:
-        """What was to be loaded."""
-        return self.operation.key
 
 
 @frozen
@@ -298,59 +263,9 @@ class _Gain:
     target: Slot
 
 
-def _load(step: Step) -> _Load | None:
-    """The load that a step is; None where it is none, or was refused."""
-    operation, outcome = step.operation, step.outcome
-    if not isinstance(operation, LoadBack) or not isinstance(outcome, LoadedBack):
-        return None
-    return _Load(operation, outcome, _missing(step.before, operation.key))
-
-
-def _missing(state: Snapshot, key: Key) -> _Missing:
-    """What a load of a key has to bring.
-
-    Full data of all pages, window data of the window (of whole nodes, where locks take whole nodes)
-    and the state at the end. What has a device slot, be it still loading, is not missing.
-    """
-    full: list[int] = []
-    swa: list[int] = []
-    mamba: list[int] = []
-    window = _window_begin(state, key)
-    start = 0
-    for node, shared in path_of(state, key):
-        end = start + shared
-        if node[FULL].device is None:
-            full.extend(range(start, end))
-        if node[SWA].device is None and node[SWA].host is not None and end > window:
-            exact = state.profile.window_lock_exact
-            swa.extend(range(max(start, window) if exact else start, end))
-        at_end = end == len(key) and shared == len(node.pages)
-        if at_end and node[MAMBA].device is None and node[MAMBA].host is not None:
-            mamba.append(end - 1)
-        start = end
-    return _Missing(tuple(full), tuple(swa), tuple(mamba))
-
-
-def _window_begin(state: Snapshot, key: Key) -> int:
-    """The first page of the window at the end of a key; past the end where there is no window."""
-    if state.config.window_tokens is None:
-        return len(key)
-    return window_start(len(key), state.config.window_tokens, state.config.page_size)
-
-
-def _free(state: Snapshot) -> Counts:
-    """Free device slots of each pool."""
-    return Counts(*[len(state.pools.get((c, GPU), NO_POOL).free) for c in (FULL, SWA, MAMBA)])
-
-
-def _short(needed: Counts, free: Counts) -> Counts:
-    """What has to be evicted of each pool, each by its own free room."""
-    return Counts(*[pre_evict_need(needed[c], free[c]) for c in (FULL, SWA, MAMBA)])
-
-
 def _no_room(state: Snapshot, key: Key, needed: Counts) -> bool:
     """Whether some pool is short and has no victim left beside the path of the key."""
-    free = _free(state)
+    free = free_on_device(state)
     path = {node.node_id for node, _ in path_of(state, key)}
     return any(
         free[component] < needed[component]
