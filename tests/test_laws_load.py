@@ -147,7 +147,7 @@ LAWFUL: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("law_id", LAWS_OF_LOADS)
+@pytest.mark.parametrize("law_id", [*LAWS_OF_LOADS, "EVICT-2"])
 @pytest.mark.parametrize("lawful", LAWFUL.values(), ids=list(LAWFUL))
 def test_lawful_loads(law_id: str, lawful: Step) -> None:
     """A load as it should be breaks a law."""
