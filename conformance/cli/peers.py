@@ -1,5 +1,7 @@
 """`kvcanon peers`: environments in which other people's caches can be measured and judged.
 
+`make` and `list` are about these environments; `table` looks in them for bugs of the past.
+
 What readers get wrong: nothing is installed where kvcanon itself runs. Each release gets a folder
 of its own, which may be deleted like any other.
 """
@@ -16,7 +18,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kvcanon.conformance.cli.terminal import Report, columns
+from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.peers_report import table_json, table_text
+from kvcanon.conformance.cli.terminal import Report, columns, print_json, progress
+from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.peers.environment import (
     Run,
     commands,
@@ -25,7 +30,9 @@ from kvcanon.conformance.peers.environment import (
     run_command,
     usual_folder,
 )
+from kvcanon.conformance.peers.history import ROWS
 from kvcanon.conformance.peers.releases import RELEASES, STAND_INS, Release, release_named
+from kvcanon.conformance.peers.table import Effort, cell_of
 
 peers = typer.Typer(help="Environments for other people's caches.", no_args_is_help=True)
 
@@ -97,3 +104,38 @@ def _print_stand_ins(release: Release) -> None:
     typer.echo("Stand-ins, for what no CPU can load:")
     for name in release.stand_ins:
         typer.echo(f"  {name}: {STAND_INS[name].what}")
+
+
+@peers.command("table")
+def table_command(
+    *,
+    into: PeersFolder,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is drawn.")] = 0,
+    cases: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Cases for each release of a row, at most.")
+    ] = 100,
+    seconds: Annotated[
+        float, typer.Option(min=0, metavar="N", help="Seconds for each, after which none begins.")
+    ] = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Look for bugs of the past in the release before the fix and in the one with it."""
+    there = peers_in(into)
+    if not any(release in there for row in ROWS for release in row.releases):
+        needed = dict.fromkeys(release for row in ROWS for release in row.releases)
+        raise Fault(
+            f"{into} has no environment of {', '.join(needed)}; "
+            "`kvcanon peers make RELEASE` makes one"
+        )
+    asked = [(row, release) for row in ROWS for release in row.releases]
+    effort = Effort(seed, cases, seconds)
+    with progress(asked, "releases") as each:
+        cells = [cell_of(row, release, there, effort) for row, release in each]
+    if as_json:
+        print_json(table_json(cells, effort))
+    else:
+        out = Report()
+        for part in table_text(cells, effort):
+            out.print(part, soft_wrap=isinstance(part, str), markup=False)
+    if not all(cell.is_as_expected for cell in cells):
+        raise typer.Exit(1)
