@@ -1,0 +1,105 @@
+"""What a load has to bring, and what of each pool it is short of.
+
+What readers get wrong: a load is short of a pool by its own need of that pool, not by the pages of
+its key.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from kvcanon.spec.laws.comparing import NO_POOL, Loss
+from kvcanon.spec.operations import LoadBack, LoadDecision, LoadedBack
+from kvcanon.spec.oracle.eviction import pre_evict_need, serves_shortage
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key
+from kvcanon.spec.views import Step, path_of
+
+
+@frozen
+class Missing:
+    """What a key has on the host only and a load has to bring: pages by their place in the key."""
+
+    full: tuple[int, ...]
+    swa: tuple[int, ...]
+    mamba: tuple[int, ...]
+
+    def counts(self) -> Counts:
+        """The slots that a load takes."""
+        return Counts(len(self.full), len(self.swa), len(self.mamba))
+
+
+@frozen
+class Load:
+    """A load-back that was not refused."""
+
+    operation: LoadBack
+    outcome: LoadedBack
+    missing: Missing
+
+    @property
+    def key(self) -> Key:
+        """What was to be loaded."""
+        return self.operation.key
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether it was one that there has to be room for."""
+        return self.outcome.decision in (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)
+
+
+def load_of(step: Step) -> Load | None:
+    """The load that a step is; None where it is none, or was refused."""
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, LoadBack) or not isinstance(outcome, LoadedBack):
+        return None
+    return Load(operation, outcome, missing_of(step.before, operation.key))
+
+
+def missing_of(state: Snapshot, key: Key) -> Missing:
+    """What a load of a key has to bring.
+
+    Full data of all pages, window data of the window (of whole nodes, where locks take whole nodes)
+    and the state at the end. What has a device slot, be it still loading, is not missing.
+    """
+    full: list[int] = []
+    swa: list[int] = []
+    mamba: list[int] = []
+    window = window_begin(state, key)
+    start = 0
+    for node, shared in path_of(state, key):
+        end = start + shared
+        if node[FULL].device is None:
+            full.extend(range(start, end))
+        if node[SWA].device is None and node[SWA].host is not None and end > window:
+            exact = state.profile.window_lock_exact
+            swa.extend(range(max(start, window) if exact else start, end))
+        at_end = end == len(key) and shared == len(node.pages)
+        if at_end and node[MAMBA].device is None and node[MAMBA].host is not None:
+            mamba.append(end - 1)
+        start = end
+    return Missing(tuple(full), tuple(swa), tuple(mamba))
+
+
+def window_begin(state: Snapshot, key: Key) -> int:
+    """The first page of the window at the end of a key; past the end where there is no window."""
+    if state.config.window_tokens is None:
+        return len(key)
+    return window_start(len(key), state.config.window_tokens, state.config.page_size)
+
+
+def free_on_device(state: Snapshot) -> Counts:
+    """Free device slots of each pool."""
+    return Counts(*[len(state.pools.get((c, GPU), NO_POOL).free) for c in (FULL, SWA, MAMBA)])
+
+
+def shortage(needed: Counts, free: Counts) -> Counts:
+    """What has to be evicted of each pool, each by its own free room."""
+    return Counts(*[pre_evict_need(needed[c], free[c]) for c in (FULL, SWA, MAMBA)])
+
+
+def serves(lost: Loss, short: Counts) -> bool:
+    """Whether what a node lost to a load was of use to a pool that is short."""
+    given = (lost.full, lost.swa, lost.mamba)
+    return not lost.full or serves_shortage(given, (short.full, short.swa, short.mamba))
