@@ -1,9 +1,9 @@
 """SGLang 0.5.12.post1 copies no leaf to the host that it has cut where the request's window begins.
 
 Under write_through each prompt is copied to the host when it comes. One whose first token has left
-the window already is cut there into two nodes. The upper one is not copied, as it got its hit
-before the cut; so the lower one is not either, as its parent is not. When they leave the device they
-are gone, and the prompt is computed again.
+the window already is cut there into two nodes, and the hit is counted at the lower one alone. That
+is to be copied now; but its parent has no copy, so nothing is. When they leave the device they are
+gone, and the prompt is computed again.
 
     python sglang_leaf_below_an_unbacked_parent.py
 
@@ -19,17 +19,11 @@ from sglang_small import RELEASE, Small
 PROMPT = [1, 2]
 
 
-def on_host(window_gone: int) -> int:
-    """Tokens of a prompt that are found on the host, when all of it has left the device."""
-    small = Small(8, window=1, host_tokens=8)
-    # The first token is there: no cut is needed but the one where the window begins.
-    small.insert(PROMPT, window_gone=window_gone)
-    small.wait()
-    small.evict(tokens=8)
-    return small.match(PROMPT).host_hit_length
-
-
-found = on_host(window_gone=1)
+small = Small(8, window=1, host_tokens=8)
+small.insert(PROMPT, window_gone=1)
+small.wait()
+small.evict(tokens=8)
+found = small.match(PROMPT).host_hit_length
 print(
     f"SGLang {RELEASE}: of a prompt of 2 tokens, the first of which had left the window, {found} "
     "are found on the host"

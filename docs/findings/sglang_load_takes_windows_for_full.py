@@ -31,8 +31,7 @@ print(
     f"SGLang {RELEASE}: {small.hit(OTHER)} of 2 tokens of {OTHER} are on the device, and none of "
     f"{PROMPT}; {small.free_tokens()} full and {windows.available_size()} window slots are free"
 )
-small.load(PROMPT)
-small.wait()
+small.load(small.match(PROMPT))
 left = small.hit(OTHER)
 print(f"{PROMPT} is loaded: {small.hit(PROMPT)} of 4 tokens are on the device")
 print(f"{left} of 2 tokens of {OTHER} are on the device")

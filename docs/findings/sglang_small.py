@@ -49,7 +49,7 @@ def _called(function: Theirs, **arguments: object) -> Theirs:
 
 
 _POOLS = ("memory_pool", "swa_memory_pool")
-_ALLOCATORS = ("allocator.token", "allocator.paged", "allocator.swa", "allocator")
+_ALLOCATORS = ("allocator.token", "allocator.paged", "allocator.swa", "allocator", *_POOLS)
 _BASE = "base_prefix_cache"
 
 
@@ -247,18 +247,20 @@ class Small:
     def load(self, found: Theirs) -> None:
         """Load what a match found on the host only, and wait."""
         padding = self.state_slots and torch.tensor(0)
+        # Earlier releases do not tell the two kinds of host hits apart.
+        window_hit = getattr(found, "swa_host_hit_length", 0)
         request = SimpleNamespace(
             last_node=found.last_device_node,
             prefix_indices=(),
-            swa_host_hit_length=found.swa_host_hit_length,
-            mamba_host_hit_length=found.mamba_host_hit_length,
+            swa_host_hit_length=window_hit,
+            mamba_host_hit_length=getattr(found, "mamba_host_hit_length", 0),
             mamba_pool_idx=padding,
             kv=SimpleNamespace(mamba_pool_idx=padding),
         )
         params = _called(
             _named("InitLoadBackParams", _BASE),
             best_match_node=found.best_match_node,
-            host_hit_length=max(found.host_hit_length, found.swa_host_hit_length),
+            host_hit_length=max(found.host_hit_length, window_hit),
             mem_quota=None,
             req=request,
         )
