@@ -22,6 +22,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.oracle.pages import whole_pages
 
 Unit: TypeAlias = int | tuple[int, int]
 """A token id, or a pair of neighbouring token ids where the key is made of bigrams."""
@@ -148,7 +149,7 @@ def make_key(
     except (OverflowError, TypeError) as error:
         raise BadArgument("tokens", "must be integers in 0 .. 4294967295") from error
     units: Sequence[Unit] = list(pairwise(checked)) if bigram else checked
-    whole = len(units) // page_size * page_size
+    whole = whole_pages(len(units), page_size) * page_size
     starts = range(0, whole, page_size)
     pages = tuple([tuple(units[at : at + page_size]) for at in starts])
     return Key(pages, namespace, checked=True)

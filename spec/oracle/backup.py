@@ -12,7 +12,10 @@ def needs_copy(on_host: bool, is_last: bool, needs_backed_parents: bool) -> bool
 
     Reckoned without branches, so that a solver can ask it of a whole tree at once.
 
-    post: __return__ == (not on_host and (is_last or needs_backed_parents))
+    post: not (__return__ and on_host)
+    post: __return__ or on_host or not is_last
+    post: __return__ or on_host or not needs_backed_parents
+    post: is_last or needs_backed_parents or not __return__
     """
     return (on_host ^ True) & (is_last | needs_backed_parents)
 

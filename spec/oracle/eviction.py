@@ -27,7 +27,10 @@ def may_leave_device(on_device: bool, locked: bool, child_on_device: bool) -> bo
 
     Reckoned without branches, as the next one, so that a solver can ask it of a tree at once.
 
-    post: __return__ == (on_device and not locked and not child_on_device)
+    post: not (__return__ and locked)
+    post: not (__return__ and child_on_device)
+    post: on_device or not __return__
+    post: __return__ or locked or child_on_device or not on_device
     """
     return on_device & ((locked | child_on_device) ^ True)
 
@@ -35,7 +38,11 @@ def may_leave_device(on_device: bool, locked: bool, child_on_device: bool) -> bo
 def may_leave_host(on_device: bool, on_host: bool, locked: bool, has_children: bool) -> bool:
     """Whether a node may leave the host, and the tree, as a whole.
 
-    post: __return__ == (on_host and not on_device and not locked and not has_children)
+    post: not (__return__ and locked)
+    post: not (__return__ and has_children)
+    post: not (__return__ and on_device)
+    post: on_host or not __return__
+    post: __return__ or locked or has_children or on_device or not on_host
     """
     return on_host & ((on_device | locked | has_children) ^ True)
 
@@ -78,9 +85,9 @@ def policy_key(
     share `last_access`, nor `created`: ties cannot occur, and every replica picks the same victim.
 
     pre: 0 <= hit_count <= 8
-    post: policy is not EvictionPolicy.LRU or __return__ == (0, last_access)
-    post: policy is not EvictionPolicy.SLRU or __return__ == (int(hit_count > 1), last_access)
-    post: policy is not EvictionPolicy.FILO or __return__ == (0, -created)
+    post: __return__[0] in (0, 1, hit_count, priority)
+    post: abs(__return__[1]) in (abs(last_access), abs(created))
+    post: policy is EvictionPolicy.PRIORITY or __return__[0] >= 0
     """
     recency_first = {
         EvictionPolicy.LRU: (0, last_access),

@@ -23,6 +23,6 @@ def lock_has_ground(lock_refs: int, ground_refs: int) -> bool:
     """Whether something may be locked so often, given how often what it stands on is locked.
 
     pre: 0 <= lock_refs <= 1 << 20 and 0 <= ground_refs <= 1 << 20
-    post: __return__ == (ground_refs - lock_refs >= 0)
+    post: __return__ == (lock_refs in range(ground_refs + 1))
     """
     return lock_refs <= ground_refs
