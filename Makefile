@@ -39,7 +39,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep vectors mutants lint format wheel clean
+.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep prove vectors mutants lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,10 @@ test: $(READY) native ## Run the tests.
 
 test-deep: $(READY) native ## Run the tests on many more cases, from new random seeds.
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
+
+prove: $(READY) ## Confirm the contracts of the kernels, and refute the faults seeded in them.
+	$(BIN)/kvcanon prove
+	$(BIN)/kvcanon prove --faults
 
 vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
 	PYTHONPATH=tests $(BIN)/python -m meta.make_vectors

@@ -1,4 +1,4 @@
-"""The command line: `laws`, `check`, `explore`, `mutants`, `replay`, `bench` and `peers`.
+"""The command line: `laws`, `check`, `explore`, `prove`, `mutants`, `replay`, `bench`, `peers`.
 
 Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
 fault, or the cache that was named; one line on stderr says how.
@@ -22,6 +22,7 @@ from kvcanon.conformance.cli.explore import explore_command
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
+from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.workloads.mooncake import TraceError
@@ -36,6 +37,7 @@ app.command("laws")(laws)
 app.command("check")(check_command)
 app.command("explore")(explore_command)
 app.command("mutants")(mutants_command)
+app.command("prove")(prove_command)
 app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")

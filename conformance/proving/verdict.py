@@ -1,0 +1,51 @@
+"""Verdicts: what became of a claim.
+
+What readers get wrong: "not confirmed" is no bad news and no good news. Within its budget the
+solver has found no input that breaks the claim, and has not looked at all of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from attrs import frozen
+
+
+class Verdict(StrEnum):
+    """What a solver says."""
+
+    CONFIRMED = "confirmed"
+    """Over all inputs within the bounds."""
+    NOT_CONFIRMED = "not confirmed"
+    """No input was found that breaks it, in the time that there was."""
+    REFUTED = "refuted"
+    """An input breaks it."""
+    UNREACHABLE = "unable to meet precondition"
+    """No input within the bounds was found at all: nothing is claimed."""
+
+
+class Solver(StrEnum):
+    """Who says so."""
+
+    CROSSHAIR = "crosshair"
+    """Runs the code on symbols, path by path."""
+    Z3 = "z3"
+    """Is handed what the code returns for terms: all trees of one size in one question."""
+
+
+@frozen
+class Proof:
+    """One `post:` line, and what became of it."""
+
+    claim: str
+    post: str
+    solver: Solver
+    bounds: tuple[str, ...]
+    """The `pre:` lines under which it was asked; for terms, their size in place of the first."""
+    verdict: Verdict
+    seconds: float
+    """Of one core."""
+    found: str = ""
+    """The input that breaks it, or why there is no verdict."""
+    paths: int = 0
+    """How many ways through the code were taken; 0 for terms, which have none."""
