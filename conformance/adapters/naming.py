@@ -27,6 +27,7 @@ NAMED: dict[str, Adapter] = {
 SHORT = {
     "optimized": "kvcanon.optimized:OptimizedCache",
     "sglang": "kvcanon.conformance.adapters.sglang.declared:UNIFIED",
+    "sglang-rust": "kvcanon.conformance.adapters.sglang.declared:NATIVE",
     "vllm": "kvcanon.conformance.adapters.vllm.declared:VLLM",
     "vllm-counted": "kvcanon.conformance.adapters.vllm.declared:COUNTED",
 }

@@ -104,10 +104,11 @@ class Copies:
             for copy in self.flying
         )
 
-    def ending_at(self, node_id: NodeId) -> TransferId:
-        """The copy whose path ends at a node."""
-        (found,) = [copy.transfer_id for copy in self.flying if copy.hold.node_id == node_id]
-        return found
+    def bringing(self, nodes: Sequence[Node]) -> Iterator[Copy]:
+        """The loads that bring data of any of these nodes."""
+        for copy in self.flying:
+            if copy.direction is Direction.LOAD_BACK and any(self._parts(copy, nodes)):
+                yield copy
 
     def backing(self, nodes: Sequence[Node]) -> dict[tuple[NodeId, Component], TransferId]:
         """Which copy to the host has yet to fill which data of a node."""

@@ -11,7 +11,9 @@ from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.sglang.hosted import HostedCache
 from kvcanon.conformance.adapters.sglang.installed import has, version
 from kvcanon.conformance.adapters.sglang.making import World, make_world
+from kvcanon.conformance.adapters.sglang.native import NativeCache, native_tree_of
 from kvcanon.conformance.adapters.sglang.unified import tree_of
+from kvcanon.conformance.faults import Fault
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
@@ -39,19 +41,30 @@ CORED = evolve(
 )
 """Of releases whose tree is a core of its own, which the cache drives."""
 PROFILE = CORED if has("UnifiedTreeCore") else FLAT
+NATIVE_CORE = "RustUnifiedTreeCore"
 version()
 
 
-def _make_world(config: CacheConfig) -> World:
-    return make_world(config, "UnifiedRadixCache", {"tree_core_backend": "python"})
+def _make_world(config: CacheConfig, core: str = "python") -> World:
+    if config.mamba and config.page_size > 1:
+        raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
+    return make_world(config, "UnifiedRadixCache", {"tree_core_backend": core})
 
 
 def make(config: CacheConfig) -> HostedCache:
     """A cache."""
-    if config.mamba and config.page_size > 1:
-        raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
     world = _make_world(config)
     return HostedCache(world, PROFILE, tree_of(world))
+
+
+def make_native(config: CacheConfig) -> NativeCache:
+    """A cache with the Rust core. Raises: Fault."""
+    world = _make_world(config, "rust")
+    core = type(getattr(world.cache, "tree_core", world.cache)).__name__
+    if core != NATIVE_CORE:
+        # It falls back in silence.
+        raise Fault(f"SGLang {version()} made a {core} where its Rust core was asked for")
+    return NativeCache(world, PROFILE, native_tree_of(world))
 
 
 def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
@@ -77,3 +90,4 @@ OFFER = Offer(
     eviction_policies=POLICIES,
 )
 UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)
+NATIVE = Adapter("sglang-rust", make_native, OFFER, PROFILE, HIDDEN)

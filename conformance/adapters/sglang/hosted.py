@@ -119,10 +119,11 @@ class HostedCache(UnifiedCache):
 
         Raises: TransferPending.
         """
-        for stop in stops:
-            anchor = getattr(stop.node, "load_back_pending_id", None)
-            if anchor not in (None, node.id):
-                raise TransferPending(self.in_flight.ending_at(anchor))
+        if not hasattr(self.tree.core, "node_by_id"):
+            return
+        for copy in self.in_flight.bringing([stop.node for stop in stops]):
+            if copy.hold.node_id != node.id:
+                raise TransferPending(copy.transfer_id)
 
     def _follow(self, direction: Direction, entry: Entry, runs: tuple[Run, Run]) -> int:
         """Note a copy, with what its lock holds."""
