@@ -5,6 +5,8 @@ and a byte or two a token. `kvcanon peers make sglang==VERSION --into DIR` makes
 has SGLang and, for what only a GPU has, stand-ins; a script runs there as
 
     DIR/sglang-0.5.13/bin/python docs/findings/sglang_removed_from_the_front.py
+
+and, where the release has a Rust core, with `rust` behind it on that.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import sys
 import warnings
 from array import array
 from importlib import import_module
@@ -48,6 +51,7 @@ def _called(function: Theirs, **arguments: object) -> Theirs:
     return function(**{name: value for name, value in arguments.items() if name in taken})
 
 
+CORE = "rust" if "rust" in sys.argv[1:] else "python"
 _POOLS = ("memory_pool", "swa_memory_pool")
 _ALLOCATORS = ("allocator.token", "allocator.paged", "allocator.swa", "allocator", *_POOLS)
 _BASE = "base_prefix_cache"
@@ -68,7 +72,6 @@ class Small:
         host_window_tokens: int | None = None,
         write_policy: str = "write_through",
         eviction_policy: str = "lru",
-        core: str = "python",
         events: bool = True,
     ) -> None:
         self.page_size, self.window, self.states = page_size, window, states
@@ -90,7 +93,7 @@ class Small:
             eviction_policy=eviction_policy,
             sliding_window_size=window,
             tree_components=tuple(components),
-            tree_core_backend=core,
+            tree_core_backend=CORE,
         )
         self.state_slots = getattr(
             requests, "mamba_allocator", getattr(requests, "mamba_pool", None)
@@ -98,13 +101,19 @@ class Small:
         self.cache = _named("UnifiedRadixCache", "unified_radix_cache")(params=params)
         if host_tokens:
             _prepare_host()
-            self.cache.init_hicache(arguments, params)
+            try:
+                self.cache.init_hicache(arguments, params)
+            except AssertionError as error:
+                print(f"SGLang {RELEASE} makes no such host tier here: {error}")
+                sys.exit(2)
             sizes = {"kv": host_tokens, "swa": host_window_tokens or host_tokens, "mamba": 8}
             for name, entry in self.cache.cache_controller.mem_pool_host.entry_map.items():
                 entry.host_pool.size = sizes[name.value]
                 entry.host_pool.clear()
             self.cache.load_back_threshold = 0
-        self.core = type(getattr(self.cache, "tree_core", self.cache)).__name__
+        made = type(getattr(self.cache, "tree_core", self.cache)).__name__
+        if CORE == "rust" and not made.startswith("Rust"):
+            raise SystemExit(f"SGLang {RELEASE} made a {made}: it has no Rust core here")
         self.cache.take_events()
 
     def _server_args(self, write_policy: str | None) -> Theirs:
@@ -267,10 +276,6 @@ class Small:
         self.cache.init_load_back(params)
         self.cache.ready_to_load_host_cache()
         self.wait()
-
-    def node(self, handle: Theirs) -> Theirs:
-        """The node that a handle means."""
-        return self.cache.tree_core.node_by_id(handle) if isinstance(handle, int) else handle
 
     def events(self) -> list[tuple[str, list[int], int | None, str | None]]:
         """The events since the last call: kind, hashes, parent, medium."""
