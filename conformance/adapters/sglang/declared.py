@@ -17,7 +17,7 @@ from kvcanon.conformance.faults import Fault
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
-from kvcanon.spec.types import Counts, EvictionPolicy
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
 
 FLAT = Profile(
     load_back_announced=StoreMoment.ENQUEUED,
@@ -90,4 +90,8 @@ OFFER = Offer(
     eviction_policies=POLICIES,
 )
 UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)
-NATIVE = Adapter("sglang-rust", make_native, OFFER, PROFILE, HIDDEN)
+HITS_UNSEEN = evolve(
+    OFFER, write_policies=(WritePolicy.NONE, WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK)
+)
+"""What an insert leaves out under write_through_selective, hits say, and no node shows them."""
+NATIVE = Adapter("sglang-rust", make_native, HITS_UNSEEN, PROFILE, HIDDEN)

@@ -228,12 +228,15 @@ class HostedCache(UnifiedCache):
         return LoadDecision.NO_ROOM
 
     def _left_out(self, key: Key) -> int:
-        """Pages of a key that were hit often enough and have no host copy: SGLang does not say."""
+        """Pages of a key that were hit often enough and have no host copy: SGLang does not say.
+
+        Where one hit is enough, this insert was it.
+        """
         threshold = self.config.backup_hits or 0
         return sum(
             stop.shared_pages
             for stop in self.tree.path(key)
-            if stop.node.hit_count >= threshold
+            if (threshold <= 1 or stop.node.hit_count >= threshold)
             and self.tree.slots(stop.node, FULL, GPU)
             and not self.tree.slots(stop.node, FULL, CPU)
         )

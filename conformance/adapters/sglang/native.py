@@ -15,17 +15,29 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
-from attrs import Factory, define
+from attrs import Factory, define, frozen
 
 from kvcanon.conformance.adapters.sglang.hosted import HostedCache
 from kvcanon.conformance.adapters.sglang.keys import Keys
 from kvcanon.conformance.adapters.sglang.making import World, kinds_of
-from kvcanon.conformance.adapters.sglang.peer import LockReceipt, Node
+from kvcanon.conformance.adapters.sglang.peer import Kind, LockReceipt, Node, Tensor
 from kvcanon.conformance.adapters.sglang.seeing import Tree
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.snapshot import HoldState
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Key, Medium, NodeId, Page, Slot, Slots
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    Component,
+    Key,
+    Medium,
+    NodeId,
+    Page,
+    Slot,
+    Slots,
+)
 
 AHEAD = 64
 """So many ids after the last that is known are tried: more than a call gives out."""
@@ -62,10 +74,12 @@ class NativeTree(Tree):
         """The slots of a node; on the host only how many there are is true."""
         if medium is GPU or node.parent is None or (component, CPU) not in self.pools:
             return super().slots(node, component, medium)
+        if not self._is_live(node.id):
+            return ()
         there = self.core.component_has_host_value_only(node.id, self.kinds[component])
         if component is FULL:
             there = self.core.is_backuped(node.id)
-        pages = len(node.key) // self.keys.page_size
+        pages = 1 if component is MAMBA else len(node.key) // self.keys.page_size
         return tuple(range(pages)) if there else ()
 
     def _all(self) -> dict[NodeId, Node]:
@@ -103,12 +117,7 @@ class NativeTree(Tree):
             parent=None,
             children={},
             key=_Edge(tokens),
-            component_data={
-                kind: SimpleNamespace(
-                    value=self.core.get_component_device_value(node_id, kind), lock_ref=0
-                )
-                for kind in self.kinds.values()
-            },
+            component_data={kind: _Data(self.core, node_id, kind) for kind in self.kinds.values()},
             hit_count=0,
         )
 
@@ -121,6 +130,23 @@ class _Edge:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+
+@frozen(eq=False)
+class _Data:
+    """One component's data at a node, as it is whenever it is looked at."""
+
+    core: Any
+    node_id: NodeId
+    kind: Kind
+
+    @property
+    def value(self) -> Tensor | None:
+        """The slots of tokens on the device; none where the node is gone."""
+        try:
+            return self.core.get_component_device_value(self.node_id, self.kind)
+        except KeyError:
+            return None
 
 
 @define(eq=False)
