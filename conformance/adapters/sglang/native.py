@@ -163,7 +163,7 @@ class NativeCache(HostedCache):
         )
 
     @property
-    def snapshot(self) -> NoReturn:  # type: ignore[override]
+    def snapshot(self) -> NoReturn:
         """It has none. Raises: AttributeError."""
         raise AttributeError("snapshot")
 

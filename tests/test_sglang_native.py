@@ -1,0 +1,106 @@
+"""A tree that is seen by the ids of its nodes, before a core in miniature."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from kvcanon.conformance.adapters.sglang.keys import Keys
+from kvcanon.conformance.adapters.sglang.native import AHEAD, NativeTree
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU, NodeId, make_key
+
+LONG = make_key([1, 2, 3, 4], 1)
+NAMES = [name.hex() for name in page_hashes(namespace_seed(DEFAULT_NAMESPACE), LONG.pages)]
+
+
+class Core:
+    """Two nodes below a root, as the Rust core tells of them; the lower one is on the host alone.
+
+    They are given as parent, names, slots of tokens on the device, and whether they have a copy.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeId, tuple[NodeId | None, list[str], list[int] | None, bool]] = {
+            1: (None, [], None, False),
+            3: (4, NAMES[2:], None, True),
+            4: (1, NAMES[:2], [5, 6], False),
+        }
+
+    def root_node_handle(self, _extra_key: None) -> NodeId:
+        """The root."""
+        return 1
+
+    def backfill_missing_hash_values(self) -> int:
+        """There are none."""
+        return 0
+
+    def is_backuped(self, node_id: NodeId) -> bool:
+        """Whether a node has a copy. Raises: KeyError."""
+        return self.nodes[node_id][3]
+
+    def component_has_host_value_only(self, node_id: NodeId, _kind: str) -> bool:
+        """Whether it is there alone. Raises: KeyError."""
+        return self.nodes[node_id][3] and self.nodes[node_id][2] is None
+
+    def get_hash_values(self, node_id: NodeId) -> list[str]:
+        """The names of a node's pages. Raises: KeyError."""
+        return self.nodes[node_id][1]
+
+    def get_component_device_value(self, node_id: NodeId, _kind: str) -> list[int] | None:
+        """The slots of a node's tokens. Raises: KeyError."""
+        return self.nodes[node_id][2]
+
+    def collect_path_info(self, node_ids: list[NodeId]) -> list[list[SimpleNamespace]]:
+        """The paths to some nodes, of which the last step is looked at."""
+        return [
+            [SimpleNamespace(parent_id=self.nodes[node_id][0])]
+            if self.nodes[node_id][0] is not None
+            else []
+            for node_id in node_ids
+        ]
+
+
+@pytest.fixture
+def core() -> Core:
+    """A core."""
+    return Core()
+
+
+@pytest.fixture
+def tree(core: Core) -> NativeTree:
+    """The tree of a core, which has seen its prompt."""
+    slots = SimpleNamespace(slots=lambda tokens: None if tokens is None else tuple(tokens))
+    made = NativeTree(core, Keys(1, "q"), {FULL: "full"}, {(FULL, GPU): slots, (FULL, CPU): slots})  # type: ignore[dict-item]
+    made.learn(LONG)
+    return made
+
+
+def test_path_is_found_by_ids(tree: NativeTree) -> None:
+    """A node is not found, or is found elsewhere than it is."""
+    stops = tree.path(make_key([1, 2, 3, 9], 1))
+    assert [(stop.node.id, stop.end_pages, stop.shared_pages) for stop in stops] == [
+        (4, 2, 2),
+        (3, 4, 1),
+    ]
+    assert tree.depth_pages(tree.node(3)) == len(LONG)
+
+
+def test_slots_are_those_of_now(core: Core, tree: NativeTree) -> None:
+    """A node that was looked at before a load has no slots after it; or one that is gone has."""
+    upper, lower = (stop.node for stop in tree.path(LONG))
+    assert (tree.slots(upper, FULL, GPU), tree.slots(upper, FULL, CPU)) == ((5, 6), ())
+    assert (tree.slots(lower, FULL, GPU), len(tree.slots(lower, FULL, CPU))) == ((), 2)
+    core.nodes[3] = (4, NAMES[2:], [7, 8], True)
+    assert tree.slots(lower, FULL, GPU) == (7, 8)
+    del core.nodes[3]
+    assert tree.slots(lower, FULL, GPU) == tree.slots(lower, FULL, CPU) == ()
+
+
+def test_new_ids_are_found(core: Core, tree: NativeTree) -> None:
+    """A node that a call has made is not seen, because its id was not tried."""
+    assert len(list(tree.nodes())) == 3
+    last = 3 + AHEAD
+    core.nodes[last] = core.nodes.pop(3)
+    assert [stop.node.id for stop in tree.path(LONG)] == [4, last]
