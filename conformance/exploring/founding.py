@@ -1,8 +1,8 @@
 """The scopes of the founding bugs: for each, the smallest in which exhaustion finds it.
 
 With one slot, one page or one prompt less there is nothing to be seen of the bug. Pools of full
-slots have 2 at least, which is the least that caches are asked to be made with. They take seconds,
-and so they are what to explore first on a new cache.
+slots have 2 at least, which is the least that caches are asked to be made with. All of them take
+about a minute, and so they are what to explore first on a new cache.
 
 What readers get wrong: a cache that passes one of them has not this bug in this size. The laws that
 the bug breaks are asked in every other scope as well.
