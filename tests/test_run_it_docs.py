@@ -27,7 +27,7 @@ def laws_broken(source: str) -> set[str]:
 
 
 @pytest.mark.parametrize("mended", [False, True])
-def test_the_cache_of_the_page_is_as_it_says(mended: bool) -> None:  # noqa: FBT001
+def test_the_cache_of_the_page_is_as_it_says(mended: bool) -> None:
     """A newcomer sees another failure than the page tells of, or one that stays."""
     begin = WRONG.index("        for page, slot in enumerate(slots.full, start_pages):")
     end = WRONG.index("    def require_held")

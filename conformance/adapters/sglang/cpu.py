@@ -32,9 +32,15 @@ COPY = "transfer_kv_direct"
 
 @cache
 def prepare() -> None:
-    """Let host pools be made and filled without a GPU, once for this process."""
-    import_module("torch").set_num_threads(1)
-    copy = getattr(import_module("sgl_kernel.kvcacheio"), COPY)
+    """Let host pools be made and filled without a GPU, once for this process. Raises: Fault."""
+    try:
+        import_module("torch").set_num_threads(1)
+        copy = getattr(import_module("sgl_kernel.kvcacheio"), COPY)
+    except ModuleNotFoundError as error:
+        raise Fault(
+            f"SGLang cannot be used here: {error}; `kvcanon peers make` makes an environment that "
+            "has it, or a stand-in"
+        ) from error
     for place in _HOST_POOLS:
         try:
             module = import_module(f"{_MEM_CACHE}.{place}")

@@ -1,0 +1,70 @@
+"""Where SGLang is not, or cannot be used, a check says so in one line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvcanon.conformance.adapters.sglang import installed
+from kvcanon.conformance.cli import main
+
+FOUND = installed._found  # What it remembers of one installation is not of another.
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """Forget what was looked for, and what a miniature put among the modules."""
+    FOUND.cache_clear()
+    yield
+    FOUND.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
+        del sys.modules[name]
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    """What a check says, which is one line and exit code 2."""
+    assert main(["check", "sglang"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_no_sglang_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever has no SGLang sees a traceback, or is not told how to get it."""
+    line = told(capsys)
+    assert line.startswith("kvcanon: SGLang is not installed here; `kvcanon peers make sglang==")
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("import triton_that_is_not_there", "No module named 'triton_that_is_not_there'"),
+        ("raise RuntimeError('no CUDA driver')", "RuntimeError: no CUDA driver"),
+        # What SGLang itself has: the stand-in for its kernels is looked for next, or torch is.
+        ("class UnifiedTreeCore: pass", "makes an environment that has it, or a stand-in"),
+    ],
+)
+def test_sglang_without_what_it_needs_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+    says: str,
+) -> None:
+    """A module that is missing there, or a GPU, is not named."""
+    package = tmp_path / "sglang" / "srt" / "mem_cache" / "unified_cache"
+    package.mkdir(parents=True)
+    for folder in (package, *package.parents[:3]):
+        (folder / "__init__.py").touch()
+    (package / "unified_tree_core.py").write_text(f"{fails}\n", encoding="utf-8")
+    facts = tmp_path / "sglang-0.0.7.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Name: sglang\nVersion: 0.0.7\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    line = told(capsys)
+    assert "cannot be used here: " in line
+    assert says in line
