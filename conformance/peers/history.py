@@ -118,7 +118,7 @@ ROWS: Sequence[Row] = (
         _WINDOW,
     ),
     Row(
-        "not told of",
+        "sgl#29265",
         "a node of several pages is told of as removed from its front",
         "sglang",
         "EVENT-12",
