@@ -22,6 +22,7 @@ class Core:
     """
 
     def __init__(self) -> None:
+        self.root_id = 1
         self.nodes: dict[NodeId, tuple[NodeId | None, list[str], list[int] | None, bool]] = {
             1: (None, [], None, False),
             3: (4, NAMES[2:], None, True),
@@ -30,7 +31,7 @@ class Core:
 
     def root_node_handle(self, _extra_key: None) -> NodeId:
         """The root."""
-        return 1
+        return self.root_id
 
     def backfill_missing_hash_values(self) -> int:
         """There are none."""
@@ -101,6 +102,18 @@ def test_slots_are_those_of_now(core: Core, tree: NativeTree) -> None:
 def test_new_ids_are_found(core: Core, tree: NativeTree) -> None:
     """A node that a call has made is not seen, because its id was not tried."""
     assert len(list(tree.nodes())) == 3
-    last = 3 + AHEAD
+    last = 4 + AHEAD
     core.nodes[last] = core.nodes.pop(3)
     assert [stop.node.id for stop in tree.path(LONG)] == [4, last]
+    del core.nodes[last]
+    assert len(list(tree.nodes())) == 2
+    core.nodes[last + AHEAD] = (4, NAMES[2:], None, True)
+    assert [stop.node.id for stop in tree.path(LONG)] == [4, last + AHEAD]
+
+
+def test_other_root_is_found(core: Core, tree: NativeTree) -> None:
+    """The nodes after a reset are not seen, because their ids are no more tried."""
+    assert tree.root.id == 1
+    core.nodes = {900: (None, [], None, False), 901: (900, NAMES, None, True)}
+    core.root_id = 900
+    assert [stop.node.id for stop in tree.path(LONG)] == [901]

@@ -97,9 +97,13 @@ class NativeTree(Tree):
 
     def _live(self) -> Iterator[NodeId]:
         """The ids that have nodes."""
-        tried = sorted(self.ids) + list(range(self.last + 1, self.last + AHEAD))
+        root_id = self.core.root_node_handle(None)
+        if root_id not in self.ids:
+            self.last = root_id - 1
+        tried = sorted(self.ids) + list(range(self.last + 1, self.last + 1 + AHEAD))
         self.ids = {node_id for node_id in tried if self._is_live(node_id)}
-        self.last = max(self.ids, default=self.last)
+        # The last one that was given out may be gone: the next one follows it all the same.
+        self.last = max(self.last, *self.ids)
         return iter(sorted(self.ids))
 
     def _is_live(self, node_id: NodeId) -> bool:
