@@ -11,16 +11,9 @@ wait, and returns; what is enqueued there afterwards finds the layer in place. O
 
 from __future__ import annotations
 
-import atexit
 import logging
-import weakref
-from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from threading import Condition, Thread
-from types import TracebackType
-from typing import Self
 
 from attrs import define, field
 
@@ -28,6 +21,7 @@ from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.cuda_runtime import Event
 from kvcanon.optimized.gpu import Gpu, gpu_at
+from kvcanon.optimized.lanes import Lane, LaneEngine, require_layer
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.orders import PageOrder
 from kvcanon.optimized.pools import Pools
@@ -38,7 +32,7 @@ from kvcanon.spec.types import TransferId
 logger = logging.getLogger(__name__)
 
 
-class CudaEngine:
+class CudaEngine(LaneEngine["_Lane"]):
     """Copies between the pools of one GPU and the host.
 
     A transfer that cannot be enqueued is logged, and told to the cache as one that failed. The
@@ -69,21 +63,16 @@ class CudaEngine:
         limits = limits or Limits()
         self._pools = pools
         self._runtime = gpu.runtime
-        self._lanes = {
-            direction: _Lane(mover) for direction, mover in movers(pools, limits, gpu).items()
-        }
+        super().__init__(
+            {each: _Lane(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
+        )
         for direction, lane in self._lanes.items():
             lane.mover.direct_bytes = (
                 calibrated_direct_bytes(pools, direction, limits, gpu)
                 if direct_bytes is None
                 else direct_bytes
             )
-            name = f"kvcanon-{direction}"
-            # A daemon, since Python would join any other before it lets us close it at exit.
-            lane.thread = Thread(target=_work, args=(lane,), name=name, daemon=True)
-            lane.thread.start()
-        weakref.finalize(self, _abandon, tuple(self._lanes.values())).atexit = False
-        _open_engines.add(self)
+            lane.start(direction, _work)
 
     @property
     def direct_bytes(self) -> dict[Direction, int]:
@@ -108,18 +97,6 @@ class CudaEngine:
         submitted.record(self._runtime.current_stream())
         self._lanes[order.direction].submit(_Job(order, submitted))
 
-    def poll(self) -> tuple[Completion, ...]:
-        """The completions since the last poll, backups first. Never waits for a copy."""
-        return tuple(each for lane in self._lanes.values() for each in lane.take_completions())
-
-    def wait(self, transfer_id: TransferId) -> None:
-        """Return once this order, and all before it in its direction, can be polled as complete.
-
-        An order that has ended, or that nobody submitted, is not waited for.
-        """
-        for lane in self._lanes.values():
-            lane.wait(transfer_id)
-
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below it; False if they never come.
 
@@ -129,8 +106,7 @@ class CudaEngine:
         Raises:
             BadArgument: the layer is below 0.
         """
-        if layer < 0:
-            raise BadArgument("layer", f"is {layer}; the first layer is 0")
+        require_layer(layer)
         for lane in self._lanes.values():
             coming, event = lane.arrival(transfer_id, layer)
             if event is not None:
@@ -138,25 +114,6 @@ class CudaEngine:
             if not coming:
                 return False
         return True
-
-    def close(self) -> None:
-        """Perform what was submitted, and end the threads; what completed can still be polled."""
-        for lane in self._lanes.values():
-            lane.close()
-        for lane in self._lanes.values():
-            if lane.thread is not None:
-                lane.thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @define(eq=False)
@@ -184,31 +141,18 @@ class _Job:
         return self.arrivals[group] if group < len(self.arrivals) else None
 
 
-@define(eq=False)
-class _Lane:
-    """The orders of one direction, and the thread that enqueues them.
-
-    The thread knows its lane and never the engine, so that the engine can go while it waits.
-    """
+@define(eq=False, kw_only=True)
+class _Lane(Lane[_Job]):
+    """The orders of one direction, and the thread that enqueues them."""
 
     mover: Mover
-    changed: Condition = field(factory=Condition)
-    """Held for moments only, and never during a call to the device."""
-    waiting: deque[_Job] = field(factory=deque)
     open: dict[TransferId, _Job] = field(factory=dict)
     """Those that were not reported, in the order in which they came."""
-    failed: set[TransferId] = field(factory=set)
-    """Kept for good, for those who ask late; failures are few."""
-    closed: bool = False
-    thread: Thread | None = None
 
     def submit(self, job: _Job) -> None:
         with self.changed:
-            if self.closed:
-                raise BadArgument("order", "comes to an engine that was closed; make a new one")
-            self.waiting.append(job)
+            self.put(job)
             self.open[job.order.transfer_id] = job
-            self.changed.notify_all()
 
     def take_completions(self) -> list[Completion]:
         """Those that ended, up to the first that has not: later ones are behind it on a stream."""
@@ -252,17 +196,6 @@ class _Lane:
                 return transfer_id not in self.failed, None
             self.changed.wait_for(lambda: job.enqueued or job.arrival(layer) is not None)
             return transfer_id not in self.failed, job.arrival(layer)
-
-    def close(self) -> None:
-        with self.changed:
-            self.closed = True
-            self.changed.notify_all()
-
-    def next_job(self) -> _Job | None:
-        """The job to enqueue now; None when there will be none."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.waiting or self.closed)
-            return self.waiting.popleft() if self.waiting else None
 
     def planned(self, job: _Job, groups: tuple[LayerGroup, ...]) -> None:
         with self.changed:
@@ -310,21 +243,3 @@ def _work_one(lane: _Lane) -> bool:
             lane.mover.settle()
     lane.end(job, done)
     return True
-
-
-def _abandon(lanes: Iterable[_Lane]) -> None:
-    """End the threads without waiting: the collector runs anywhere, in those threads too."""
-    for lane in lanes:
-        with lane.changed:
-            lane.waiting.clear()
-        lane.close()
-
-
-_open_engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Let no thread call the device while the interpreter is taken apart around it."""
-    for engine in list(_open_engines):
-        engine.close()
