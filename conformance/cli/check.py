@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvcanon.conformance.book import law_named
+from kvcanon.conformance.cli.options import Jobs, Scripts
 from kvcanon.conformance.cli.terminal import Report
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.check import STAGES, check
@@ -81,18 +82,8 @@ def check_command(
     json: OutFile = None,
     junit: OutFile = None,
     html: OutFile = None,
-    scripts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Write the script of each failure there, and not into the report.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Processes that play. Usual: one a core."),
-    ] = None,
+    scripts: Scripts = None,
+    jobs: Jobs = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, metavar="N", help="How long a deep check goes on.")
     ] = None,

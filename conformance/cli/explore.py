@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.check import BROKEN
-from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
 from kvcanon.conformance.cli.terminal import Report, print_json
 from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, explore
 from kvcanon.conformance.exploring.failing import failure_of, retold
@@ -38,9 +38,7 @@ from kvcanon.conformance.reports.script import file_name
 
 
 def explore_command(
-    cache: Annotated[
-        str, typer.Argument(metavar="CACHE", help="reference, or package.module:factory.")
-    ] = "reference",
+    cache: CacheName = "reference",
     *,
     scope: Annotated[
         str,
@@ -65,23 +63,12 @@ def explore_command(
             help="Where progress is kept, a file a scope; go on from what is there.",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes that work. Usual: one a core.")
-    ] = None,
+    jobs: Jobs = None,
     premises: Annotated[
         bool, typer.Option("--premises", help="Say of each law whether what it speaks of came up.")
     ] = False,
-    scripts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Write the script of what is broken there, and not into the report.",
-        ),
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the tables of the docs, and nothing else.")
-    ] = False,
+    scripts: Scripts = None,
+    markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
     """Visit every state of a cache within a scope, and ask every law of every state and step."""

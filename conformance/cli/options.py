@@ -62,4 +62,18 @@ SwaTokens: TypeAlias = Annotated[
         help="Device pool of window data. Usual: a quarter of --pool-tokens.",
     ),
 ]
+Markdown: TypeAlias = Annotated[
+    bool, typer.Option("--markdown", help="Print the tables of the docs, and nothing else.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Jobs: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Processes that work. Usual: one a core.")
+]
+Scripts: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Write the script of each failure there, and not into the report.",
+    ),
+]

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kvcanon.conformance.cli.check import BROKEN
-from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.options import AsJson, Jobs, Markdown
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.proving.asking import (
@@ -51,9 +51,7 @@ def prove_command(
     budget: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="Seconds for each line of a contract.")
     ] = BUDGET_S,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes that ask. Usual: one a core.")
-    ] = None,
+    jobs: Jobs = None,
     faults: Annotated[
         bool,
         typer.Option("--faults", help="Plant faults, and have them refuted by what is claimed."),
@@ -61,9 +59,7 @@ def prove_command(
     record: Annotated[
         bool, typer.Option("--record", help="Record what is confirmed; needs the checkout.")
     ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the tables of the docs, and nothing else.")
-    ] = False,
+    markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
     """Prove the contracts of small functions, or refute them by an input."""
