@@ -46,8 +46,8 @@ class Need(StrEnum):
     """What a cache has to show for a law to be judged.
 
     What a cache cannot show, its snapshots leave empty: no orders, no receipts, no transfers, no
-    events; every tick, age and priority is 0. A law that does not declare a need finds nothing
-    wrong with that.
+    events; every tick, age, priority and count of hits is 0. A law that does not declare a need
+    finds nothing wrong with that.
     """
 
     SNAPSHOT = "snapshot"
@@ -55,6 +55,8 @@ class Need(StrEnum):
     """The snapshot's orders of recency, its ticks, ages and priorities are the cache's own."""
     AGES = "ages"
     """Its ages and priorities are. A cache without offers no policy that goes by them."""
+    HITS = "hits"
+    """Its counts of hits are. A cache without offers no policy that goes by them."""
     HOLDS = "holds"
     """The snapshot lists open receipts."""
     TRANSFERS = "transfers"

@@ -1,7 +1,7 @@
 """The laws say truly what they need: without it none of the others says or raises anything.
 
 Each need is tried on a sound cache that does not show it. What is not shown is empty: no orders, no
-receipts, no transfers, no events, and every tick, age and priority is 0.
+receipts, no transfers, no events, and every tick, age, priority and count of hits is 0.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ BY_USE = tuple(
     if policy not in (EvictionPolicy.FIFO, EvictionPolicy.FILO, EvictionPolicy.PRIORITY)
 )
 """The policies that go by neither age nor priority."""
+OFFERS = {
+    Need.AGES: Offer(eviction_policies=BY_USE),
+    Need.HITS: Offer(eviction_policies=(EvictionPolicy.LRU, EvictionPolicy.FIFO)),
+}
+"""What a cache that does not show something can be made as."""
 
 
 def ageless(node: NodeState) -> NodeState:
@@ -31,7 +36,7 @@ def ageless(node: NodeState) -> NodeState:
     return evolve(node, created=0, priority=0)
 
 
-def without(state: Snapshot, need: Need) -> Snapshot:
+def without(state: Snapshot, need: Need) -> Snapshot:  # noqa: PLR0911 # One a need.
     """A state that does not show what a need is about."""
     match need:
         case Need.RECENCY:
@@ -39,6 +44,8 @@ def without(state: Snapshot, need: Need) -> Snapshot:
             return evolve(state, recency={}, nodes=unused)
         case Need.AGES:
             return evolve(state, nodes={name: ageless(n) for name, n in state.nodes.items()})
+        case Need.HITS:
+            return evolve(state, nodes={k: evolve(n, hit_count=0) for k, n in state.nodes.items()})
         case Need.HOLDS:
             return evolve(state, holds=())
         case Need.TRANSFERS:
@@ -59,7 +66,7 @@ def hiding(need: Need) -> Adapter:
         def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
             return b"" if need is Need.BYTES else super().read(component, medium, slot)
 
-    offer = Offer(eviction_policies=BY_USE) if need is Need.AGES else Offer()
+    offer = OFFERS.get(need, Offer())
     return Adapter(f"hiding {need}", Hiding, offer, hides=frozenset({need}))
 
 

@@ -254,11 +254,15 @@ def _takes_engine(make: Callable[..., object]) -> bool:
         return False
 
 
+INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HITS, Need.HOLDS, Need.TRANSFERS})
+"""What only a look at the state shows."""
+
+
 def _needs_met(can: frozenset[Capability]) -> frozenset[Need]:
     """What of the laws' needs a cache with these methods can show."""
     met: set[Need] = set()
     if Capability.SNAPSHOT in can:
-        met |= {Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS}
+        met |= INSIDE
     if Capability.TAKE_EVENTS in can:
         met.add(Need.EVENTS)
     if {Capability.READ, Capability.WRITE} <= can:

@@ -28,6 +28,8 @@ SHORT = {
     "optimized": "kvcanon.optimized:OptimizedCache",
     "sglang": "kvcanon.conformance.adapters.sglang.declared:UNIFIED",
     "sglang-rust": "kvcanon.conformance.adapters.sglang.declared:NATIVE",
+    "sglang-radix": "kvcanon.conformance.adapters.sglang.declared_plain:RADIX",
+    "sglang-swa-radix": "kvcanon.conformance.adapters.sglang.declared_plain:WINDOW",
     "vllm": "kvcanon.conformance.adapters.vllm.declared:VLLM",
     "vllm-counted": "kvcanon.conformance.adapters.vllm.declared:COUNTED",
 }

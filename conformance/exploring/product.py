@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from attrs import define, evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.adapters.adapter import INSIDE, Adapter, Subject, Unoffered, make_subject
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Stamps
@@ -21,11 +21,7 @@ from kvcanon.conformance.exploring.plain import completions_of, copied, traces_o
 from kvcanon.conformance.faults import Fault
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import Need
 from kvcanon.spec.types import Namespace, TransferId
-
-WHITE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS})
-"""What a cache has to show to be explored: else two of its states look like one."""
 
 
 @define(eq=False)
@@ -78,7 +74,7 @@ class Origin:
             subject = make_subject(self.adapter, self.config)
         except Unoffered as missing:
             raise Fault(f"{self.adapter.name} cannot be explored there: {missing}") from missing
-        lacks = sorted(need.value for need in WHITE - subject.shows)
+        lacks = sorted(need.value for need in INSIDE - subject.shows)
         if lacks:
             raise Fault(
                 f"{self.adapter.name} does not show {', '.join(lacks)}; a cache is explored by its "

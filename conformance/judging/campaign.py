@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 
 from attrs import Factory, define, evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.adapters.adapter import INSIDE, Adapter
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.faults import Fault
@@ -32,7 +32,7 @@ from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.law import LAWS
 
 WHITE_EVERY = 8
 """One case in so many is judged by the cache's states; the others from outside, far faster."""
@@ -208,10 +208,6 @@ class Named:
         against = adapter_as(self.against) if self.against else None
         adapter = adapter_as(self.cache, black_box=self.black_box)
         return Search(adapter, self.seed, against, self.law_ids)
-
-
-INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HOLDS, Need.TRANSFERS})
-"""What only a look at the state shows."""
 
 
 def adapter_as(name: str, *, black_box: bool = False) -> Adapter:

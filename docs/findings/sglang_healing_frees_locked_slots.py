@@ -19,7 +19,9 @@ from sglang_small import RELEASE, Small
 PROMPT = [1, 2, 3]
 
 small = Small(8, window=1)
-small.insert(PROMPT)
+for end in range(1, len(PROMPT) + 1):
+    # Turn by turn, so that each token is a node.
+    small.insert(PROMPT[:end], reused=small.slots(small.match(PROMPT[: end - 1])))
 read = small.match(PROMPT)
 mine = small.slots(read).tolist()
 small.cache.inc_lock_ref(read.last_device_node)

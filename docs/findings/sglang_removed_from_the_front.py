@@ -17,14 +17,14 @@ import sys
 from itertools import count
 from typing import Any
 
-from sglang_small import RELEASE, Small
+from sglang_small import CLASS, RELEASE, Small
 
 try:
     from dynamo._core import RadixTree
 except ImportError:
     RadixTree = None
 
-small = Small(3)
+small = Small(3, window=3 if CLASS[0] == "SWARadixCache" else None)
 router: Any = RadixTree and RadixTree()
 numbers = count(1)
 

@@ -1,4 +1,4 @@
-"""A small UnifiedRadixCache of SGLang's on a CPU, for the scripts beside this file.
+"""A small cache of SGLang's on a CPU, for the scripts beside this file.
 
 It uses SGLang's public objects only, and is not of kvcanon. The pools have one layer with one head
 and a byte or two a token. `kvcanon peers make sglang==VERSION --into DIR` makes an environment that
@@ -6,7 +6,8 @@ has SGLang and, for what only a GPU has, stand-ins; a script runs there as
 
     DIR/sglang-0.5.13/bin/python docs/findings/sglang_removed_from_the_front.py
 
-and, where the release has a Rust core, with `rust` behind it on that.
+and, where the release has a Rust core, with `rust` behind it on that. With `radix` or `swa-radix`
+behind it the cache is a RadixCache or a SWARadixCache.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ def _called(function: Theirs, **arguments: object) -> Theirs:
 
 
 CORE = "rust" if "rust" in sys.argv[1:] else "python"
+_CLASSES = {
+    "radix": ("RadixCache", "radix_cache"),
+    "swa-radix": ("SWARadixCache", "swa_radix_cache"),
+}
+CLASS = next(
+    (_CLASSES[each] for each in sys.argv[1:] if each in _CLASSES),
+    ("UnifiedRadixCache", "unified_radix_cache"),
+)
+"""Which cache, and the module that it is in."""
 _POOLS = ("memory_pool", "swa_memory_pool")
 _ALLOCATORS = ("allocator.token", "allocator.paged", "allocator.swa", "allocator", *_POOLS)
 _BASE = "base_prefix_cache"
@@ -98,7 +108,7 @@ class Small:
         self.state_slots = getattr(
             requests, "mamba_allocator", getattr(requests, "mamba_pool", None)
         )
-        self.cache = _named("UnifiedRadixCache", "unified_radix_cache")(params=params)
+        self.cache = _named(*CLASS)(params=params)
         if host_tokens:
             _prepare_host()
             try:
@@ -229,7 +239,11 @@ class Small:
             priority=0,
             **evicted,
         )
-        return self.cache.insert(params)
+        answer = self.cache.insert(params)
+        if CLASS[0] == "RadixCache":
+            # It leaves this to the scheduler.
+            self.allocator.free(value[start : answer.prefix_len])
+        return answer
 
     def match(self, tokens: list[int], extra_key: str | None = None) -> Theirs:
         """What is there of a prompt."""

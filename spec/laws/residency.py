@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, law
+from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws.comparing import candidates, parts_on_host
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.oracle.backup import backup_chain
@@ -191,7 +191,7 @@ def slots_fit_pages(state: Snapshot) -> Iterator[str]:
                     )
 
 
-@law("RES-7", Kind.STEP)
+@law("RES-7", Kind.STEP, needs=(Need.SNAPSHOT, Need.HITS))
 def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at every node of its key that its request has not reached before.
 

@@ -53,6 +53,20 @@ class Node(Protocol):
     lru_prev: Sequence[Node | None]
 
 
+class PlainNode(Protocol):
+    """A node of the older caches, which has its slots itself."""
+
+    value: Tensor | None
+    lock_ref: int
+    """Of RadixCache; the other fields are of SWARadixCache."""
+    full_lock_ref: int
+    swa_lock_ref: int
+    swa_tombstone: bool
+    """Whether its window data is gone."""
+    swa_uuid: int | None
+    """The mark of locks whose windows begin here."""
+
+
 class LockReceipt(Protocol):
     """What `inc_lock_ref` returns, and `dec_lock_ref` takes in another form."""
 

@@ -26,7 +26,19 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, Medium, NodeId, Slot
+from kvcanon.spec.types import (
+    CPU,
+    DEFAULT_NAMESPACE,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Key,
+    Medium,
+    NodeId,
+    Slot,
+)
 
 Span = tuple[int, int]
 """Pages from one up to another."""
@@ -122,6 +134,36 @@ class Tree:
             node = node.parent
         return pages
 
+    def order(self, component: Component, medium: Medium) -> list[NodeId]:
+        """The nodes that have a component's data on a medium, least recently used first."""
+        if component is FULL:
+            there = [node for node in self.nodes() if self.slots(node, FULL, medium)]
+            return [node.id for node in sorted(there, key=lambda node: node.last_access_time)]
+        lists = self.core.lru_lists if medium is GPU else self.core.host_lru_lists
+        chain = lists[self.kinds[component]]
+        found: list[NodeId] = []
+        node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # Which of its links are the list's.
+        while node is not None and node is not chain.head and len(found) <= len(chain.cache):
+            found.append(node.id)
+            node = node.lru_prev[chain._pt]  # noqa: SLF001
+        return found
+
+    def usage(self, component: Component) -> Usage:
+        """What SGLang counts as evictable and as protected."""
+        size = 1 if component is MAMBA else self.keys.page_size
+        kind = self.kinds[component]
+        evictable = self.core.component_evictable_size_[kind]
+        protected = self.core.component_protected_size_[kind]
+        return Usage(evictable // size, protected // size)
+
+    def ticks(self, time: float) -> int:
+        """A time of the tree's, which counts uses."""
+        return round(time * TICKS)
+
+    def born(self, node: Node) -> int:
+        """When a node was made."""
+        return round(getattr(node, "creation_time", 0))
+
 
 def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
     for shared, (one, other) in enumerate(zip(ours, theirs, strict=False)):
@@ -152,7 +194,7 @@ def see(world: World, tree: Tree, books: Books, profile: Profile) -> Snapshot:
         root_id=root_id,
         nodes={node.id: _seen(tree, node, root_id, books) for node in nodes},
         recency={
-            (component, medium): tuple(_order(tree, nodes, component, medium))
+            (component, medium): tuple(tree.order(component, medium))
             for component, medium in world.pools
         },
         pools={
@@ -163,7 +205,7 @@ def see(world: World, tree: Tree, books: Books, profile: Profile) -> Snapshot:
             )
             for (component, medium), pool in world.pools.items()
         },
-        usage={component: _usage(tree, component) for component in config.components},
+        usage={component: tree.usage(component) for component in config.components},
         swa_of_full=mapping_of(world),
         holds=books.holds,
         transfers=books.transfers,
@@ -193,13 +235,13 @@ def _seen(tree: Tree, node: Node, root_id: NodeId, books: Books) -> NodeState:
         node_id=node.id,
         parent_id=None if node.parent is None else node.parent.id,
         child_ids=tuple([child.id for child in node.children.values()]),
-        namespace=namespace_of(node.key.extra_key),
-        pages=tree.keys.pages(node.key),
+        namespace=DEFAULT_NAMESPACE if at_root else namespace_of(node.key.extra_key),
+        pages=() if at_root else tree.keys.pages(node.key),
         data={} if at_root else {c: _data(tree, node, c, books) for c in tree.kinds},
         hit_count=node.hit_count,
         priority=0 if at_root else getattr(node, "priority", 0),
-        created=round(getattr(node, "creation_time", 0)),
-        last_access=round(node.last_access_time * TICKS),
+        created=tree.born(node),
+        last_access=tree.ticks(node.last_access_time),
         hashes=_hashes(node),
     )
 
@@ -217,14 +259,6 @@ def _data(tree: Tree, node: Node, component: Component, books: Books) -> Compone
 
 def _hashes(node: Node) -> tuple[bytes, ...] | None:
     return None if node.hash_value is None else tuple(map(bytes.fromhex, node.hash_value))
-
-
-def _order(tree: Tree, nodes: list[Node], component: Component, medium: Medium) -> list[NodeId]:
-    """The nodes that have a component's data on a medium, least recently used first."""
-    if component is FULL:
-        there = [node for node in nodes[1:] if tree.slots(node, FULL, medium)]
-        return [node.id for node in sorted(there, key=lambda node: node.last_access_time)]
-    return listed(tree, component, medium)
 
 
 def held_window(tree: Tree, node: Node, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
@@ -253,28 +287,3 @@ def _window_mark(given: LockReceipt, kind: Kind) -> object:
     if hasattr(given, "component_lock_uuids"):
         return given.component_lock_uuids.get(kind)
     return given.swa_uuid_for_lock
-
-
-def skips_what_is_not_there(given: LockReceipt) -> bool:
-    """Whether a lock counts only what is there when it is taken."""
-    return hasattr(given, "skip_lock_node_ids")
-
-
-def listed(tree: Tree, component: Component, medium: Medium) -> list[NodeId]:
-    """The nodes on one of SGLang's lists, least recently used first."""
-    lists = tree.core.lru_lists if medium is GPU else tree.core.host_lru_lists
-    chain = lists[tree.kinds[component]]
-    found: list[NodeId] = []
-    node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # Which of a node's links are the list's.
-    while node is not None and node is not chain.head and len(found) <= len(chain.cache):
-        found.append(node.id)
-        node = node.lru_prev[chain._pt]  # noqa: SLF001
-    return found
-
-
-def _usage(tree: Tree, component: Component) -> Usage:
-    size = 1 if component is MAMBA else tree.keys.page_size
-    kind = tree.kinds[component]
-    evictable = tree.core.component_evictable_size_[kind]
-    protected = tree.core.component_protected_size_[kind]
-    return Usage(evictable // size, protected // size)

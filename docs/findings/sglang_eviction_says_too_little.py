@@ -1,0 +1,27 @@
+"""SGLang's SWARadixCache frees more full slots than it says.
+
+A leaf leaves because window data is asked for, and with it what is above it and has no window data.
+Their full slots come free, and `num_tokens_evicted` does not count them.
+
+    python sglang_eviction_says_too_little.py swa-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import CLASS, RELEASE, Small
+
+PROMPT = [1, 2, 3]
+
+small = Small(8, window=1)
+small.insert(PROMPT, window_gone=2)
+before = small.free_tokens()
+evicted = small.evict(window_tokens=1)
+came = small.free_tokens() - before
+print(f"SGLang {RELEASE}, {CLASS[0]}: {PROMPT} has window data at its last token")
+print(f"one token of it is evicted: {evicted.num_tokens_evicted} full slots are said to be freed")
+print(f"{came} full slots came free")
+sys.exit(came != evicted.num_tokens_evicted)
