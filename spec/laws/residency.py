@@ -115,7 +115,7 @@ def backed_parents(state: Snapshot) -> Iterator[str]:
             )
 
 
-@law("RES-5", Kind.STEP)
+@law("RES-5", Kind.STEP, needs=(Need.SNAPSHOT, Need.HITS))
 def write_through_completes(step: Step) -> Iterator[str]:
     """After an insert, all of its path that was hit often enough has a host copy, or is counted.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.adapters.sglang.declared import FLAT
-from kvcanon.conformance.adapters.sglang.installed import named, takes
+from kvcanon.conformance.adapters.sglang.installed import named, takes, version
 from kvcanon.conformance.adapters.sglang.making import make_world
 from kvcanon.conformance.adapters.sglang.plain import (
     RadixCache,
@@ -22,12 +21,17 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
-RADIX_PROFILE = evolve(
-    Profile(),
+version()
+RADIX_PROFILE = Profile(
     split_keeps_recency=False,
     hits_once_a_request=takes(named("InsertParams"), "inserted_len"),
 )
-WINDOW_PROFILE = evolve(FLAT, hits_once_a_request=True)
+WINDOW_PROFILE = Profile(
+    window_lock_exact=False,
+    split_keeps_recency=False,
+    heals_in_place=False,
+    tombstone_leaves=False,
+)
 
 
 def make_radix(config: CacheConfig) -> RadixCache:
