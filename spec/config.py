@@ -87,6 +87,10 @@ class Profile:
     tombstone_leaves: bool = True
     """A leaf is kept though all of its window data has left the window. Canon: yes, its full data
     is of use below. SGLang 0.5.13 frees what it would be made of (sgl#29351)."""
+    uncovered_tombstones_stay: bool = True
+    """A node without window data stays when the last of what is below it leaves. Canon: yes, nobody
+    asked for its slots, and an insert gives it its window back. SGLang's SWARadixCache has no leaf
+    without window data, and evicts such nodes at once, with the leaf that uncovers them."""
 
 
 CANON = Profile()

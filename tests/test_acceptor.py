@@ -46,7 +46,13 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["every_insert_hits", "new_slots_heal", "windowless_leaves_dropped", "loads_of_use_early"],
+    [
+        "every_insert_hits",
+        "new_slots_heal",
+        "windowless_leaves_dropped",
+        "uncovered_tombstones_leave",
+        "loads_of_use_early",
+    ],
 )
 def test_what_is_declared_is_not_accused(name: str) -> None:
     """A cache is accused from outside of what it declares to do."""

@@ -53,6 +53,8 @@ DEPARTURES = {
     "heals_in_place": "window data that was gone comes back with new full slots, in place of those "
     "that were there",
     "tombstone_leaves": "what would be a leaf without window data is not kept",
+    "uncovered_tombstones_stay": "a node without window data leaves with the last of what is below "
+    "it",
 }
 """What it means that a field of a profile is not as in the canon."""
 

@@ -8,7 +8,8 @@ from the plain one it may be. These are the freedoms, each a variation that also
   that each node is a page; wherever a walk ended. What nothing tells apart may be joined again, and
   whether the upper or the lower part of a node keeps its id is all the same.
 - *How much leaves at once.* A victim is a node, and nodes are of any size: a long one frees more
-  than was asked for. Or only its tail leaves, to the page.
+  than was asked for. Or only its tail leaves, to the page. By profile, tombstones leave with the
+  last of what is below them.
 - *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole,
   and the page before a window may be refreshed or not. By profile, cuts may move what they part,
   a use may refresh every state on its path, and the host may keep an order of its own.
@@ -38,7 +39,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.conformance.variants import cuts, hosts, inserts, numbers, tiers, uses
+from kvcanon.conformance.variants import cuts, evictions, hosts, inserts, numbers, tiers, uses
 from kvcanon.conformance.variants.rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
@@ -102,6 +103,10 @@ VARIATIONS: dict[str, Variation] = {
     "windowless_leaves_dropped": Variation(
         inserts.windowless_leaves_dropped, lambda profile: evolve(profile, tombstone_leaves=False)
     ),
+    "uncovered_tombstones_leave": Variation(
+        evictions.uncovered_tombstones_leave,
+        lambda profile: evolve(profile, uncovered_tombstones_stay=False),
+    ),
     **_free(
         uses.bare_windows,
         uses.recent_duplicates_first,
@@ -131,6 +136,7 @@ CHOSEN = (
     "every_insert_hits",
     "new_slots_heal",
     "windowless_leaves_dropped",
+    "uncovered_tombstones_leave",
     "bare_windows",
     "recent_duplicates_first",
     "uncut_matches",

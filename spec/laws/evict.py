@@ -29,6 +29,7 @@ from kvcanon.spec.laws.comparing import (
     writes_back,
 )
 from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage
+from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Evict, Evicted, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
@@ -79,6 +80,7 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
 
     Components are served in the order full, swa, mamba, and what one frees by the way counts for
     the next. Nothing asked, nothing evicted. A load-back asks of each pool what that is short of.
+    Where the profile says that a tombstone leaves with what uncovered it, the two are one victim.
 
     Why: each page that leaves without need is a prompt that is computed again.
 
@@ -86,12 +88,13 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """
     medium = _medium(step)
     if medium is not None and isinstance(step.operation, (Evict, EvictHost)):
-        yield from _overshoot(step.before, step.operation.counts, losses(step, medium), medium)
+        victims = joined(step, losses(step, medium), medium)
+        yield from _overshoot(step.before, step.operation.counts, victims, medium)
     load = load_of(step)
     if load is not None and load.may_evict:
         short, lost = (
             shortage(load.missing.counts(), free_on_device(step.before)),
-            losses(step, GPU),
+            joined(step, losses(step, GPU), GPU),
         )
         # What serves no pool that is short is LOAD-1's to say, and says nothing of how much.
         if all(serves(each, short) for each in lost):

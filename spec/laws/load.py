@@ -30,6 +30,7 @@ from kvcanon.spec.laws.comparing import (
 )
 from kvcanon.spec.laws.evict import others_untouched
 from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage, window_begin
+from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
@@ -42,7 +43,8 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load evicts from a pool only what that pool is short of: full data for full slots alone.
 
     Where full slots are not short, a leaf leaves only for its window data or its state, and only
-    where that pool is short. That nothing leaves once there is room, EVICT-2 says.
+    where that pool is short. That nothing leaves once there is room, EVICT-2 says. By profile, a
+    tombstone may leave with what uncovered it.
 
     Why: window pools are small and always short. A load that takes their free room for that of the
     full pool empties the full pool, which had room, each time that it loads.
@@ -55,7 +57,7 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
     needed = load.missing.counts()
     free = free_on_device(step.before)
     short = shortage(needed, free)
-    for each in losses(step, GPU):
+    for each in joined(step, losses(step, GPU), GPU):
         if not serves(each, short):
             yield (
                 f"{step.before.describe(each.node)} lost {each.full} full slots to a load that "

@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from kvcanon.spec.config import MambaRefresh
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws.uncovered import uncovered
 from kvcanon.spec.operations import Evict, EvictHost, Insert, Inserted, Match, Matched, Refused
 from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.oracle.recency import refresh
@@ -129,7 +130,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     under the policy is lower than a victim's; where window slots or states were, no unlocked data
     that was used less recently. On the host only what is nowhere else is in that position. Under
     write_back a leaf that has to be copied first may find no room, and stays where something locked
-    hangs below it.
+    hangs below it. By profile, a tombstone may leave with what uncovered it, whose turn it was.
 
     Why: the policy is what an operator has chosen to keep. A victim out of turn is a prompt that
     ought to be there, and replicas that evict differently run different plans and hang.
@@ -325,9 +326,11 @@ def _leaves_out_of_turn(step: Step, medium: Medium) -> Iterator[str]:
         if node.node_id not in gone and is_leaf(state, node) and not _must_stay(state, node)
     ]
     first = min(stayed, key=lambda node: _rank(state, node), default=None)
+    taken_along = uncovered(step, medium)
     for victim in gone.values():
         only_here = medium is GPU or victim[FULL].device is None
-        if first is not None and only_here and _rank(state, victim) > _rank(state, first):
+        chosen = only_here and victim.node_id not in taken_along
+        if first is not None and chosen and _rank(state, victim) > _rank(state, first):
             yield (
                 f"{state.describe(victim)} was evicted from {medium} with rank "
                 f"{_rank(state, victim)} under {state.config.eviction_policy}, but leaf "

@@ -31,6 +31,7 @@ WINDOW_PROFILE = Profile(
     split_keeps_recency=False,
     heals_in_place=False,
     tombstone_leaves=False,
+    uncovered_tombstones_stay=False,
 )
 
 

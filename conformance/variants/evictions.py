@@ -1,0 +1,47 @@
+"""Evictions: what leaves beside the victim that was chosen.
+
+What readers get wrong: what leaves without being asked for still has to be said, in what the
+eviction answers and in the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.rules import wrap
+from kvcanon.reference import evict, victims
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.types import SWA, Medium
+
+Leaves = Callable[[State, Medium, int], Iterator[Node]]
+
+
+def uncovered_tombstones_leave(overrides: Overrides) -> None:
+    """A leaf takes along the tombstones that it leaves bare (`uncovered_tombstones_stay`)."""
+
+    def evict_wrapper(evict_leaf: Callable[[State, Node], None]) -> Callable[[State, Node], None]:
+        def evict_upwards(state: State, leaf: Node) -> None:
+            above = leaf.parent
+            evict_leaf(state, leaf)
+            while above is not None and _is_bare_leaf(above):
+                leaf, above = above, above.parent
+                evict_leaf(state, leaf)
+
+        return evict_upwards
+
+    def turns_wrapper(leaves_in_turn: Leaves) -> Leaves:
+        def one_after_another(state: State, medium: Medium, enough: int) -> Iterator[Node]:
+            # More than one node left: who is a leaf now has to be seen anew.
+            while (leaf := next(leaves_in_turn(state, medium, enough), None)) is not None:
+                yield leaf
+
+        return one_after_another
+
+    wrap(overrides, evict, evict._evict_leaf, evict_wrapper)
+    wrap(overrides, evict, victims.leaves_in_turn, turns_wrapper)
+
+
+def _is_bare_leaf(node: Node) -> bool:
+    """Whether a node could leave the device as a whole, and has no window data there."""
+    return SWA in node.data and node.data[SWA].device is None and victims.is_device_leaf(node)
