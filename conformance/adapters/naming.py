@@ -30,6 +30,7 @@ SHORT = {
     "sglang-rust": "kvcanon.conformance.adapters.sglang.declared:NATIVE",
     "sglang-radix": "kvcanon.conformance.adapters.sglang.declared_plain:RADIX",
     "sglang-swa-radix": "kvcanon.conformance.adapters.sglang.declared_plain:WINDOW",
+    "sglang-hi-radix": "kvcanon.conformance.adapters.sglang.declared_hierarchical:HIERARCHICAL",
     "vllm": "kvcanon.conformance.adapters.vllm.declared:VLLM",
     "vllm-counted": "kvcanon.conformance.adapters.vllm.declared:COUNTED",
 }

@@ -53,6 +53,15 @@ def prepare() -> None:
     _compile_hashes()
 
 
+@cache
+def be_alone() -> None:
+    """Be the only process of a group, once: HiRadixCache asks how many share a tensor."""
+    distributed = import_module("torch.distributed")
+    if not distributed.is_initialized():
+        store = distributed.HashStore()
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+
+
 def _compile_hashes() -> None:
     """Compile the page hashes of later releases, which they do when they are first needed.
 

@@ -34,6 +34,8 @@ CPU_DEVICE = "cpu"
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
 """What SGLang says of a host tier that it does not make, in one release or another."""
 KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
+HOST_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
+"""What SGLang calls the host pools."""
 
 
 @frozen(eq=False)
@@ -82,10 +84,11 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
         tree_components=tuple(kinds.values()),
         **options,
     )
-    cache = called(named(class_name), params=params)
+    cache = called(named(class_name), params=params, server_args=arguments)
     pools = {(component, GPU): pool for component, pool in device.items()}
     if config.host_tier:
-        _add_host_tier(cache, arguments, params)
+        if hasattr(cache, "init_hicache"):
+            _add_host_tier(cache, arguments, params)
         pools |= {(each, CPU): pool for each, pool in _host_pools(config, cache).items()}
         threshold = config.load_back_threshold_pages * config.page_size
         cache.load_back_threshold = threshold
@@ -238,11 +241,9 @@ def _state_pool(config: CacheConfig, requests: Any, states: Any) -> Pool:  # noq
 def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, Pool]:  # noqa: ANN401 # SGLang's.
     """The host pools, made as small as they are to be."""
     pools: dict[Component, Pool] = {}
-    entries = {str(name.value): entry for name, entry in _entries(cache).items()}
-    for component, name in ((FULL, "kv"), (SWA, "swa"), (MAMBA, "mamba")):
-        if component not in config.components:
-            continue
-        pool = entries[name].host_pool
+    memories = _host_memories(cache)
+    for component in config.components:
+        pool = memories[HOST_NAMES[component]]
         page_size = 1 if component is MAMBA else config.page_size
         pool.size = config.host_slots[component] * page_size
         pool.clear()
@@ -256,9 +257,12 @@ def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, Pool]:  # no
     return pools
 
 
-def _entries(cache: Any) -> Mapping[Any, Any]:  # noqa: ANN401 # SGLang's.
-    entries: Mapping[Any, Any] = cache.cache_controller.mem_pool_host.entry_map
-    return entries
+def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
+    """The host pools of a cache by their names; older caches have one, for full data."""
+    memory = cache.cache_controller.mem_pool_host
+    if not hasattr(memory, "entry_map"):
+        return {HOST_NAMES[FULL]: memory}
+    return {str(name.value): entry.host_pool for name, entry in memory.entry_map.items()}
 
 
 def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa: ANN401 # SGLang's.

@@ -67,6 +67,14 @@ class PlainNode(Protocol):
     """The mark of locks whose windows begin here."""
 
 
+class HostedNode(Protocol):
+    """A node of HiRadixCache, which has slots on the host, too."""
+
+    value: Tensor | None
+    lock_ref: int
+    host_value: Tensor | None
+
+
 class LockReceipt(Protocol):
     """What `inc_lock_ref` returns, and `dec_lock_ref` takes in another form."""
 
