@@ -7,7 +7,7 @@ has SGLang and, for what only a GPU has, stand-ins; a script runs there as
     DIR/sglang-0.5.13/bin/python docs/findings/sglang_removed_from_the_front.py
 
 and, where the release has a Rust core, with `rust` behind it on that. With `radix` or `swa-radix`
-behind it the cache is a RadixCache or a SWARadixCache.
+behind it the cache is a RadixCache or a SWARadixCache, with `hi-radix` a HiRadixCache.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ CORE = "rust" if "rust" in sys.argv[1:] else "python"
 _CLASSES = {
     "radix": ("RadixCache", "radix_cache"),
     "swa-radix": ("SWARadixCache", "swa_radix_cache"),
+    "hi-radix": ("HiRadixCache", "hiradix_cache"),
 }
 CLASS = next(
     (_CLASSES[each] for each in sys.argv[1:] if each in _CLASSES),
@@ -84,6 +85,9 @@ class Small:
         eviction_policy: str = "lru",
         events: bool = True,
     ) -> None:
+        if CLASS[0] == "HiRadixCache" and not host_tokens:
+            # It always has a host tier; this policy leaves on the device what came once.
+            host_tokens, write_policy = tokens, "write_through_selective"
         self.page_size, self.window, self.states = page_size, window, states
         self.window_tokens = window_tokens or tokens
         kinds = _named("ComponentType", "unified_cache.component_type", "unified_cache_components")
@@ -108,23 +112,30 @@ class Small:
         self.state_slots = getattr(
             requests, "mamba_allocator", getattr(requests, "mamba_pool", None)
         )
-        self.cache = _named(*CLASS)(params=params)
         if host_tokens:
             _prepare_host()
-            try:
-                self.cache.init_hicache(arguments, params)
-            except AssertionError as error:
-                print(f"SGLang {RELEASE} makes no such host tier here: {error}")
-                sys.exit(2)
+        self.cache = _called(_named(*CLASS), params=params, server_args=arguments)
+        if host_tokens:
             sizes = {"kv": host_tokens, "swa": host_window_tokens or host_tokens, "mamba": 8}
-            for name, entry in self.cache.cache_controller.mem_pool_host.entry_map.items():
-                entry.host_pool.size = sizes[name.value]
-                entry.host_pool.clear()
+            for name, pool in self._host_pools(arguments, params):
+                pool.size = sizes[name]
+                pool.clear()
             self.cache.load_back_threshold = 0
         made = type(getattr(self.cache, "tree_core", self.cache)).__name__
         if CORE == "rust" and not made.startswith("Rust"):
             raise SystemExit(f"SGLang {RELEASE} made a {made}: it has no Rust core here")
         self.cache.take_events()
+
+    def _host_pools(self, arguments: Theirs, params: Theirs) -> list[tuple[str, Theirs]]:
+        if CLASS[0] == "HiRadixCache":
+            return [("kv", self.cache.token_to_kv_pool_host)]
+        try:
+            self.cache.init_hicache(arguments, params)
+        except AssertionError as error:
+            print(f"SGLang {RELEASE} makes no such host tier here: {error}")
+            sys.exit(2)
+        entries = self.cache.cache_controller.mem_pool_host.entry_map
+        return [(name.value, entry.host_pool) for name, entry in entries.items()]
 
     def _server_args(self, write_policy: str | None) -> Theirs:
         place = import_module("sglang.srt.server_args")
@@ -212,6 +223,7 @@ class Small:
         window_gone: int = 0,
         extra_key: str | None = None,
         state: Theirs = None,
+        priority: int = 0,
     ) -> Theirs:
         """Insert a prompt of which a request has reused a prefix, whose slots are given.
 
@@ -236,11 +248,11 @@ class Small:
             swa_evicted_seqlen=window_gone,
             mamba_value=state,
             inserted_len=0,
-            priority=0,
+            priority=priority,
             **evicted,
         )
         answer = self.cache.insert(params)
-        if CLASS[0] == "RadixCache":
+        if CLASS[0] in {"RadixCache", "HiRadixCache"}:
             # It leaves this to the scheduler.
             self.allocator.free(value[start : answer.prefix_len])
         return answer
@@ -320,6 +332,10 @@ class Small:
 def _prepare_host() -> None:
     """Host memory that is not pinned, and a copy by indices, where there is no GPU."""
     logging.getLogger("sglang").setLevel(logging.CRITICAL)
+    groups = torch.distributed
+    if CLASS[0] == "HiRadixCache" and not groups.is_initialized():
+        # It asks how many processes share a tensor.
+        groups.init_process_group("gloo", store=groups.HashStore(), rank=0, world_size=1)
     copy = import_module("sgl_kernel.kvcacheio").transfer_kv_direct
     for place in ("memory_pool_host", "host_memory", "pool_host.base", "pool_host.common",
                   "pool_host.mamba", "pool_host.mha", "pool_host.mla"):  # fmt: skip

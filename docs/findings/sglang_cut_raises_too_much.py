@@ -1,0 +1,28 @@
+"""SGLang's HiRadixCache gives the priority of an insert to what its prompt does not have.
+
+Two prompts begin alike; the second is important. What only the first one has becomes important,
+too: it stays, and a prompt of a middling priority is evicted in its place.
+
+    python sglang_cut_raises_too_much.py hi-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import CLASS, RELEASE, Small
+
+PLAIN, IMPORTANT, MIDDLING = [1, 2], [1, 3], [8]
+
+small = Small(8, host_tokens=1, write_policy="write_through_selective", eviction_policy="priority")
+small.insert(PLAIN, priority=0)
+small.insert(MIDDLING, priority=1)
+small.insert(IMPORTANT, priority=5)
+small.wait()
+small.evict(tokens=1)
+plain, middling = small.hit(PLAIN), small.hit(MIDDLING)
+print(f"SGLang {RELEASE}, {CLASS[0]}: {PLAIN} has priority 0, {MIDDLING} 1 and {IMPORTANT} 5")
+print(f"after one token was evicted {plain} of {PLAIN} and {middling} of {MIDDLING} are found")
+sys.exit(plain == len(PLAIN) and not middling)

@@ -1,0 +1,32 @@
+"""SGLang 0.5.12.post1 tells of a copy to the host in part where its node was cut meanwhile.
+
+A prompt is copied to the host. Before the copy is acknowledged another prompt cuts its node. Then
+the lower part alone is told of as stored on the host, though both are there.
+
+    python sglang_cut_while_copied_is_told_in_part.py hi-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import CLASS, RELEASE, Small
+
+PROMPT = [1, 2, 3]
+
+small = Small(8, host_tokens=8, write_policy="write_through")
+small.insert(PROMPT)
+small.hit([1, 9])
+small.wait()
+told = [each for each in small.events() if each[0] == "BlockStored" and each[3] != "GPU"]
+small.evict(tokens=len(PROMPT))
+there = small.match(PROMPT).host_hit_length
+for kind, hashes, parent, medium in told:
+    print(f"{kind} {hashes[0]:#x} on {medium}, below {parent and hex(parent)}")
+print(
+    f"SGLang {RELEASE}, {CLASS[0]}: {there} tokens are on the host, {len(told)} are told of as "
+    "stored there"
+)
+sys.exit(there != len(told))

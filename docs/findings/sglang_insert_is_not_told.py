@@ -1,0 +1,46 @@
+"""SGLang's HiRadixCache does not tell that a prompt is on the device again.
+
+A prompt leaves the device and stays on the host; then a request that has computed it anew inserts
+it. Its blocks are on the device, and were told of as removed; no event says that they are back. A
+router sends the next request elsewhere. When they leave once more, they are removed again.
+
+    python sglang_insert_is_not_told.py hi-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import CLASS, RELEASE, Small
+
+PROMPT = [1, 2]
+
+small = Small(4, host_tokens=4, write_policy="write_through")
+told: set[int] = set()
+
+
+def hear(what: str) -> int:
+    small.wait()
+    unknown = 0
+    for kind, hashes, _, medium in small.events():
+        if medium == "GPU":
+            print(f"{what}: {kind} of {len(hashes)} block on {medium}")
+            unknown += kind == "BlockRemoved" and not told.issuperset(hashes)
+            (told.update if kind == "BlockStored" else told.difference_update)(hashes)
+    return unknown
+
+
+small.insert(PROMPT)
+hear("inserted")
+small.evict(tokens=2)
+hear("evicted")
+small.insert(PROMPT)
+hear("inserted again")
+there, by_events = small.hit(PROMPT), len(told)
+print(f"SGLang {RELEASE}, {CLASS[0]}: {there} tokens are on the device; by its events {by_events}")
+small.evict(tokens=2)
+unknown = hear("evicted again")
+print(f"{unknown} blocks are removed that by its events are not there")
+sys.exit(there != by_events or unknown > 0)

@@ -1,0 +1,34 @@
+"""SGLang's HiRadixCache evicts as much as it loads, though most of it has room.
+
+To load three tokens it needs as many slots, and two are free. It evicts three tokens, and not one:
+two prompts leave the device for nothing.
+
+    python sglang_load_evicts_all_it_loads.py hi-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import CLASS, RELEASE, Small
+
+COLD, OTHERS = [1, 2, 3], [[10], [20], [30]]
+
+small = Small(5, host_tokens=20, write_policy="write_through")
+small.insert(COLD)
+small.wait()
+small.evict(tokens=3)
+for prompt in OTHERS:
+    small.insert(prompt)
+small.wait()
+free = small.free_tokens()
+small.load(small.match(COLD))
+left = sum(small.hit(prompt) for prompt in OTHERS)
+short = len(COLD) - free
+print(
+    f"SGLang {RELEASE}, {CLASS[0]}: {len(COLD)} tokens are loaded, {free} slots were free; of "
+    f"{len(OTHERS)} other prompts {left} are left, and {len(OTHERS) - short} could be"
+)
+sys.exit(left < len(OTHERS) - short)

@@ -1,0 +1,52 @@
+"""SGLang's HiRadixCache loads a prompt from slots on the host that it has given to another.
+
+Under write_back a load makes room on the device, what leaves is copied to the host, and that makes
+room there: nothing keeps the copy that is to be loaded from being evicted. The load reads it
+nevertheless, and finds the bytes of the other prompt. The request computes with these.
+
+    python sglang_load_reads_what_it_evicted.py hi-radix
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+from sglang_small import CLASS, RELEASE, Small
+
+COLD, WARM = [1, 2], [3, 4]
+
+small = Small(2, host_tokens=2, write_policy="write_back")
+
+
+def fill(tokens: list[int]) -> None:
+    """Write the token itself where its data is."""
+    slots = small.slots(small.match(tokens))
+    for slot, token in zip(slots.tolist(), tokens, strict=True):
+        small.memory.k_buffer[0][slot] = token
+
+
+small.insert(COLD)
+fill(COLD)
+small.evict(tokens=2)
+small.wait()
+small.insert(WARM)
+fill(WARM)
+found = small.match(COLD)
+print(f"SGLang {RELEASE}, {CLASS[0]}: {found.host_hit_length} tokens of {COLD} are on the host")
+slots, _ = small.cache.init_load_back(
+    SimpleNamespace(
+        best_match_node=found.best_match_node,
+        host_hit_length=found.host_hit_length,
+        mem_quota=None,
+        req=None,
+    )
+)
+small.cache.ready_to_load_host_cache()
+small.wait()
+data = small.memory.k_buffer[0][slots].flatten().tolist()
+print(f"the load says that they are in slots {slots.tolist()}; there is the data of {data}")
+print(f"{small.hit(COLD)} of them are found on the device afterwards")
+sys.exit(bool(data) and data != COLD)
