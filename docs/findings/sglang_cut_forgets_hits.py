@@ -1,0 +1,25 @@
+"""SGLang 0.5.12.post1 forgets, where it cuts a node, how often the upper part was hit.
+
+write_through_selective copies to the host what came twice. Two prompts that begin with the same
+tokens have these come twice; but the second cuts the node of the first, and the upper part starts
+anew.
+
+    python sglang_cut_forgets_hits.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import RELEASE, Small
+
+small = Small(8, host_tokens=8, write_policy="write_through_selective")
+small.insert([1, 2, 3])
+small.insert([1, 2, 4])
+small.wait()
+small.evict(tokens=8)
+found = small.match([1, 2]).host_hit_length
+print(f"SGLang {RELEASE}: [1, 2] came twice; {found} of its tokens are found on the host")
+sys.exit(found < 2)

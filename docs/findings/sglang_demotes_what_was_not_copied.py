@@ -1,0 +1,26 @@
+"""SGLang 0.5.12.post1 stops at an eviction under write_back when the host has no room for the leaf.
+
+A leaf is copied to the host before it leaves the device. Whether it was copied is not looked at:
+where the host is too small for it the cache asserts that it has a copy there, and the scheduler
+ends.
+
+    python sglang_demotes_what_was_not_copied.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import RELEASE, Small
+
+small = Small(2, host_tokens=1, write_policy="write_back")
+small.insert([1, 2])
+print(f"SGLang {RELEASE}: a prompt of 2 tokens is to leave the device, and the host has room for 1")
+try:
+    freed = small.evict(tokens=2).num_tokens_evicted
+except AssertionError:
+    print("the eviction raises an AssertionError")
+    sys.exit(1)
+print(f"{freed} tokens were evicted")

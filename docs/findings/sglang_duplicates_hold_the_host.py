@@ -1,0 +1,35 @@
+"""SGLang keeps on the host what the device has, and has no room there for what it has not.
+
+Under write_back a prompt that left the device is on the host. When it comes back its copy there is
+needed no more, and is kept all the same: only what is on the host alone may leave it. While a
+request reads that prompt nothing else can be copied: an eviction frees nothing, or ends in an
+AssertionError.
+
+    python sglang_duplicates_hold_the_host.py
+
+Beside SGLang it uses `sglang_small.py`. It ends with exit code 1 where the fault shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sglang_small import RELEASE, Small
+
+READ, OTHER = [1, 2], [3, 4]
+
+small = Small(4, host_tokens=2, write_policy="write_back")
+small.insert(READ)
+small.evict(tokens=2)
+small.insert(READ)
+on_host = small.cache.cache_controller.mem_pool_host.available_size()
+print(f"SGLang {RELEASE}: [1, 2] left the device and came back; {on_host} of 2 host slots are free")
+small.cache.inc_lock_ref(small.match(READ).last_device_node)
+small.insert(OTHER)
+try:
+    freed = small.evict(tokens=2).num_tokens_evicted
+except AssertionError:
+    print("[1, 2] is read; the eviction of [3, 4] raises an AssertionError")
+    sys.exit(1)
+print(f"[1, 2] is read; {freed} tokens of [3, 4] are evicted")
+sys.exit(freed < len(OTHER))
