@@ -81,6 +81,10 @@ class Profile:
     hits_once_a_request: bool = True
     """An insert counts no hit where an earlier insert of its request did. Canon: yes, or a prompt
     that is computed in parts looks popular. SGLang 0.5.13 counts every insert (sgl#36647)."""
+    idle_hits_counted: bool = True
+    """Hits are counted where nothing goes by them, neither copies to the host nor the policy of
+    evictions. Canon: yes, so that they are there when somebody asks. SGLang 0.5.12.post1, which
+    evicts by age alone, counts hits only for the copies that they decide."""
     heals_in_place: bool = True
     """A tombstone takes only window slots, and keeps its full slots. Canon: yes, they hold what
     they held. SGLang puts the incoming full slots in their place and frees them."""
@@ -173,6 +177,12 @@ class CacheConfig:
         """Hits after which a node is copied to the host; None where hits do not decide."""
         thresholds = {WritePolicy.WRITE_THROUGH: 1, WritePolicy.WRITE_THROUGH_SELECTIVE: 2}
         return thresholds.get(self.write_policy)
+
+    @property
+    def goes_by_hits(self) -> bool:
+        """Whether hits decide anything: what is copied to the host, or what is evicted."""
+        by_hits = (EvictionPolicy.LFU, EvictionPolicy.SLRU)
+        return self.backup_hits is not None or self.eviction_policy in by_hits
 
     def capacity(self, component: Component, medium: Medium) -> int:
         """Slots of a pool; 0 for a medium or component that this cache does not have."""

@@ -24,6 +24,7 @@ from kvcanon.spec.types import (
     SWA,
     Component,
     Counts,
+    EvictionPolicy,
     NodeId,
     Slots,
     WritePolicy,
@@ -292,6 +293,27 @@ def test_res_7_every_insert_counts_where_the_profile_says_so(
     chunk = evolve(INSERT, counted_pages=2)
     found = ask("RES-7", step(path(True, True, hits=(0, 0)), chunk, after, inserted(0)))
     assert (found == []) is counted_again
+
+
+@pytest.mark.parametrize(
+    ("asked", "counts"),
+    [
+        (CacheConfig(), False),
+        (CacheConfig(eviction_policy=EvictionPolicy.LFU), True),
+        (CacheConfig(write_policy=WritePolicy.WRITE_BACK), False),
+        (CacheConfig(write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE), True),
+    ],
+    ids=["lru", "lfu", "write_back", "write_through_selective"],
+)
+def test_res_7_idle_hits_need_not_count_where_the_profile_says_so(
+    asked: CacheConfig, counts: bool
+) -> None:
+    """A cache counts no hits at all, and declares that only idle ones are left out."""
+    declared = Profile(idle_hits_counted=False)
+    uncounted = path(True, True, hits=(0, 0))
+    after = evolve(uncounted, profile=declared, config=asked)
+    found = ask("RES-7", step(uncounted, INSERT, after, inserted(0)))
+    assert bool(found) is counts
 
 
 FETCHED = InsertHost(KEY, 2, HostPayload((bytes(8),)))

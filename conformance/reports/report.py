@@ -50,6 +50,7 @@ DEPARTURES = {
     "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
     "hits_once_a_request": "every insert counts hits on its whole path, also a later one of a "
     "request",
+    "idle_hits_counted": "no hits are counted where neither copies nor evictions go by them",
     "heals_in_place": "window data that was gone comes back with new full slots, in place of those "
     "that were there",
     "tombstone_leaves": "what would be a leaf without window data is not kept",

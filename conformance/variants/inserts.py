@@ -45,6 +45,28 @@ def every_insert_hits(overrides: Overrides) -> None:
     wrap_everywhere(overrides, insert.insert, wrapper)
 
 
+def idle_hits_uncounted(overrides: Overrides) -> None:
+    """An insert counts no hit where nothing goes by hits (`idle_hits_counted`)."""
+
+    def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
+        def insert_uncounted(
+            state: State,
+            key: Key,
+            start_pages: int,
+            slots: Slots,
+            *,
+            counted_pages: int,
+            priority: int,
+        ) -> Inserted:
+            idle = not state.config.goes_by_hits and 0 <= counted_pages <= len(key)
+            counted = len(key) if idle else counted_pages
+            return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
+
+        return insert_uncounted
+
+    wrap_everywhere(overrides, insert.insert, wrapper)
+
+
 def new_slots_heal(overrides: Overrides) -> None:
     """A tombstone that nobody holds takes full slots with its window slots (`heals_in_place`)."""
 

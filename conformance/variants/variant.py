@@ -97,6 +97,9 @@ VARIATIONS: dict[str, Variation] = {
     "every_insert_hits": Variation(
         inserts.every_insert_hits, lambda profile: evolve(profile, hits_once_a_request=False)
     ),
+    "idle_hits_uncounted": Variation(
+        inserts.idle_hits_uncounted, lambda profile: evolve(profile, idle_hits_counted=False)
+    ),
     "new_slots_heal": Variation(
         inserts.new_slots_heal, lambda profile: evolve(profile, heals_in_place=False)
     ),
@@ -134,6 +137,7 @@ CHOSEN = (
     "parts_on_host",
     "locks_of_the_device",
     "every_insert_hits",
+    "idle_hits_uncounted",
     "new_slots_heal",
     "windowless_leaves_dropped",
     "uncovered_tombstones_leave",

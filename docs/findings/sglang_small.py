@@ -139,10 +139,13 @@ class Small:
 
     def _server_args(self, write_policy: str | None) -> Theirs:
         place = import_module("sglang.srt.server_args")
+        # Later releases have recurrent states on the host by pages only.
+        by_pages = self.states and RELEASE >= "0.5.20"
+        layout = "page_first_direct" if by_pages else "layer_first"
         hierarchical: dict[str, object] = {
             "enable_hierarchical_cache": True,
             "hicache_io_backend": "direct",
-            "hicache_mem_layout": "layer_first",
+            "hicache_mem_layout": layout,
             "hicache_write_policy": write_policy,
             "hicache_ratio": 4.0,
         }
@@ -336,14 +339,16 @@ def _prepare_host() -> None:
     if CLASS[0] == "HiRadixCache" and not groups.is_initialized():
         # It asks how many processes share a tensor.
         groups.init_process_group("gloo", store=groups.HashStore(), rank=0, world_size=1)
-    copy = import_module("sgl_kernel.kvcacheio").transfer_kv_direct
+    kernels = import_module("sgl_kernel.kvcacheio")
     for place in ("memory_pool_host", "host_memory", "pool_host.base", "pool_host.common",
                   "pool_host.mamba", "pool_host.mha", "pool_host.mla"):  # fmt: skip
         try:
             module = import_module(f"{_MEM_CACHE}.{place}")
         except ModuleNotFoundError:
             continue
-        module.transfer_kv_direct = copy
+        for name in ("transfer_kv_direct", "transfer_kv_all_layer_direct_lf_pf",
+                     "transfer_kv_per_layer_direct_pf_lf"):  # fmt: skip
+            setattr(module, name, getattr(kernels, name))
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
             allocate = by_device["cpu"]

@@ -197,7 +197,7 @@ def request_counts_once(step: Step) -> Iterator[str]:
 
     What the request has reached before, `counted_pages` says: a node that ends there is not counted
     again, unless the profile says that every insert counts. A new node begins with none, and counts
-    this insert like any other.
+    this insert like any other. By profile, nothing is counted where nothing goes by hits.
 
     Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
     that nobody shares looks popular; never counted, a long prompt is never copied.
@@ -206,6 +206,8 @@ def request_counts_once(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/33714
     """
     if not isinstance(step.operation, Insert) or not isinstance(step.outcome, Inserted):
+        return
+    if not (step.after.profile.idle_hits_counted or step.after.config.goes_by_hits):
         return
     hits_before: list[int] = []
     for stop in path_of(step.before, step.operation.key):

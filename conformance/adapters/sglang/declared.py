@@ -84,6 +84,8 @@ def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
 
 
 POLICIES, HIDDEN = _what_it_has()
+if len(POLICIES) == 1:
+    PROFILE = evolve(PROFILE, idle_hits_counted=False)
 OFFER = Offer(
     bigram=(False,),
     namespaces=False,
