@@ -16,7 +16,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 OFTEN, TWICE = [1, 2], [3, 4]
 
-small = Small(8, host_tokens=8, write_policy="write_through", eviction_policy="lfu")
+small = Small(8, host_tokens=16, write_policy="write_through", eviction_policy="lfu")
 for _ in range(5):
     small.evict(tokens=2)
     small.insert(OFTEN)

@@ -16,7 +16,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 PLAIN, IMPORTANT, MIDDLING = [1, 2], [1, 3], [8]
 
-small = Small(8, host_tokens=1, write_policy="write_through_selective", eviction_policy="priority")
+small = Small(8, eviction_policy="priority")
 small.insert(PLAIN, priority=0)
 small.insert(MIDDLING, priority=1)
 small.insert(IMPORTANT, priority=5)

@@ -16,7 +16,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 PROMPT = [1, 2, 3]
 
-small = Small(8, host_tokens=8, write_policy="write_through")
+small = Small(8, host_tokens=16, write_policy="write_through")
 small.insert(PROMPT)
 small.hit([1, 9])
 small.wait()

@@ -1,7 +1,8 @@
 """SGLang's HiRadixCache evicts nothing under write_back where the host has no room for it.
 
 A leaf that has no copy on the host is not evicted when no copy can be made, though `evictable_size`
-counts it. No request gets its slots any more.
+counts it: no request gets its slots. Without storage there is always room, as the host has to be
+larger than the device. Here a prefetch from storage holds slots of the host until it is done.
 
     python sglang_host_has_no_room.py hi-radix
 
@@ -14,9 +15,11 @@ import sys
 
 from sglang_small import CLASS, RELEASE, Small
 
-small = Small(2, host_tokens=1, write_policy="write_back")
+small = Small(2, host_tokens=3, write_policy="write_back")
 small.insert([1, 2])
+fetched = small.cache.cache_controller.mem_pool_host.alloc(2)
 counted = small.cache.evictable_size()
 freed = small.evict(tokens=1).num_tokens_evicted
-print(f"SGLang {RELEASE}, {CLASS[0]}: of {counted} evictable tokens {freed} are evicted")
+print(f"SGLang {RELEASE}, {CLASS[0]}: {len(fetched)} of 3 slots of the host are being fetched to")
+print(f"of {counted} evictable tokens {freed} are evicted")
 sys.exit(freed < 1)

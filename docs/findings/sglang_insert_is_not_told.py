@@ -17,7 +17,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 PROMPT = [1, 2]
 
-small = Small(4, host_tokens=4, write_policy="write_through")
+small = Small(4, host_tokens=8, write_policy="write_through")
 told: set[int] = set()
 
 

@@ -18,7 +18,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 COLD, WARM = [1, 2], [3, 4]
 
-small = Small(2, host_tokens=2, write_policy="write_back")
+small = Small(2, host_tokens=3, write_policy="write_back")
 
 
 def fill(tokens: list[int]) -> None:

@@ -17,7 +17,7 @@ from sglang_small import CLASS, RELEASE, Small
 
 PARENT, CHILD = [1], [1, 2]
 
-small = Small(4, host_tokens=4, write_policy="write_back")
+small = Small(4, host_tokens=8, write_policy="write_back")
 small.insert(PARENT)
 small.evict(tokens=1)
 small.insert(PARENT)

@@ -87,7 +87,7 @@ class Small:
     ) -> None:
         if CLASS[0] == "HiRadixCache" and not host_tokens:
             # It always has a host tier; this policy leaves on the device what came once.
-            host_tokens, write_policy = tokens, "write_through_selective"
+            host_tokens, write_policy = 2 * tokens, "write_through_selective"
         self.page_size, self.window, self.states = page_size, window, states
         self.window_tokens = window_tokens or tokens
         kinds = _named("ComponentType", "unified_cache.component_type", "unified_cache_components")
