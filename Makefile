@@ -11,9 +11,10 @@ CACHES ?= optimized --against reference
 MINUTES ?= 30
 STORE ?=
 
-# The caches that `make explore` and `make explore-deep` go through, and where the second keeps its
-# progress: what is there is gone on from, up to MINUTES for each scope.
+# What `make explore` and `make explore-deep` go through, the first in SCOPES, and where the second keeps
+# its progress: what is there is gone on from, up to MINUTES for each scope.
 EXPLORED ?= reference
+SCOPES ?= founding,small
 PROGRESS ?= build/explored
 
 # What `make native-asan` runs: the tests of the fast cache, then the judge on it. Or another command,
@@ -100,8 +101,8 @@ check-standard: $(READY) native ## Judge CACHES for up to ten minutes.
 check-deep: $(READY) native ## Judge CACHES for MINUTES, from where STORE left off.
 	$(BIN)/kvcanon check $(CACHES) --effort deep --minutes $(MINUTES) $(STORE:%=--store %)
 
-explore: $(READY) native ## Visit every state of EXPLORED in the scopes that take minutes.
-	$(BIN)/kvcanon explore $(EXPLORED) --scope founding,all
+explore: $(READY) native ## Visit every state of EXPLORED in SCOPES, or SCOPES=all for an hour.
+	$(BIN)/kvcanon explore $(EXPLORED) --scope $(SCOPES)
 
 explore-deep: $(READY) native ## Go on in the scopes that take a night, for MINUTES each.
 	$(BIN)/kvcanon explore $(EXPLORED) --scope deep --minutes $(MINUTES) --checkpoint $(PROGRESS)

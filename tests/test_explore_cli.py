@@ -12,7 +12,7 @@ from attrs import evolve
 
 from exploring import FULL, HOST
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.exploring.scopes import GROUPS, SCOPES
+from kvcanon.conformance.exploring.scopes.naming import GROUPS, SCOPES
 from kvcanon.spec.law import LAWS
 
 TESTS = Path(__file__).parent

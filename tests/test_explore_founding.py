@@ -10,8 +10,8 @@ from attrs import evolve
 from exploring import PLAIN, expander
 from kvcanon.conformance.exploring.expanding import Expander
 from kvcanon.conformance.exploring.explore import Limits, explore
-from kvcanon.conformance.exploring.founding import FOUNDING
 from kvcanon.conformance.exploring.scope import Scope
+from kvcanon.conformance.exploring.scopes.founding import FOUNDING
 from kvcanon.conformance.judging.killing import mutated
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
 from kvcanon.spec.law import LAWS

@@ -32,7 +32,7 @@ from kvcanon.conformance.exploring.report import (
     verdict_of,
 )
 from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.exploring.scopes import GROUPS, SCOPES, scopes_named
+from kvcanon.conformance.exploring.scopes.naming import GROUPS, SCOPES, scopes_named
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.reports.script import file_name
 
@@ -46,7 +46,7 @@ def explore_command(
             metavar="NAME,...",
             help=f"What to explore: {', '.join(GROUPS)}, or some of {', '.join(SCOPES)}.",
         ),
-    ] = "all",
+    ] = "small",
     only: Annotated[str | None, typer.Option(metavar="ID,...", help="Ask these laws only.")] = None,
     levels: Annotated[
         int | None,
