@@ -234,6 +234,18 @@ def test_process_that_fails_is_told_in_one_line() -> None:
         in_a_process(Field((reference,), {}))(reference, order)
 
 
+def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
+    """The reader of the line has to know our classes."""
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    order = Order("requests", "tree", REFERENCE, CELL, evolve(CHAT, trace=str(empty)), 60.0)
+    reference = CONTESTANTS["reference"]
+    with pytest.raises(
+        Fault, match=r"^reference, full, page \d+: \S+empty.jsonl: holds no request$"
+    ):
+        in_a_process(Field((reference,), {}))(reference, order)
+
+
 @pytest.mark.parametrize("what", ["tree", "prompt", "full_hit"])
 def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One measurement is made where another was asked for."""

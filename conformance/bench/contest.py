@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,9 @@ Fill = Callable[[Contestant, Order], Json]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """A scheduler's thread has a core, not a machine: idle threads that spin would slow the others."""
+
+_OUR_ERROR = re.compile(r"^kvcanon(\.\w+)+: ")
+"""What a traceback puts before the words of an error of ours, which say enough without it."""
 
 
 @frozen
@@ -163,8 +167,7 @@ def in_a_process(entrants: Field) -> Fill:
             )
             if done.returncode:
                 said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-                words = said.removeprefix("kvcanon.conformance.faults.Fault: ")
-                raise Fault(f"{contestant.name}, {order.cell}: {words}")
+                raise Fault(f"{contestant.name}, {order.cell}: {_OUR_ERROR.sub('', said)}")
             filled: Json = json.loads(result.read_text(encoding="utf-8"))
             return filled
 
