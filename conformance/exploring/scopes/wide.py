@@ -35,14 +35,12 @@ _WIDE_WINDOW = Scope(
     fans=(1, 2, 1, 1),
     evictions=(ONE_FULL, ONE_SWA),
 )
-_WIDE_PAGE = Scope(
-    "wide_page",
-    "pages of 2 tokens and a window of 3: 4 full and 3 window slots, 2 prompts of 3 pages, a "
-    "lock and a request",
-    CacheConfig(page_size=2, window_tokens=3, device_slots=Counts(4, 3)),
-    fans=(1, 2, 1),
-    evictions=(ONE_FULL, ONE_SWA),
-    requests=1,
+_WIDE_PAGE = evolve(
+    _WIDE_WINDOW,
+    name="wide_page",
+    words="pages of 2 tokens and a window of 3: 5 full and 4 window slots, 2 prompts of 4 pages, "
+    "a lock",
+    config=CacheConfig(page_size=2, window_tokens=3, device_slots=Counts(5, 4)),
 )
 _BARE_PAGES = Scope(
     "bare_pages",
