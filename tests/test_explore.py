@@ -34,6 +34,7 @@ from kvcanon.conformance.exploring.frontier import Codes, Path, Visited
 from kvcanon.conformance.exploring.moves import moves
 from kvcanon.conformance.exploring.premises import STATES as STATE_PREMISES
 from kvcanon.conformance.exploring.premises import STEPS, STREAMS
+from kvcanon.conformance.exploring.reach import has_to_come_up
 from kvcanon.conformance.exploring.scope import Scope
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
@@ -105,6 +106,19 @@ def test_a_premise_that_is_not_reached_is_told() -> None:
     found = explored(FULL)
     assert {"LOAD-1", "REC-1", "NS-2", "RES-5"} <= set(found.vacuous)
     assert {"LOCK-8", "EVICT-1", "TREE-4", "EVENT-4"} <= found.reached
+
+
+@pytest.mark.parametrize(
+    ("page_size", "window_tokens", "pages", "comes_up"),
+    [(1, 1, 2, False), (1, 1, 3, True), (2, 3, 3, False), (2, 3, 4, True), (2, 2, 3, True)],
+)
+def test_short_prompts_leave_no_window_behind(
+    page_size: int, window_tokens: int, pages: int, comes_up: bool
+) -> None:
+    """A scope is called vacuous for what no prompt of its is long enough for, or is not."""
+    config = evolve(WINDOW.config, page_size=page_size, window_tokens=window_tokens)
+    scope = evolve(WINDOW, config=config, fans=(1,) * pages)
+    assert has_to_come_up(scope, "REC-1") is comes_up
 
 
 def test_tiny_scopes_reach_nearly_every_premise() -> None:

@@ -33,7 +33,8 @@ def _lacking(scope: Scope) -> tuple[tuple[bool, str], ...]:
     policy = config.write_policy
     return (
         (not window and not config.mamba, "RES-2 LOCK-2 EVICT-3"),
-        (not window, "REC-1 LOCK-6 ALLOC-4 ALLOC-9 ALLOC-10"),
+        (not window, "LOCK-6 ALLOC-4 ALLOC-9 ALLOC-10"),
+        (not _leaves_windows_behind(scope), "REC-1"),
         (not config.mamba, "REC-5"),
         (len(scope.namespaces) < 2, "MATCH-4 NS-2"),
         (not host, "MATCH-7 EVICT-5 DATA-2 LOAD-1 LOAD-2 LOAD-3 LOAD-4 LOAD-5 LOAD-6 LOAD-7"),
@@ -47,3 +48,12 @@ def _lacking(scope: Scope) -> tuple[tuple[bool, str], ...]:
         (scope.receipts < 1 and not host, "LOCK-1 LOCK-3 LOCK-4 LOCK-5 ALLOC-2"),
         (scope.requests < 1, "ALLOC-10"),
     )
+
+
+def _leaves_windows_behind(scope: Scope) -> bool:
+    """Whether a prompt is long enough for its first page to be out of the reach of its end."""
+    config = scope.config
+    if config.window_tokens is None:
+        return False
+    reach_tokens = config.window_tokens + config.page_size
+    return (scope.pages - 1) * config.page_size >= reach_tokens
