@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from exploring import FULL, HOST
+from exploring import FULL, HOST, WINDOW, explored
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.exploring.report import markdown_of
 from kvcanon.conformance.exploring.scopes.naming import GROUPS, SCOPES
 from kvcanon.spec.law import LAWS
 
@@ -115,6 +116,18 @@ def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) 
     assert "| `tiny_full` | 40 | 522 |" in text
     assert "| together | 209 |" in text
     assert "| LOAD-4 `whole_prefix_comes` | a load-back that was enqueued | `tiny_host` |" in text
+
+
+def test_most_scopes_are_told_by_the_others() -> None:
+    """A cell of a table names two dozen scopes, or it names the wrong ones."""
+    text = markdown_of([explored(FULL), explored(WINDOW), explored(HOST)])
+    assert "| TREE-4 `children_differ` | two children of one parent | all but `tiny_host` |" in text
+    assert (
+        "| ALLOC-4 `mapping_agrees` | a page with window data on the device | `tiny_window` |"
+        in text
+    )
+    assert "| NS-2 `encodings_are_injective` | two namespaces | none |" in text
+    assert "| RES-1 `no_dead_node` | a node | all |" in text
 
 
 def test_the_docs_have_every_scope() -> None:

@@ -186,7 +186,14 @@ def _sum(explorations: Sequence[Exploration]) -> str:
 
 def _law_rows(explorations: Sequence[Exploration]) -> Iterator[str]:
     for law_id, words in sorted(WORDS.items(), key=lambda item: list(LAWS).index(item[0])):
-        asked = [each for each in explorations if law_id in each.law_ids]
-        came = [f"`{each.scope.name}`" for each in asked if law_id in each.reached]
-        where = "all" if len(came) == len(explorations) else ", ".join(came) or "none"
-        yield f"| {law_id} `{LAWS[law_id].name}` | {words} | {where} |"
+        came = [each.scope.name for each in explorations if law_id in each.reached]
+        others = [each.scope.name for each in explorations if law_id not in each.reached]
+        yield f"| {law_id} `{LAWS[law_id].name}` | {words} | {_where(came, others)} |"
+
+
+def _where(came: Sequence[str], others: Sequence[str]) -> str:
+    """The scopes in which something came up; or the others, where these are fewer."""
+    if not others:
+        return "all"
+    named = ", ".join(f"`{name}`" for name in min(came, others, key=len))
+    return (f"all but {named}" if len(others) < len(came) else named) or "none"
