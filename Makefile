@@ -101,7 +101,7 @@ check-standard: $(READY) native ## Judge CACHES for up to ten minutes.
 check-deep: $(READY) native ## Judge CACHES for MINUTES, from where STORE left off.
 	$(BIN)/kvcanon check $(CACHES) --effort deep --minutes $(MINUTES) $(STORE:%=--store %)
 
-explore: $(READY) native ## Visit every state of EXPLORED in SCOPES, or SCOPES=all for an hour.
+explore: $(READY) native ## Visit every state of EXPLORED in SCOPES, or SCOPES=all for half an hour.
 	$(BIN)/kvcanon explore $(EXPLORED) --scope $(SCOPES)
 
 explore-deep: $(READY) native ## Go on in the scopes that take a night, for MINUTES each.
