@@ -244,7 +244,7 @@ def test_import_only_has_every_name_and_module() -> None:
 
 
 def test_stand_in_copies_rows() -> None:
-    """The one copy that is stood in for copies other rows, or layers."""
+    """The copy between layers copies other rows, or layers."""
     torch = pytest.importorskip("torch", reason="the stand-in is for tensors")
     sources = [torch.arange(8).reshape(4, 2) + 100 * layer for layer in range(2)]
     targets = [torch.zeros(4, 2, dtype=torch.int64) for _ in range(2)]
@@ -254,6 +254,22 @@ def test_stand_in_copies_rows() -> None:
     for layer, target in enumerate(targets):
         first, second = [6 + 100 * layer, 7 + 100 * layer], [2 + 100 * layer, 3 + 100 * layer]
         assert target.tolist() == [first, [0, 0], second, [0, 0]]
+
+
+def test_stand_in_copies_rows_to_pages_and_back() -> None:
+    """A page that has all layers gets those of another, or rows come back from another place."""
+    torch = pytest.importorskip("torch", reason="the stand-in is for tensors")
+    layers = [torch.arange(8) + 100 * layer for layer in range(4)]
+    pages = [torch.zeros(2, 2, 4, dtype=torch.int64) for _ in range(2)]
+    here, there = torch.tensor([1, 6]), torch.tensor([5, 2])
+    kvcacheio.transfer_kv_all_layer_direct_lf_pf(layers, pages, here, there, page_size=4)
+    assert pages[0].tolist() == [[[0, 0, 6, 0], [0, 0, 106, 0]], [[0, 1, 0, 0], [0, 101, 0, 0]]]
+    assert pages[1].tolist() == [[[0, 0, 206, 0], [0, 0, 306, 0]], [[0, 201, 0, 0], [0, 301, 0, 0]]]
+    back = [torch.zeros(4, dtype=torch.int64) for _ in range(2)]
+    kvcacheio.transfer_kv_per_layer_direct_pf_lf(
+        pages, back, there, torch.tensor([0, 3]), layer_id=1, page_size=4
+    )
+    assert [rows.tolist() for rows in back] == [[101, 0, 0, 106], [301, 0, 0, 306]]
 
 
 def test_stand_in_for_other_copies_refuses() -> None:
@@ -275,5 +291,5 @@ def test_command_makes_an_environment_in_silence(
     printed = capsys.readouterr()
     assert not printed.err
     assert printed.out.startswith(f"sglang==0.5.23 is in {tmp_path / 'sglang-0.5.23'}.\n")
-    assert "sgl_kernel: can be imported; kvcacheio.transfer_kv_direct copies" in printed.out
+    assert "sgl_kernel: can be imported; three copies of kvcacheio copy" in printed.out
     assert len(ran.commands) == 5

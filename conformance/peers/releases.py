@@ -28,7 +28,7 @@ _IMPORT_ONLY = StandIn("can be imported, and does nothing", {"__init__.py": "imp
 STAND_INS = {
     "datasets": _IMPORT_ONLY,
     "sgl_kernel": StandIn(
-        "can be imported; kvcacheio.transfer_kv_direct copies by index, the rest does nothing",
+        "can be imported; three copies of kvcacheio copy by index, the rest does nothing",
         {"__init__.py": "import_only.py", "kvcacheio.py": "kvcacheio.py"},
     ),
     "torchvision": _IMPORT_ONLY,

@@ -293,7 +293,7 @@ class Small:
             swa_host_hit_length=window_hit,
             mamba_host_hit_length=getattr(found, "mamba_host_hit_length", 0),
             mamba_pool_idx=padding,
-            kv=SimpleNamespace(mamba_pool_idx=padding),
+            kv=SimpleNamespace(mamba_pool_idx=padding, holds_mamba=bool(self.states)),
         )
         params = _called(
             _named("InitLoadBackParams", _BASE),

@@ -1,7 +1,7 @@
 """What SGLang does on a GPU only, done on the CPU.
 
 The environment has stand-ins for what cannot be imported (`kvcanon peers make` lists them). What
-is here concerns the release itself: host memory is not pinned, and host pools find the copy that
+is here concerns the release itself: host memory is not pinned, and host pools find the copies that
 the stand-in for `sgl_kernel` has, which they look for only where there is a GPU.
 
 What readers get wrong: nothing of a cache is replaced here, only where its memory lies and how
@@ -27,7 +27,11 @@ _HOST_POOLS = (
     "pool_host.mha",
     "pool_host.mla",
 )
-COPY = "transfer_kv_direct"
+COPIES = (
+    "transfer_kv_direct",
+    "transfer_kv_all_layer_direct_lf_pf",
+    "transfer_kv_per_layer_direct_pf_lf",
+)
 
 
 @cache
@@ -35,7 +39,7 @@ def prepare() -> None:
     """Let host pools be made and filled without a GPU, once for this process. Raises: Fault."""
     try:
         import_module("torch").set_num_threads(1)
-        copy = getattr(import_module("sgl_kernel.kvcacheio"), COPY)
+        kernels = import_module("sgl_kernel.kvcacheio")
     except ModuleNotFoundError as error:
         raise Fault(
             f"SGLang cannot be used here: {error}; `kvcanon peers make` makes an environment that "
@@ -46,7 +50,8 @@ def prepare() -> None:
             module = import_module(f"{_MEM_CACHE}.{place}")
         except ModuleNotFoundError:
             continue
-        setattr(module, COPY, copy)
+        for name in COPIES:
+            setattr(module, name, getattr(kernels, name))
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
             by_device["cpu"] = _unpinned(by_device["cpu"])

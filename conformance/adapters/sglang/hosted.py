@@ -195,14 +195,15 @@ class HostedCache(UnifiedCache):
         size = self.config.page_size
         on_device = asking.usable_pages(self.tree, self.config, stops, host=False)
         ends = {stop.end_pages: stop.node for stop in stops}
+        # Slot 0 is padding: what is copied there for the request itself nobody looks at.
+        own_state = self._padding()
         request = SimpleNamespace(
             last_node=self.tree.handle(ends.get(on_device, self.tree.root)),
             prefix_indices=(),
             swa_host_hit_length=missing.swa * size,
             mamba_host_hit_length=missing.mamba,
-            # Slot 0 is padding: what is copied there for the request itself nobody looks at.
-            mamba_pool_idx=self._padding(),
-            kv=SimpleNamespace(mamba_pool_idx=self._padding()),
+            mamba_pool_idx=own_state,
+            kv=SimpleNamespace(mamba_pool_idx=own_state, holds_mamba=own_state is not None),
         )
         hits = max(missing.full * size, int(bool(missing.swa or missing.mamba)))
         return called(

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.adapters.sglang.cpu import prepare
-from kvcanon.conformance.adapters.sglang.installed import called, named
+from kvcanon.conformance.adapters.sglang.installed import called, has, named
 from kvcanon.conformance.adapters.sglang.peer import Cache, Kind, Tensor
 from kvcanon.conformance.adapters.sglang.pools import (
     Pool,
@@ -33,6 +33,8 @@ from kvcanon.spec.types import Medium as MediumOf
 CPU_DEVICE = "cpu"
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
 """What SGLang says of a host tier that it does not make, in one release or another."""
+LAYERS, PAGES = "layer_first", "page_first_direct"
+"""Layouts of host pools: all rows of a layer together, or all layers of a page."""
 KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
 HOST_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
 """What SGLang calls the host pools."""
@@ -122,7 +124,7 @@ def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
         arguments |= {
             "enable_hierarchical_cache": True,
             "hicache_io_backend": "direct",
-            "hicache_mem_layout": "layer_first",
+            "hicache_mem_layout": _host_layout(config),
             "hicache_write_policy": config.write_policy.value,
             "hicache_ratio": _host_ratio(config),
         }
@@ -130,6 +132,11 @@ def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
     # It would look into the configuration of a model for this.
     made._mamba_cache_chunk_size = max(64, config.page_size)  # noqa: SLF001
     return made
+
+
+def _host_layout(config: CacheConfig) -> str:
+    """How host pools lie: by layer, but for recurrent states of later releases, which do not."""
+    return PAGES if MAMBA in config.components and has("UnifiedTreeCore") else LAYERS
 
 
 def _host_ratio(config: CacheConfig) -> float:
@@ -267,5 +274,10 @@ def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
 
 def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa: ANN401 # SGLang's.
     if component is MAMBA:
-        return pool.conv_buffer[0][0], pool.temporal_buffer[0]
-    return pool.kv_buffer[0][0], pool.kv_buffer[1][0]
+        return _rows(pool, pool.conv_buffer[0]), _rows(pool, pool.temporal_buffer)
+    return _rows(pool, pool.kv_buffer[0]), _rows(pool, pool.kv_buffer[1])
+
+
+def _rows(pool: Any, buffer: Tensor) -> Tensor:  # noqa: ANN401 # SGLang's.
+    """The rows of the only layer; where pages come first they are of one token."""
+    return buffer[:, 0, 0] if pool.layout == PAGES else buffer[0]

@@ -1,4 +1,7 @@
-"""`sgl_kernel.kvcacheio` without a GPU: the one copy that a host tier cannot do without.
+"""`sgl_kernel.kvcacheio` without a GPU: the copies that a host tier cannot do without.
+
+A host pool has its rows by layer, as the device has, or a page after another with all layers of it
+(`page_first_direct`), which recurrent states of later releases must have.
 
 What readers get wrong: the other copies can be imported, and refuse to run. A cache that copies in
 another way than `hicache_io_backend="direct"` says so at its first copy.
@@ -21,6 +24,10 @@ class Tensor(Protocol):
 
     def __setitem__(self, index: object, value: Tensor) -> None: ...
 
+    def __floordiv__(self, divisor: int) -> Tensor: ...
+
+    def __mod__(self, divisor: int) -> Tensor: ...
+
     def to(self, device: object) -> Tensor:
         """The same on a device."""
 
@@ -35,6 +42,38 @@ def transfer_kv_direct(
     """Copy the rows at some indices of each source to those of its target."""
     for source, target in zip(src_layers, dst_layers, strict=True):
         rows = source[src_indices.to(source.device)]
+        target[dst_indices.to(target.device)] = rows.to(target.device)
+
+
+def transfer_kv_all_layer_direct_lf_pf(
+    src_ptrs: Sequence[Tensor],
+    dst_ptrs: Sequence[Tensor],
+    src_indices: Tensor,
+    dst_indices: Tensor,
+    page_size: int,
+) -> None:
+    """Copy rows of every layer to pages that have all layers; each target has its share of them."""
+    layers = len(src_ptrs) // len(dst_ptrs)
+    for at, source in enumerate(src_ptrs):
+        target, layer = dst_ptrs[at // layers], at % layers
+        rows = source[src_indices.to(source.device)].to(target.device)
+        there = dst_indices.to(target.device)
+        target[there // page_size, layer, there % page_size] = rows
+
+
+def transfer_kv_per_layer_direct_pf_lf(
+    src_ptrs: Sequence[Tensor],
+    dst_ptrs: Sequence[Tensor],
+    src_indices: Tensor,
+    dst_indices: Tensor,
+    *,
+    layer_id: int,
+    page_size: int,
+) -> None:
+    """Copy the rows of one layer from pages that have all layers."""
+    for source, target in zip(src_ptrs, dst_ptrs, strict=True):
+        here = src_indices.to(source.device)
+        rows = source[here // page_size, layer_id, here % page_size]
         target[dst_indices.to(target.device)] = rows.to(target.device)
 
 
