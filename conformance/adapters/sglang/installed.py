@@ -50,6 +50,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "RadixCache": ("mem_cache.radix_cache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache",),
     "HiRadixCache": ("mem_cache.hiradix_cache",),
+    "HostKVCache": ("mem_cache.pool_host.base",),
     "RadixKey": ("mem_cache.radix_cache",),
     "MatchPrefixParams": ("mem_cache.base_prefix_cache",),
     "InsertParams": ("mem_cache.base_prefix_cache",),

@@ -136,7 +136,7 @@ def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
 
 def _host_layout(config: CacheConfig) -> str:
     """How host pools lie: by layer, but for recurrent states of later releases, which do not."""
-    return PAGES if MAMBA in config.components and has("UnifiedTreeCore") else LAYERS
+    return PAGES if MAMBA in config.components and has("HostKVCache") else LAYERS
 
 
 def _host_ratio(config: CacheConfig) -> float:
