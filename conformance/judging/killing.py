@@ -20,6 +20,7 @@ from typing import Protocol
 
 from attrs import frozen
 from hypothesis import Phase, seed, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvcanon.conformance.adapters.adapter import Adapter
@@ -158,10 +159,13 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
         try:
             with no_local_constants():
                 run_state_machine_as_test(machine, settings=asked)
-        except Found as found:
-            total.add(journal.tally)
-            return _kill(found.finding, total, began)
+        except (Found, Flaky):
+            # A fault that takes as long as patience lasts may not show again when it is asked for.
+            if journal.shortest is None:
+                raise
         total.add(journal.tally)
+        if journal.shortest is not None:
+            return _kill(journal.shortest.finding, total, began)
     return None
 
 

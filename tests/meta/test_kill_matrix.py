@@ -5,6 +5,8 @@ How soon random cases find the same faults, `kvcanon mutants` prints.
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from attrs import evolve
 
@@ -13,13 +15,16 @@ from kvcanon.conformance.judging.effort import EFFORTS
 from kvcanon.conformance.judging.killing import (
     NO_LAWS,
     find_mutants,
+    hunt_by_machine,
     hunt_by_vectors,
     hunt_differences,
 )
 from kvcanon.conformance.judging.trial import Trial
 from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
-from kvcanon.reference import ReferenceCache
+from kvcanon.reference import ReferenceCache, cache, evict
+from kvcanon.reference.state import State
 from kvcanon.spec.law import LAWS, Level
 from kvcanon.spec.operations import Evicted
 from kvcanon.spec.types import Counts
@@ -52,6 +57,25 @@ def test_the_first_vectors_are_of_its_own_law() -> None:
     kill = hunt_by_vectors(mutant, EFFORTS["quick"], 0)
     assert kill is not None
     assert kill.where.rpartition("-")[0] == mutant.law_id
+
+
+def test_fault_that_shows_now_and_then_is_found() -> None:
+    """The whole matrix is lost to one fault that did not show when it was asked for again."""
+    calls = count()
+    evict_rightly = evict.evict
+
+    def moody(patch: Overrides) -> None:
+        def evict_now_and_then(state: State, counts: Counts) -> Counts:
+            if next(calls) % 37 == 36:
+                raise RuntimeError("not in the mood")
+            return evict_rightly(state, counts)
+
+        patch.setattr(cache, "evict", evict_now_and_then)
+
+    mutant = Mutant("moody", "EVICT-1", moody, "none")
+    kill = hunt_by_machine(mutant, EFFORTS["quick"], 0)
+    assert kill is not None
+    assert kill.seen == ("RuntimeError",)
 
 
 def test_new_vectors_take_no_id_that_is_in_use() -> None:
