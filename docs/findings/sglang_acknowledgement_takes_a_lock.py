@@ -22,7 +22,7 @@ PROMPT = [1, 2]
 
 def evicted() -> Small:
     """A cache whose prompt is being copied to the host."""
-    small = Small(2, host_tokens=2, write_policy="write_back")
+    small = Small(2, host_tokens=3, write_policy="write_back")
     small.insert(PROMPT)
     small.evict(tokens=2)
     return small

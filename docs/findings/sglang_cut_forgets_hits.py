@@ -15,7 +15,7 @@ import sys
 
 from sglang_small import RELEASE, Small
 
-small = Small(8, host_tokens=8, write_policy="write_through_selective")
+small = Small(8, host_tokens=12, write_policy="write_through_selective")
 small.insert([1, 2, 3])
 small.insert([1, 2, 4])
 small.wait()

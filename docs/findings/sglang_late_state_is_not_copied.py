@@ -21,7 +21,7 @@ PROMPT, LONGER = [1, 2], [1, 2, 3, 4]
 
 def found_on_host(*, longer_first: bool) -> int:
     """How many tokens of the prompt are found on the host after all has left the device."""
-    small = Small(16, states=4, host_tokens=16, write_policy="write_through_selective")
+    small = Small(16, states=4, host_tokens=20, write_policy="write_through_selective")
     if longer_first:
         small.insert(LONGER, state=small.state_slots.alloc(1))
     for _ in range(3):

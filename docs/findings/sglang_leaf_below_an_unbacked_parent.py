@@ -19,7 +19,7 @@ from sglang_small import RELEASE, Small
 PROMPT = [1, 2]
 
 
-small = Small(8, window=1, host_tokens=8)
+small = Small(8, window=1, host_tokens=12)
 small.insert(PROMPT, window_gone=1)
 small.wait()
 small.evict(tokens=8)

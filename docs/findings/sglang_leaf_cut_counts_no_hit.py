@@ -20,7 +20,7 @@ PROMPT, OTHER_END = [1, 2], [1, 3]
 
 def kept_on_host(window: int) -> int:
     """How many tokens of what two prompts share are on the host after all has left the device."""
-    small = Small(8, window=window, host_tokens=8, write_policy="write_through_selective")
+    small = Small(8, window=window, host_tokens=12, write_policy="write_through_selective")
     small.insert(PROMPT)
     # Both begin with the same token; so that token is a node of its own, whatever cuts the leaf.
     small.insert(OTHER_END, reused=small.slots(small.match(OTHER_END)))

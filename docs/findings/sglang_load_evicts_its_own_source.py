@@ -16,7 +16,7 @@ from sglang_small import RELEASE, Small
 
 COLD, WARM = [1, 2], [3, 4]
 
-small = Small(2, host_tokens=2, write_policy="write_back")
+small = Small(2, host_tokens=3, write_policy="write_back")
 small.insert(COLD)
 small.evict(tokens=2)
 small.wait()

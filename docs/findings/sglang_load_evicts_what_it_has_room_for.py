@@ -16,7 +16,7 @@ from sglang_small import RELEASE, Small
 
 COLD, OTHERS = [1, 2, 3], [[10], [20], [30]]
 
-small = Small(20, window=3, window_tokens=5, host_tokens=20, write_policy="write_through")
+small = Small(20, window=3, window_tokens=5, host_tokens=40, write_policy="write_through")
 small.insert(COLD)
 small.wait()
 small.evict(tokens=3)

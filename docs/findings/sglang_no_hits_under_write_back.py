@@ -17,7 +17,7 @@ OFTEN, ONCE = [1, 2], [3, 4]
 
 
 def evicted_first(write_policy: str) -> str:
-    small = Small(8, host_tokens=8, write_policy=write_policy, eviction_policy="lfu")
+    small = Small(8, host_tokens=12, write_policy=write_policy, eviction_policy="lfu")
     for _ in range(5):
         small.insert(OFTEN)
     small.insert(ONCE)

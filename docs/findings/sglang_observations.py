@@ -28,7 +28,7 @@ def healing_takes_locked_slots() -> bool:
 
 def host_lock_is_lost_on_a_cut() -> bool:
     """Of what is locked on the host the upper part is not, after a cut, and may leave."""
-    small = Small(8, host_tokens=8)
+    small = Small(8, host_tokens=12)
     small.insert([1, 2])
     small.wait()
     small.evict(tokens=8)
@@ -55,7 +55,7 @@ def window_is_released_that_was_not_locked() -> bool:
 
 def host_insert_is_not_told() -> bool:
     """What is inserted on the host is not told of as stored there."""
-    small = Small(8, host_tokens=8)
+    small = Small(8, host_tokens=12)
     hashes = ["ab" * 32, "cd" * 32]
     slots = small.cache.cache_controller.mem_pool_host.alloc(2)
     if hasattr(small.cache, "tree_core"):
@@ -71,7 +71,7 @@ def host_insert_is_not_told() -> bool:
 
 def host_insert_below_what_has_no_copy() -> bool:
     """What is inserted on the host may hang below what has no copy there."""
-    small = Small(8, host_tokens=8, write_policy="write_through_selective")
+    small = Small(8, host_tokens=12, write_policy="write_through_selective")
     small.insert([1])
     slots = small.cache.cache_controller.mem_pool_host.alloc(2)
     above = small.match([1]).last_device_node
@@ -109,7 +109,7 @@ def slots_are_freed_and_adopted() -> bool:
 
 def last_host_node_has_no_copy() -> bool:
     """A match names a node as the last on the host that has no copy there."""
-    small = Small(8, host_tokens=8, write_policy="write_through_selective")
+    small = Small(8, host_tokens=12, write_policy="write_through_selective")
     small.insert([1, 2])
     node = small.match([1, 2]).last_host_node
     if hasattr(small.cache, "is_backuped"):

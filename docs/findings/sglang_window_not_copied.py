@@ -23,7 +23,7 @@ def found_on_host(
     write_policy: str, *, window_first: bool = False, copied_before: bool = False
 ) -> int:
     """How many tokens of `[1]` are found on the host after all has left the device."""
-    small = Small(8, window=1, host_tokens=8, write_policy=write_policy)
+    small = Small(8, window=1, host_tokens=12, write_policy=write_policy)
     if copied_before:
         # At first the request has no window data of token 1 any more; what there is is copied.
         small.insert(PROMPT, window_gone=1)
