@@ -16,7 +16,7 @@ from attrs import define, evolve
 
 from kvcanon.conformance.adapters.sglang import asking
 from kvcanon.conformance.adapters.sglang.copying import Entry, Run
-from kvcanon.conformance.adapters.sglang.installed import called, named
+from kvcanon.conformance.adapters.sglang.installed import called, has, named
 from kvcanon.conformance.adapters.sglang.peer import LockReceipt, Node
 from kvcanon.conformance.adapters.sglang.seeing import Stop
 from kvcanon.conformance.adapters.sglang.unified import UnifiedCache
@@ -231,13 +231,15 @@ class HostedCache(UnifiedCache):
     def _left_out(self, key: Key) -> int:
         """Pages of a key that were hit often enough and have no host copy: SGLang does not say.
 
-        Where one hit is enough, this insert was it.
+        Where cores can be exchanged there is one that shows no hits. Of every core this insert is
+        then taken for the one hit that is enough, so that their answers can be compared.
         """
         threshold = self.config.backup_hits or 0
+        unseen = has("UnifiedTreeCore") and threshold <= 1
         return sum(
             stop.shared_pages
             for stop in self.tree.path(key)
-            if (threshold <= 1 or stop.node.hit_count >= threshold)
+            if (unseen or stop.node.hit_count >= threshold)
             and self.tree.slots(stop.node, FULL, GPU)
             and not self.tree.slots(stop.node, FULL, CPU)
         )
