@@ -12,7 +12,7 @@ import pytest
 from attrs import define, field
 
 from fake_peers import install
-from kvcanon.conformance.adapters.sglang import installed
+from kvcanon.conformance.adapters.sglang import hosted, installed
 from kvcanon.conformance.adapters.sglang.hierarchical import (
     HierarchicalCache,
     PlainCopies,
@@ -188,6 +188,17 @@ def test_insert_frees_what_is_there_and_notes_the_copy(
     (copy,) = cache.in_flight.flying
     assert answer.backups == (copy.transfer_id,)
     assert (copy.sources, copy.targets) == ({FULL: (7,)}, {FULL: (3,)})
+
+
+def test_what_was_left_out_goes_by_the_hits_that_are_shown(
+    cache: HierarchicalCache, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A law about copies speaks of a fault of hits; or two cores differ, as one shows none."""
+    small.upper.host_value = None
+    for exchangeable, hits, pages in ((False, 0, 0), (False, 1, 2), (True, 0, 2)):
+        monkeypatch.setattr(hosted, "has", lambda _name, answer=exchangeable: answer)
+        small.upper.hit_count = hits
+        assert cache._left_out(PROMPT) == pages
 
 
 @pytest.mark.parametrize("parts", [True, False])
