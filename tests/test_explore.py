@@ -338,9 +338,10 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
         explore(expander(evolve(FULL, receipts=2)), limits=limits)
     with pytest.raises(Fault, match="another laws"):
         explore(Expander(PLAIN, FULL, [LAWS["ALLOC-1"]]), limits=limits)
-    (tmp_path / "progress.npz").write_bytes(b"no progress")
-    with pytest.raises(Fault, match="is no progress"):
-        explore(expander(FULL), limits=limits)
+    for content in (b"no progress", b""):
+        (tmp_path / "progress.npz").write_bytes(content)
+        with pytest.raises(Fault, match="is no progress"):
+            explore(expander(FULL), limits=limits)
 
 
 def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

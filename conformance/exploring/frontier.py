@@ -178,7 +178,7 @@ def load(file: File, of: Mapping[str, str]) -> Progress:
                 told["seconds"],
                 told["cpu_seconds"],
             )
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as problem:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as problem:
         raise Fault(
             f"{file} is no progress of an exploration; name another file, or remove it"
         ) from problem

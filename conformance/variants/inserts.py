@@ -26,6 +26,19 @@ FillLeaf = Callable[[State, Node, _Incoming, int], Node]
 
 def every_insert_hits(overrides: Overrides) -> None:
     """An insert counts a hit on all of its path (`hits_once_a_request`)."""
+    _count_from(overrides, lambda state, key, counted_pages: 0)  # noqa: ARG005 # All begins there.
+
+
+def idle_hits_uncounted(overrides: Overrides) -> None:
+    """An insert counts no hit where nothing goes by hits (`idle_hits_counted`)."""
+    _count_from(
+        overrides,
+        lambda state, key, counted_pages: counted_pages if state.config.goes_by_hits else len(key),
+    )
+
+
+def _count_from(overrides: Overrides, first: Callable[[State, Key, int], int]) -> None:
+    """Let inserts count hits from another page on; what is no page of the key is left as it is."""
 
     def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
         def insert_anew(
@@ -37,32 +50,11 @@ def every_insert_hits(overrides: Overrides) -> None:
             counted_pages: int,
             priority: int,
         ) -> Inserted:
-            counted = 0 if 0 <= counted_pages <= len(key) else counted_pages
+            is_page = 0 <= counted_pages <= len(key)
+            counted = first(state, key, counted_pages) if is_page else counted_pages
             return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
 
         return insert_anew
-
-    wrap_everywhere(overrides, insert.insert, wrapper)
-
-
-def idle_hits_uncounted(overrides: Overrides) -> None:
-    """An insert counts no hit where nothing goes by hits (`idle_hits_counted`)."""
-
-    def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
-        def insert_uncounted(
-            state: State,
-            key: Key,
-            start_pages: int,
-            slots: Slots,
-            *,
-            counted_pages: int,
-            priority: int,
-        ) -> Inserted:
-            idle = not state.config.goes_by_hits and 0 <= counted_pages <= len(key)
-            counted = len(key) if idle else counted_pages
-            return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
-
-        return insert_uncounted
 
     wrap_everywhere(overrides, insert.insert, wrapper)
 
