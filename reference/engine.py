@@ -21,6 +21,8 @@ class ManualEngine:
         self._open: dict[TransferId, TransferOrder] = {}
         self._performed: set[TransferId] = set()
         self._completions: list[Completion] = []
+        self.ended: dict[TransferId, bool] = {}
+        """How orders ended: True for those that were performed."""
 
     @property
     def open_orders(self) -> tuple[TransferOrder, ...]:
@@ -52,6 +54,7 @@ class ManualEngine:
     def submit(self, order: TransferOrder) -> None:
         """Take an order; nothing happens yet."""
         self._open[order.transfer_id] = order
+        self.ended.pop(order.transfer_id, None)
 
     def poll(self) -> tuple[Completion, ...]:
         """The completions since the last poll, in the order in which the caller decided them."""
@@ -78,6 +81,7 @@ class ManualEngine:
         del self._open[transfer_id]
         self._performed.discard(transfer_id)
         self._completions.append(Completion(transfer_id, ok))
+        self.ended[transfer_id] = ok
 
 
 class InlineEngine:

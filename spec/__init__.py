@@ -13,9 +13,12 @@ borrows from the second, to refuse a token that is none):
  8. `operations`  what may be asked, and what is answered
  9. `snapshot`    the whole state, as a value
 10. `cache`       the protocol of a cache
-11. `views`       a key's path, and a step seen page by page
-12. `law`         what a law is, and how it is asked
-13. `laws`        the laws themselves, one module an area
+11. `difference`  what is not the same in two states
+12. `views`       a key's path, and a step seen page by page
+13. `refusals`    when each operation is refused, and with which error
+14. `replay`      what an eviction had to do, worked out from the state before it
+15. `law`         what a law is, and how it is asked
+16. `laws`        the laws themselves, one module an area
 
 What readers get wrong: this is not a model of one engine's cache. It is what any of them must do,
 and the choices in which sound caches differ are in `config.Profile`, each with its reason.

@@ -94,7 +94,7 @@ class Cache(Protocol):
         """
 
     def poll(self) -> Settled:
-        """Take acknowledgements, in order, as far as they have come."""
+        """Settle the copies that have ended, each after those that it builds on."""
 
     def flush(self) -> Settled:
         """Wait for every transfer in flight and settle it."""

@@ -10,6 +10,7 @@ a cache declares it in its snapshots, and is held to what it declared.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 
 from attrs import field, frozen
 
@@ -41,6 +42,22 @@ class MambaRefresh(StrEnum):
 
     NODE = "node"
     PATH = "path"
+
+
+class Limit(StrEnum):
+    """What a cache refuses beyond the table of grounds, since it has no call for it."""
+
+    NODE_HANDLES = "node_handles"
+    """A key is locked, loaded or continued only where a match could have ended: it has a handle for
+    a node, not for a key."""
+    NO_QUOTA = "no_quota"
+    """A load-back takes no quota of pages."""
+    ONE_LOAD = "one_load"
+    """A load-back may have to wait until another has ended."""
+    PAIRS_TOGETHER = "pairs_together"
+    """A full slot is given back together with its window slot."""
+    STATE_WITH_INSERT = "state_with_insert"
+    """Where states are kept, an insert hands over one."""
 
 
 @frozen
@@ -91,10 +108,34 @@ class Profile:
     tombstone_leaves: bool = True
     """A leaf is kept though all of its window data has left the window. Canon: yes, its full data
     is of use below. SGLang 0.5.13 frees what it would be made of (sgl#29351)."""
+    unreachable_windows_kept: bool = True
+    """An insert keeps the window slots of pages that are out of reach of its end, too. Canon: yes,
+    other prompts may end there. Without, it frees those that it was handed for such pages, and what
+    it makes of them are tombstones."""
+    hits_counted_at_match: bool = False
+    """A match counts a hit on all nodes of the prefix that it finds, and an insert counts none.
+    Canon: no, an engine may match a waiting request at every step."""
+    loads_keep_host_copies: bool = True
+    """Under write_back what was loaded keeps its host copy. Canon: yes, the page can leave the
+    device again without a copy. An exclusive tier gives the copy up when the load is done, so that
+    data is on one medium only. Under the other policies it stays in any case: what is below on the
+    host rests on it."""
+    removes_end_first: bool = True
+    """Pages of one node are removed from the last to the first. Canon: yes, so that no router sees
+    a prefix without its beginning; Dynamo's drops all that is below a removed block, and refuses
+    their removes. SGLang before 0.5.23 removes them from the first to the last. Nodes always leave
+    after those below them."""
     uncovered_tombstones_stay: bool = True
     """A node without window data stays when the last of what is below it leaves. Canon: yes, nobody
     asked for its slots, and an insert gives it its window back. SGLang's SWARadixCache has no leaf
     without window data, and evicts such nodes at once, with the leaf that uncovers them."""
+
+    cushion_refreshed: bool = True
+    """A use makes the window data of its window recent, and that of one page before it, the cushion
+    for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Without, the window of
+    the next token may leave first."""
+    limits: frozenset[Limit] = frozenset()
+    """What it refuses beyond the table of grounds. Canon: nothing."""
 
 
 CANON = Profile()
@@ -150,7 +191,7 @@ class CacheConfig:
         if self.host_slots and self.write_policy is WritePolicy.NONE:
             raise BadArgument("write_policy", "is none, but host slots are given; choose a policy")
 
-    @property
+    @cached_property
     def components(self) -> tuple[Component, ...]:
         """The components of this cache, in cascade order: full, then swa, then mamba."""
         swa = (SWA,) if self.window_tokens is not None else ()

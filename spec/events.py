@@ -63,6 +63,13 @@ class Residency:
         changed = self.changes.get(resident)  # type: ignore[call-overload]
         return resident in self.base if changed is None else bool(changed)
 
+    def agrees_with(self, other: Residency) -> bool:
+        """Whether it has the base of another, and the same is resident in both."""
+        changed = self.changes.keys() | other.changes.keys()
+        return self.base is other.base and all(
+            (item in self) is (item in other) for item in changed
+        )
+
     def resident(self) -> frozenset[Resident]:
         """All that is resident, gathered into one set."""
         stored = {item for item, present in self.changes.items() if present}

@@ -9,6 +9,8 @@ receipt holds them; between a match and its lock anything may be evicted.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -168,6 +170,11 @@ Operation: TypeAlias = (
 )
 
 
+def method_of(operation: type[Operation]) -> str:
+    """The name of the method that an operation is called by."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation.__name__).lower()
+
+
 # Outcomes.
 
 
@@ -270,6 +277,25 @@ class Refused:
 
     error: CacheError
 
+
+ANSWERS: Mapping[type[Operation], type] = {
+    Match: Matched,
+    Lock: Receipt,
+    Unlock: Done,
+    UnlockWindow: Done,
+    Allocate: Slots,
+    Free: Done,
+    Insert: Inserted,
+    Evict: Evicted,
+    EvictHost: Evicted,
+    LoadBack: LoadedBack,
+    InsertHost: HostInserted,
+    Poll: Settled,
+    Flush: Settled,
+    Reset: Done,
+    TakeEvents: Taken,
+}
+"""What each operation is answered with, where it is not refused."""
 
 Outcome: TypeAlias = (
     Matched

@@ -23,6 +23,7 @@ from kvcanon.spec.types import (
     FULL,
     GPU,
     Component,
+    Key,
     Medium,
     Namespace,
     NodeId,
@@ -143,6 +144,15 @@ class PoolState:
     held: frozenset[Slot] = frozenset()
     """Slots that requests own; empty on the host."""
 
+    @cached_property
+    def free_set(self) -> frozenset[Slot]:
+        """The free slots in no order."""
+        return frozenset(self.free)
+
+
+NO_POOL = PoolState(0, ())
+"""The pool of a component, or on a medium, that a cache has not."""
+
 
 @frozen
 class Usage:
@@ -183,25 +193,17 @@ class Snapshot:
     @cached_property
     def starts(self) -> Mapping[NodeId, int]:
         """For each node that hangs on the root, the number of pages before it."""
-        starts = {self.root_id: 0}
-        stack = [self.nodes[self.root_id]]
-        while stack:
-            node = stack.pop()
-            end = starts[node.node_id] + len(node.pages)
-            for child_id in node.child_ids:
-                if child_id in self.nodes and child_id not in starts:
-                    starts[child_id] = end
-                    stack.append(self.nodes[child_id])
-        return starts
+        return Starts(self)
 
     @cached_property
-    def by_first_page(self) -> Mapping[tuple[NodeId, Namespace, Page], NodeState]:
-        """Nodes by parent, namespace and first page: how a walk finds its way down."""
-        return {
-            (node.parent_id, node.namespace, node.pages[0]): node
-            for node in self.nodes.values()
-            if node.parent_id is not None and node.pages
-        }
+    def paths(self) -> dict[Key, tuple[tuple[NodeState, int], ...]]:
+        """The paths of keys that somebody walked down, as `views.path_of` has found them."""
+        return {}
+
+    @cached_property
+    def _found_below(self) -> dict[NodeId, dict[tuple[Namespace, Page], NodeState]]:
+        """The children of nodes by namespace and first page, as far as somebody went by."""
+        return {}
 
     @property
     def root(self) -> NodeState:
@@ -229,6 +231,15 @@ class Snapshot:
         """The children of a node."""
         return (self.nodes[child_id] for child_id in node.child_ids)
 
+    def child(self, node_id: NodeId, namespace: Namespace, page: Page) -> NodeState | None:
+        """The child of a node that begins with a page: how a walk finds its way down."""
+        found = self._found_below.get(node_id)
+        if found is None:
+            children = self.children(self.nodes[node_id])
+            found = {(each.namespace, each.pages[0]): each for each in children}
+            self._found_below[node_id] = found
+        return found.get((namespace, page))
+
     def upwards(self, node: NodeState) -> Iterator[NodeState]:
         """A node and its ancestors, without the root."""
         while node.parent_id is not None:
@@ -244,6 +255,48 @@ class Snapshot:
         if start is None:
             return f"node {node.node_id} (not reachable from the root)"
         return f"node {node.node_id} (tokens {start * size}..{(start + len(node.pages)) * size})"
+
+
+class Starts(Mapping[NodeId, int]):
+    """The number of pages before each node, counted when somebody first asks for it.
+
+    A node is in it if a path leads up to the root on which each is a child of the next. Parents
+    come before their children.
+    """
+
+    def __init__(self, state: Snapshot) -> None:
+        self._nodes, self._root_id = state.nodes, state.root_id
+        self._known = {state.root_id: 0}
+
+    def __getitem__(self, node_id: NodeId) -> int:
+        known = self._known
+        start = known.get(node_id)
+        if start is not None:
+            return start
+        path, at = list[NodeId](), node_id
+        while at not in known:
+            parent_id = self._nodes[at].parent_id
+            parent = None if parent_id is None else self._nodes[parent_id]
+            if parent_id is None or parent is None or at not in parent.child_ids:
+                raise KeyError(node_id)
+            if len(path) > len(self._nodes):
+                raise KeyError(node_id)  # It goes round in a circle.
+            path.append(at)
+            at = parent_id
+        for below in reversed(path):
+            known[below] = known[at] + len(self._nodes[at].pages)
+            at = below
+        return known[node_id]
+
+    def __iter__(self) -> Iterator[NodeId]:
+        below = [self._root_id]
+        while below:
+            node_id = below.pop()
+            yield node_id
+            below.extend(child for child in self._nodes[node_id].child_ids if child in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def is_device_leaf(state: Snapshot, node: NodeState) -> bool:

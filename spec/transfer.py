@@ -1,8 +1,12 @@
 """Chapter 7. Transfers: copies between media, which take time and can fail.
 
 A cache *enqueues* a copy; an engine performs it, some time later; the cache *settles* it when it
-takes the acknowledgement. In each direction transfers settle in the order in which they were
-enqueued, so that a parent's copy is always settled before its child's.
+takes the acknowledgement. A transfer settles after every earlier one of its direction that it
+builds on, so that a parent's copy is always settled before its child's.
+
+A node that is cut while a copy of it is in flight stays in that copy with both of its parts: each
+owns the target slots of its own pages and waits for the one transfer, which names the upper part
+first. When the transfer ends, both are filled; if it fails, both lose their target slots.
 
 What readers get wrong: enqueued and resident are different facts. From the enqueue on, the target
 slots have an owner and the source slots must not change; only from the acknowledgement on is the

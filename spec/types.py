@@ -164,7 +164,7 @@ class Counts:
     mamba: int = 0
 
     def __getitem__(self, component: Component) -> int:
-        return int(getattr(self, component.value))
+        return int(getattr(self, component))  # A component is the name of its field.
 
     def __bool__(self) -> bool:
         return any((self.full, self.swa, self.mamba))
@@ -184,7 +184,7 @@ class Slots:
     mamba: tuple[Slot, ...] = ()
 
     def __getitem__(self, component: Component) -> tuple[Slot, ...]:
-        slots: tuple[Slot, ...] = getattr(self, component.value)
+        slots: tuple[Slot, ...] = getattr(self, component)
         return slots
 
     def __iter__(self) -> Iterator[tuple[Component, tuple[Slot, ...]]]:

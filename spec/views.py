@@ -1,4 +1,4 @@
-"""Chapter 11. Views: a key's path through a state, and a step seen page by page.
+"""Chapter 12. Views: a key's path through a state, and a step seen page by page.
 
 Laws must not depend on where an implementation cuts its nodes. So a step law looks at *pages*: each
 has a number that stands for its namespace and all tokens up to its end, the same number before and
@@ -10,12 +10,14 @@ pages, in other nodes; only what differs page by page has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from itertools import islice, zip_longest
+from typing import NamedTuple, TypeAlias, cast
 
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
@@ -32,7 +34,9 @@ from kvcanon.spec.types import (
     Namespace,
     NodeId,
     Page,
+    ReceiptId,
     Slot,
+    TransferId,
 )
 
 PageNumber: TypeAlias = int
@@ -84,15 +88,21 @@ class Stop(NamedTuple):
     shared_pages: int
 
 
-def path_of(state: Snapshot, key: Key) -> list[Stop]:
+def path_of(state: Snapshot, key: Key) -> tuple[Stop, ...]:
     """The nodes that a key shares pages with, from below the root down.
 
     Pages are compared by their tokens. The last node may be shared in part.
     """
+    if key not in state.paths:
+        state.paths[key] = tuple(_walk(state, key))
+    return cast("tuple[Stop, ...]", state.paths[key])
+
+
+def _walk(state: Snapshot, key: Key) -> list[Stop]:
     stops: list[Stop] = []
     parent_id, at = state.root_id, 0
     while at < len(key.pages):
-        node = state.by_first_page.get((parent_id, key.namespace, key.pages[at]))
+        node = state.child(parent_id, key.namespace, key.pages[at])
         if node is None:
             break
         shared = shared_pages(node.pages, key.pages[at : at + len(node.pages)])
@@ -190,6 +200,15 @@ class Step:
     stamps: tuple[Stamp, ...] = ()
     """What was read behind the slots that a match returned; empty where nobody read."""
     numbers: PageNumbers = Factory(PageNumbers)
+    given: Collection[ReceiptId] = frozenset()
+    """The numbers of receipts that were given out before, as far as somebody saw it."""
+    ended: Mapping[TransferId, bool] = Factory(dict)
+    """How copies ended that were in flight before, as far as it is known apart from the cache: True
+    for those that were performed. What is not in it had not ended when the step was over."""
+    difference: Difference = field(
+        default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
+    )
+    """What is not the same in both states."""
 
     @cached_property
     def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:
@@ -198,16 +217,17 @@ class Step:
         A page in neither table is untouched: its node, with all that belongs to it, is equal in
         both. A page in only one of them appeared or vanished.
         """
+        before, after = self.difference.changed
         return (
-            page_rows(self.before, self.numbers, unless_in=self.after),
-            page_rows(self.after, self.numbers, unless_in=self.before),
+            page_rows(self.before, self.numbers, before),
+            page_rows(self.after, self.numbers, after),
         )
 
 
 def page_rows(
-    state: Snapshot, numbers: PageNumbers, unless_in: Snapshot | None = None
+    state: Snapshot, numbers: PageNumbers, nodes: Iterable[NodeState]
 ) -> dict[PageNumber, PageRow]:
-    """The rows of all pages, or of those whose node is not equally in another state."""
+    """The rows of all pages of some nodes of a state."""
     ends: dict[NodeId, PageNumber] = {}
 
     def number(node: NodeState) -> list[PageNumber]:
@@ -222,58 +242,43 @@ def page_rows(
         return found
 
     rows: dict[PageNumber, PageRow] = {}
-    for node in state.below_root():
-        if unless_in is not None and _same_place(node, state, unless_in):
-            continue
-        start = state.starts.get(node.node_id, 0)
-        for index, page_number in enumerate(number(node)):
-            rows[page_number] = row_of(node, index, start)
+    for node in nodes:
+        rows.update(zip(number(node), rows_of(node, state.starts[node.node_id]), strict=True))
     return rows
 
 
-def row_of(node: NodeState, index: int, start: int) -> PageRow:
-    """The row of one page of a node that begins at page `start`."""
-    last = index == len(node.pages) - 1
-
-    def at(slots: tuple[Slot, ...] | None) -> Slot | None:
-        return None if slots is None or index >= len(slots) else slots[index]
-
+def rows_of(node: NodeState, start: int) -> Iterator[PageRow]:
+    """The row of each page of a node that begins at page `start`."""
     full, swa, mamba = node[FULL], node[SWA], node[MAMBA]
-    return PageRow(
-        node_id=node.node_id,
-        depth=start + index,
-        device=(
-            at(full.device),
-            at(swa.device),
-            mamba.device[0] if last and mamba.device else None,
-        ),
-        host=(at(full.host), at(swa.host), mamba.host[0] if last and mamba.host else None),
-        loading=(full.loading, swa.loading, mamba.loading if last else None),
-        backing=(full.backing, swa.backing, mamba.backing if last else None),
-        lock_refs=(full.lock_refs, swa.lock_refs, mamba.lock_refs if last else 0),
-        hit_count=node.hit_count,
-        priority=node.priority,
-        created=node.created,
-        last_access=node.last_access,
-    )
+    before_last = (None,) * (len(node.pages) - 1)
 
+    def slots(medium: Medium) -> Iterator[PerComponent]:
+        states = (*before_last, (mamba.slots(medium) or (None,))[0])
+        columns = zip_longest(full.slots(medium) or (), swa.slots(medium) or (), states)
+        return islice(columns, len(node.pages))
 
-def _same_place(node: NodeState, here: Snapshot, there: Snapshot) -> bool:
-    """Whether a node is in both states, equal, at the same depth."""
-    other = there.nodes.get(node.node_id)
-    return (
-        other is not None
-        and (other is node or other == node)
-        and here.starts.get(node.node_id) == there.starts.get(node.node_id)
-    )
+    for depth, (device, host) in enumerate(zip(slots(GPU), slots(CPU), strict=True), start):
+        ends = depth - start == len(before_last)
+        yield PageRow(
+            node_id=node.node_id,
+            depth=depth,
+            device=device,
+            host=host,
+            loading=(full.loading, swa.loading, mamba.loading if ends else None),
+            backing=(full.backing, swa.backing, mamba.backing if ends else None),
+            lock_refs=(full.lock_refs, swa.lock_refs, mamba.lock_refs if ends else 0),
+            hit_count=node.hit_count,
+            priority=node.priority,
+            created=node.created,
+            last_access=node.last_access,
+        )
 
 
 def rows_along(state: Snapshot, key: Key) -> list[PageRow]:
     """The row of each page of a key that is in the tree, from the root down."""
     rows: list[PageRow] = []
     for node, shared in path_of(state, key):
-        start = len(rows)
-        rows.extend(row_of(node, index, start) for index in range(shared))
+        rows.extend(islice(rows_of(node, len(rows)), shared))
     return rows
 
 
@@ -348,6 +353,8 @@ def page_orders(
 def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
     """What has become more recent, and something that it overtook; both orders name the same."""
     moved: dict[Piece, Piece] = {}
+    if before == after:
+        return moved
     at = 0
     for piece in before:
         while after[at] in moved:

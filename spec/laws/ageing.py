@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import changes, page_in_words, slot_of
-from kvcanon.spec.laws.recency import used_prefix
+from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import (
     Insert,
     InsertHost,
@@ -30,7 +31,7 @@ _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
 """What may cut nodes, so that orders have to be compared page by page."""
 
 
-@law("REC-7", Kind.STEP, needs=(Need.SNAPSHOT, Need.RECENCY))
+@law("REC-7", Kind.STEP, premises.CHANGE_WITHOUT_USE, needs=(Need.SNAPSHOT, Need.RECENCY))
 def only_use_makes_recent(step: Step) -> Iterator[str]:
     """Nothing but a match or an insert makes anything recent, and these only on their own path.
 
@@ -47,13 +48,15 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/38482,
     https://github.com/NVIDIA/TensorRT-LLM/issues/17926
     """
+    if step.before is step.after:
+        return
     used = _used(step)
     was_cut = not step.after.nodes.keys() <= step.before.nodes.keys()
     asks_order = step.before.profile.split_keeps_recency or not was_cut
     always = ("priority", "created")
     for change in changes(step):
         was, now = change.before, change.after
-        if was is None or now is None:
+        if was is None or now is None or was[-3:] == now[-3:]:
             continue
         fields: tuple[str, ...] = (*always, "last_access") if asks_order else always
         if change.number in used:

@@ -11,12 +11,13 @@ node owns it already; it is only that nothing may be read there yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from kvcanon.spec.law import Kind, law
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.law import Kind, law, node_law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
     MEDIA,
-    NO_POOL,
     freed_slots,
     in_words,
     losses,
@@ -40,12 +41,12 @@ from kvcanon.spec.operations import (
     Reset,
 )
 from kvcanon.spec.oracle.ownership import owned_once
-from kvcanon.spec.snapshot import PoolState, Snapshot
+from kvcanon.spec.snapshot import NO_POOL, NodeState, PoolState, Snapshot, Usage
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
 from kvcanon.spec.views import Step
 
 
-@law("ALLOC-1", Kind.STATE)
+@law("ALLOC-1", Kind.STATE, premises.ANY_NODE, outlasts=lambda step: step.balanced)
 def one_owner(state: Snapshot) -> Iterator[str]:
     """No slot has two owners: each belongs to the free list, to one node, or to requests.
 
@@ -74,7 +75,24 @@ def one_owner(state: Snapshot) -> Iterator[str]:
                     yield f"slot {slot} of {component} on {medium} belongs to {owners}{outside}"
 
 
-@law("ALLOC-2", Kind.STATE)
+def counts_follow(difference: Difference) -> bool:
+    """Whether the counts of slots rose and fell as those of the rebuilt nodes did."""
+    if difference.leaves("usage"):
+        return True
+    was, now = difference.before.usage, difference.after.usage
+    if was.keys() != now.keys():
+        return False
+    for component in now:
+        old, new = _usage(difference.own_before(), component), _usage(difference.own(), component)
+        if (
+            now[component].evictable - was[component].evictable != new.evictable - old.evictable
+            or now[component].protected - was[component].protected != new.protected - old.protected
+        ):
+            return False
+    return True
+
+
+@law("ALLOC-2", Kind.STATE, premises.EVICTABLE_AND_PROTECTED, outlasts=counts_follow)
 def accounting(state: Snapshot) -> Iterator[str]:
     """The counts that a cache gives of its slots are true.
 
@@ -90,22 +108,16 @@ def accounting(state: Snapshot) -> Iterator[str]:
     https://github.com/NVIDIA/TensorRT-LLM/issues/12834
     """
     for component, usage in state.usage.items():
-        evictable = protected = 0
-        for node in state.below_root():
-            data = node[component]
-            if data.lock_refs > 0:
-                protected += len(data.device or ())
-            else:
-                evictable += len(data.device or ())
+        counted = _usage(state.below_root(), component)
         for name, told, found in (
-            ("evictable", usage.evictable, evictable),
-            ("protected", usage.protected, protected),
+            ("evictable", usage.evictable, counted.evictable),
+            ("protected", usage.protected, counted.protected),
         ):
             if told != found:
                 yield f"{told} {component} slots are said to be {name}, and {found} are"
 
 
-@law("ALLOC-3", Kind.STEP)
+@law("ALLOC-3", Kind.STEP, premises.EVICTION_FREES)
 def counts_are_true(step: Step) -> Iterator[str]:
     """What an operation says it freed or took is what came into the free lists, or left them.
 
@@ -137,8 +149,18 @@ def counts_are_true(step: Step) -> Iterator[str]:
             return
 
 
-@law("ALLOC-4", Kind.STATE)
-def mapping_agrees(state: Snapshot) -> Iterator[str]:
+def remapped(difference: Difference) -> Collection[NodeState]:
+    """The nodes that were rebuilt, or whose full slots the mapping leads from to elsewhere."""
+    moved = difference.remapped
+    ids = {node.node_id for node in difference.own()}
+    if moved:
+        nodes = difference.after.below_root()
+        ids.update(node.node_id for node in nodes if not moved.isdisjoint(node[FULL].device or ()))
+    return difference.those(ids)
+
+
+@node_law("ALLOC-4", premises.WINDOW_DATA, over=remapped, reads=("swa_of_full",))
+def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The mapping leads from the full slot of each page to its window slot.
 
     That it leads from no other slot is ALLOC-9.
@@ -149,7 +171,7 @@ def mapping_agrees(state: Snapshot) -> Iterator[str]:
     """
     if SWA not in state.config.components:
         return
-    for node in state.below_root():
+    for node in nodes:
         full, swa = node[FULL].device, node[SWA].device
         if full is None or swa is None:
             continue
@@ -164,7 +186,7 @@ def mapping_agrees(state: Snapshot) -> Iterator[str]:
                     )
 
 
-@law("ALLOC-5", Kind.STEP)
+@law("ALLOC-5", Kind.STEP, premises.ALLOCATION)
 def allocate_takes_free(step: Step) -> Iterator[str]:
     """An allocation gives exactly as many slots as were asked for, each of them free until then.
 
@@ -200,7 +222,7 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
     yield from pages_changed(step)
 
 
-@law("ALLOC-6", Kind.STEP)
+@law("ALLOC-6", Kind.STEP, premises.REFUSAL)
 def refusals_change_nothing(step: Step) -> Iterator[str]:
     """A refused call leaves tree, slots and counts exactly as they were: not a node is cut.
 
@@ -232,7 +254,7 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
             yield f"{said}, and {name} is not as it was"
 
 
-@law("ALLOC-7", Kind.STEP)
+@law("ALLOC-7", Kind.STEP, premises.RESET_OF_TREE)
 def reset_frees_the_tree(step: Step) -> Iterator[str]:
     """After a reset the tree is empty and all slots are free, but for those that requests hold.
 
@@ -253,6 +275,18 @@ def reset_frees_the_tree(step: Step) -> Iterator[str]:
         if len(now.free) + len(now.held) != now.capacity:
             lost = now.capacity - len(now.free) - len(now.held)
             yield f"{lost} slots of {pool_in_words(pool)} are neither free nor held after a reset"
+
+
+def _usage(nodes: Iterable[NodeState], component: Component) -> Usage:
+    """The device slots of some nodes, by whether the component is locked there."""
+    evictable = protected = 0
+    for node in nodes:
+        data = node[component]
+        if data.lock_refs > 0:
+            protected += len(data.device or ())
+        else:
+            evictable += len(data.device or ())
+    return Usage(evictable, protected)
 
 
 def _differs(found: Slot | None, expected: Slot) -> bool:

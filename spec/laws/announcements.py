@@ -13,19 +13,12 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 
 from kvcanon.spec.config import StoreMoment
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
 from kvcanon.spec.laws.comparing import MEDIA
+from kvcanon.spec.laws.emission import emissions
 from kvcanon.spec.laws.names import PageNames, Place, short
-from kvcanon.spec.operations import (
-    Evict,
-    EvictHost,
-    Flush,
-    Insert,
-    InsertHost,
-    LoadBack,
-    Operation,
-    Poll,
-)
+from kvcanon.spec.operations import Evict, LoadBack
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
 from kvcanon.spec.views import PageRow, Step
@@ -79,6 +72,47 @@ def is_truth(told: Residency, state: Snapshot) -> bool:
     return count == len(said)
 
 
+def moved_on(told: Residency, difference: Difference) -> Residency | None:
+    """What is where after a step, where `told` is what was where before, each name once.
+
+    None where a name is not to be relied on: two pages have it, or a page that stayed changed its.
+    """
+    if not difference.touched:
+        return told
+    names_before, names_after = PageNames(difference.before), PageNames(difference.after)
+    left, came = list[Resident](), list[Resident]()
+    for node_id in difference.touched:
+        was, now = difference.before.nodes.get(node_id), difference.after.nodes.get(node_id)
+        media_before = _announced_on(difference.before, was)
+        media_after = _announced_on(difference.after, now)
+        if was is not None and now is not None:
+            same_names = (was.parent_id, was.pages, was.hashes) == (
+                now.parent_id,
+                now.pages,
+                now.hashes,
+            )
+            if media_before == media_after and same_names:
+                continue
+            if names_before.of(was)[-1:] != names_after.of(now)[-1:]:
+                return None
+        if was is not None:
+            left.extend((m, name) for m in media_before for name in names_before.of(was))
+        if now is not None:
+            came.extend((m, name) for m in media_after for name in names_after.of(now))
+    gone, arrived = set(left).difference(came), set(came).difference(left)
+    if len(came) != len(set(came)) or any(item in told for item in arrived):
+        return None
+    changes = {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)}
+    return Residency(told.base, {**told.changes, **changes})
+
+
+def _announced_on(state: Snapshot, node: NodeState | None) -> list[Medium]:
+    """The media on which a node's pages must have been announced; none of the root's."""
+    if node is None or node.node_id == state.root_id:
+        return []
+    return [medium for medium in MEDIA if is_announced(state, node, medium)]
+
+
 def is_announced(state: Snapshot, node: NodeState, medium: Medium) -> bool:
     """Whether a node's full data is there, so that its store must have been sent.
 
@@ -102,20 +136,8 @@ def closed_media(state: Snapshot) -> tuple[Medium, ...]:
 
 def may_send(step: Step) -> set[tuple[bool, Medium]]:
     """What an operation can bring about, and so send: True for a store, and the medium."""
-    makes_room = {(True, CPU), (False, CPU)} if _writes_back(step.after) else set()
-    at_enqueue = announces_at_enqueue(step.after)
-    # A load that was announced at its enqueue, and fails, must be taken back.
-    settles = {(True, CPU), (not at_enqueue, GPU)}
-    brings: dict[type[Operation], set[tuple[bool, Medium]]] = {
-        Insert: {(True, GPU), (False, CPU)},
-        InsertHost: {(True, CPU), (False, CPU)},
-        Evict: {(False, GPU)} | makes_room,
-        EvictHost: {(False, CPU)},
-        LoadBack: {(False, GPU)} | makes_room | ({(True, GPU)} if at_enqueue else set()),
-        Poll: settles,
-        Flush: settles,
-    }
-    return brings.get(type(step.operation), set())
+    rows = emissions(type(step.operation), FULL, step.after.config, step.after.profile)
+    return {(row.event is BlockStored, row.medium) for row in rows if row.medium is not None}
 
 
 def churns(step: Step, medium: Medium) -> bool:

@@ -1,65 +1,66 @@
-"""ASYNC: copies take time, arrive in order, and can fail.
+"""ASYNC: copies take time, arrive in any order, and can fail.
 
 Between the enqueue of a copy and its settlement the cache goes on working: it matches, cuts,
 inserts and evicts around the copy. What must hold is that the books always say who waits for what,
 and that an end, whichever way it comes, leaves nothing open.
 
-What readers get wrong: an engine may finish copies in any order. It is the cache that settles those
-of each direction in the order in which it enqueued them, so that a child's data never counts before
-its parent's.
+What readers get wrong: an engine may finish copies in any order. It is the cache that makes a copy
+wait for those that it builds on, so that a child's data never counts before its parent's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import BlockStored
-from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.law import Kind, Need, law, node_law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.announcements import announces_at_enqueue
+from kvcanon.spec.laws.copies import builds_on, settled_transfers
 from kvcanon.spec.laws.names import PageNames, short
 from kvcanon.spec.operations import Flush, Settled
-from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, Component, NodeId, Slot, TransferId
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Slot, TransferId
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-1", Kind.STEP, needs=NEEDS)
+@law("ASYNC-1", Kind.STEP, premises.ONE_OF_TWO_COPIES_ENDS, needs=NEEDS)
 def settles_in_order(step: Step) -> Iterator[str]:
-    """In each direction, transfers settle in the order in which they were enqueued.
+    """A transfer settles after every earlier one that it builds on.
 
-    What a poll or a flush settles it reports: once, in that order, and nothing else. An eviction
-    under write_back waits for its own copies, and does not report them.
+    It builds on one of its direction that copies full data at or above its own data. Those that do
+    not build on each other settle in any order. What a poll or a flush settles it reports: each
+    once, in the order in which it settled them, and nothing else. An eviction under write_back
+    waits for its own copies, and does not report them.
 
     Why: a child's copy would count while its parent's may still fail, and leave a hole above it.
 
     Seen broken: not seen
     """
     flying = {transfer.transfer_id for transfer in step.after.transfers}
+    told = [each for each, _ in step.outcome.transfers] if isinstance(step.outcome, Settled) else []
     for direction in Direction:
-        queue = [t.transfer_id for t in step.before.transfers if t.direction is direction]
-        left = [transfer_id for transfer_id in queue if transfer_id not in flying]
-        overtaken = [transfer_id for transfer_id in queue[: len(left)] if transfer_id in flying]
-        if overtaken:
-            yield (
-                f"{direction} transfer {left[-1]} settled while transfer {overtaken[0]}, "
-                "enqueued before it, is still in flight"
-            )
+        queue = [each for each in step.before.transfers if each.direction is direction]
+        for at, later in enumerate(queue):
+            if later.transfer_id not in flying:
+                yield from _overtaken(step.before, later, queue[:at], flying, told)
         if isinstance(step.outcome, Settled):
-            reported = [t for t, _ in step.outcome.transfers if t in queue]
-            if reported != left:
-                yield f"{direction} transfers {left} settled, in this order; reported is {reported}"
-    if isinstance(step.outcome, Settled):
-        known = {transfer.transfer_id for transfer in step.before.transfers}
-        for transfer_id, _ in step.outcome.transfers:
-            if transfer_id not in known:
-                yield f"transfer {transfer_id} is reported as settled, and was not in flight"
+            known = {each.transfer_id for each in queue}
+            left, reported = sorted(known - flying), [each for each in told if each in known]
+            if sorted(reported) != left:
+                yield f"{direction} transfers {left} settled; reported are {reported}"
+    known = {transfer.transfer_id for transfer in step.before.transfers}
+    for transfer_id in told:
+        if transfer_id not in known:
+            yield f"transfer {transfer_id} is reported as settled, and was not in flight"
 
 
-@law("ASYNC-2", Kind.STEP, needs=(*NEEDS, Need.HOLDS))
+@law("ASYNC-2", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
 def every_end_gives_back(step: Step) -> Iterator[str]:
     """A transfer has one receipt from its enqueue to its settlement, and none afterwards.
 
@@ -97,8 +98,15 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
                 )
 
 
-@law("ASYNC-3", Kind.STATE, needs=NEEDS)
-def parts_share_the_copy(state: Snapshot) -> Iterator[str]:
+def named(difference: Difference) -> Collection[NodeState]:
+    """The nodes that may wait in vain: those rebuilt, and those that copies named before."""
+    ids = {node.node_id for node in difference.own()}
+    ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
+    return difference.those(ids)
+
+
+@node_law("ASYNC-3", premises.COPY_IN_FLIGHT, over=named, reads=("transfers",), needs=NEEDS)
+def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The nodes that a transfer names wait for it, and their slots are what it fills.
 
     Root first, and all together its targets, each exactly once and in order: a node that was cut
@@ -114,8 +122,8 @@ def parts_share_the_copy(state: Snapshot) -> Iterator[str]:
     live = {t.transfer_id: t for t in state.transfers if not t.cancelled}
     for transfer in live.values():
         yield from _misnamed(state, transfer)
-    named = {t.transfer_id: frozenset(t.parts) for t in live.values()}
-    for node in state.below_root():
+    parts = {t.transfer_id: frozenset(t.parts) for t in live.values()}
+    for node in nodes:
         for component, data in node.data.items():
             for medium in (GPU, CPU):
                 pending = data.pending(medium)
@@ -124,11 +132,11 @@ def parts_share_the_copy(state: Snapshot) -> Iterator[str]:
                 waits = f"{state.describe(node)} waits for transfer {pending} on {medium}"
                 if pending not in live or live[pending].target_medium is not medium:
                     yield f"{waits}, and no such copy is in flight"
-                elif (node.node_id, component) not in named[pending]:
+                elif (node.node_id, component) not in parts[pending]:
                     yield f"{waits}, which does not name its {component} data"
 
 
-@law("ASYNC-4", Kind.STEP, needs=(*NEEDS, Need.EVENTS))
+@law("ASYNC-4", Kind.STEP, premises.COPY_DONE, needs=(*NEEDS, Need.EVENTS))
 def done_is_announced(step: Step) -> Iterator[str]:
     """What a transfer copied is announced once it is done, upper parts first.
 
@@ -168,11 +176,11 @@ def done_is_announced(step: Step) -> Iterator[str]:
             )
 
 
-@law("ASYNC-5", Kind.STEP, needs=NEEDS)
+@law("ASYNC-5", Kind.STEP, premises.COPY_FAILED, needs=NEEDS)
 def failure_leaves_nothing(step: Step) -> Iterator[str]:
     """A transfer that failed or was cancelled leaves free slots, and nothing else.
 
-    Its targets are in the free list, and no node has them (so that a store would break EVENT-3). A
+    Its targets are in the free list, and no node has them (so that a store would break EVENT-10). A
     copy that builds on a failed one in the same direction (of data at or below its full data) is
     cancelled.
 
@@ -194,7 +202,7 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
             yield from _built_on(step, transfer, statuses)
 
 
-@law("ASYNC-6", Kind.STEP, needs=NEEDS)
+@law("ASYNC-6", Kind.STEP, premises.FLUSH_OF_COPIES, needs=NEEDS)
 def flush_ends_all(step: Step) -> Iterator[str]:
     """After a flush nothing is in flight.
 
@@ -207,13 +215,25 @@ def flush_ends_all(step: Step) -> Iterator[str]:
             yield f"{transfer.direction} transfer {transfer.transfer_id} is in flight after a flush"
 
 
-def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
-    """The transfers that a step reports as settled, as they were before it."""
-    flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
-    if isinstance(step.outcome, Settled):
-        for transfer_id, status in step.outcome.transfers:
-            if transfer_id in flying:
-                yield flying[transfer_id], status
+def _overtaken(
+    state: Snapshot,
+    later: TransferState,
+    queue: Iterable[TransferState],
+    flying: Collection[TransferId],
+    told: Sequence[TransferId],
+) -> Iterator[str]:
+    """Earlier transfers that one builds on, and that had not settled when it did."""
+    for earlier in queue:
+        if later.cancelled or earlier.cancelled or not builds_on(state, later, earlier):
+            continue
+        one, other = later.transfer_id, earlier.transfer_id
+        before = one in told and other in told and told.index(one) < told.index(other)
+        if before or other in flying:
+            still = ", and which is still in flight" if other in flying else ""
+            yield (
+                f"{later.direction} transfer {one} settled before transfer {other}, on which it "
+                f"builds{still}"
+            )
 
 
 def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
@@ -249,7 +269,7 @@ def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) ->
     state, medium = step.after, transfer.target_medium
     ended = f"transfer {transfer.transfer_id} {'failed' if status == 'failed' else 'was cancelled'}"
     for component, targets in transfer.targets.items():
-        lost = sorted(set(targets).difference(state.pools[component, medium].free))
+        lost = sorted(set(targets).difference(state.pools.get((component, medium), NO_POOL).free))
         if lost:
             yield f"{ended}, and its {component} slots {lost} on {medium} did not come free"
     for node_id, component in transfer.parts:
@@ -266,21 +286,12 @@ def _built_on(
     state = step.before
     if failed.direction is Direction.BACKUP and not state.config.backed_parents:
         return
-    lost = {node_id for node_id, component in failed.parts if component is FULL}
     after = {transfer.transfer_id: transfer for transfer in step.after.transfers}
     for other in state.transfers[state.transfers.index(failed) + 1 :]:
-        if other.direction is not failed.direction:
-            continue
         status, flying = statuses.get(other.transfer_id), after.get(other.transfer_id)
         ends = status is TransferStatus.CANCELLED or (flying is not None and flying.cancelled)
-        below = (state.nodes[node_id] for node_id, _ in other.parts if node_id in state.nodes)
-        if not ends and any(is_below(state, node, lost) for node in below):
+        if not ends and builds_on(state, other, failed):
             yield (
                 f"transfer {failed.transfer_id} failed, and transfer {other.transfer_id}, which "
                 "builds on it, was not cancelled"
             )
-
-
-def is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
-    """Whether a node is one of some others, or below one of them."""
-    return any(up.node_id in tops for up in state.upwards(node))

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from attrs import frozen
 
 from kvcanon.spec.snapshot import (
+    NO_POOL,
     NodeState,
     Pool,
-    PoolState,
     Snapshot,
     is_device_leaf,
     is_host_leaf,
@@ -34,8 +34,6 @@ from kvcanon.spec.types import (
     WritePolicy,
 )
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
-
-NO_POOL = PoolState(0, ())
 
 
 class Change(NamedTuple):

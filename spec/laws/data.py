@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.snapshot import Pool, Snapshot, TransferState
+from kvcanon.spec.laws import premises
+from kvcanon.spec.snapshot import NO_POOL, Pool, Snapshot, TransferState
 from kvcanon.spec.types import GPU, Component, Slot
 from kvcanon.spec.views import Step
 
 
-@law("DATA-1", Kind.STEP, needs=(Need.SNAPSHOT, Need.BYTES))
+@law("DATA-1", Kind.STEP, premises.BYTES_READ, needs=(Need.SNAPSHOT, Need.BYTES))
 def bytes_are_the_pages(step: Step) -> Iterator[str]:
     """Behind every slot that a match returns are the bytes that were written for that page.
 
@@ -42,7 +44,29 @@ def bytes_are_the_pages(step: Step) -> Iterator[str]:
             )
 
 
-@law("DATA-2", Kind.STATE, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+def copies_go_on(difference: Difference) -> bool:
+    """Whether the same copies are in flight, of the same nodes, and nobody got their slots."""
+    state = difference.after
+    copied = (node_id for each in state.transfers for node_id, _ in each.parts)
+    if "transfers" in difference.fields or not difference.rebuilt.isdisjoint(copied):
+        return False
+    pools = [
+        (state.pools.get(pool, NO_POOL), slots)
+        for each in state.transfers
+        for _, pool, slots in _uses(each)
+    ]
+    return "pools" not in difference.fields or all(
+        pool.free_set.isdisjoint(slots) and pool.held.isdisjoint(slots) for pool, slots in pools
+    )
+
+
+@law(
+    "DATA-2",
+    Kind.STATE,
+    premises.ANY_COPY_IN_FLIGHT,
+    needs=(Need.SNAPSHOT, Need.TRANSFERS),
+    outlasts=copies_go_on,
+)
 def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
     """What a copy in flight reads and writes is neither free nor a request's.
 
@@ -55,30 +79,30 @@ def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/35769,
     https://github.com/vllm-project/vllm/issues/47282
     """
-    free: dict[Pool, frozenset[Slot]] = {}
     for transfer in state.transfers:
         if not transfer.cancelled:
             yield from _foreign_sources(state, transfer)
         for verb, pool, slots in _uses(transfer):
-            if pool not in free:
-                free[pool] = frozenset(state.pools[pool].free)
+            owned = state.pools.get(pool, NO_POOL)
             for owner, taken in (
-                ("is in the free list", free[pool].intersection(slots)),
-                ("a request holds", state.pools[pool].held.intersection(slots)),
+                ("is in the free list", owned.free_set.intersection(slots)),
+                ("a request holds", owned.held.intersection(slots)),
             ):
                 for slot in sorted(taken):
                     yield (
                         f"transfer {transfer.transfer_id} {verb} {pool[0]} slot {slot} on "
                         f"{pool[1]}, which {owner}"
                     )
-    written = Counter(
+    written = [
         (pool, slot)
         for transfer in state.transfers
         for verb, pool, slots in _uses(transfer)
         for slot in slots
         if verb == WRITES
-    )
-    for ((component, medium), slot), times in written.items():
+    ]
+    if len(written) == len(set(written)):
+        return
+    for ((component, medium), slot), times in Counter(written).items():
         if times > 1:
             yield f"{component} slot {slot} on {medium} is the target of {times} copies in flight"
 

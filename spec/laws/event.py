@@ -2,7 +2,32 @@
 
 A router sends a request where its prefix is, and all that it knows it knows from events. So the sum
 of the events must be the truth, at every moment, in an order in which a prefix is never promised
-before it is there in whole.
+before it is there in whole. This is all that is ever sent (`laws.emission`):
+
+    operation         medium  event    of the pages                       order       only under
+    (new cache)       all     cleared  all                                alone
+    insert            GPU     stored   new on the device                  root first
+    insert            CPU     removed  host victims, for backups          leaf first  write-through
+    insert_host       CPU     removed  host victims                       leaf first
+    insert_host       CPU     stored   placed, or refilled                root first
+    evict, load_back  CPU     removed  host victims, or below victims     leaf first  write_back
+    evict, load_back  CPU     stored   victims, once they are copied      root first  write_back
+    evict, load_back  GPU     removed  victims                            leaf first
+    evict_host        CPU     removed  victims                            leaf first
+    load_back         GPU     stored   loaded, at the enqueue             root first  enqueued
+    poll, flush       CPU     stored   backed up, at the end of the copy  root first
+    poll, flush       GPU     stored   loaded, at the end of the copy     root first  acknowledged
+    poll, flush       CPU     removed  loaded, once on the device         leaf first  exclusive
+    poll, flush       GPU     removed  loaded, if the copy failed         leaf first  enqueued
+    reset             all     cleared  all                                alone
+    (any)             all     none     window data and states alone
+
+    event    hash         parent
+    stored   of the page  hash of the page before; none for a first page
+    removed  of the page  not named
+    cleared  not named    not named
+
+`laws.emission` says what its words mean, and what it promises of the order between media.
 
 What readers get wrong: events are about *full* data that *is* somewhere. Window data and recurrent
 states come and go in silence, and so does a copy until it is acknowledged.
@@ -26,11 +51,11 @@ from kvcanon.spec.events import (
 )
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Stream, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.announcements import (
     Told,
     churns,
     closed_media,
-    is_announced,
     is_truth,
     listed,
     may_send,
@@ -41,13 +66,13 @@ from kvcanon.spec.laws.comparing import MEDIA
 from kvcanon.spec.laws.names import changed_pages, everywhere, short
 from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
 from kvcanon.spec.oracle.folding import is_alternating
-from kvcanon.spec.types import FULL
+from kvcanon.spec.types import FULL, Medium, NodeId
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 
 
-@law("EVENT-1", Kind.STREAM, needs=NEEDS)
+@law("EVENT-1", Kind.STREAM, premises.STREAM_STORE_WITH_PARENT, needs=NEEDS)
 def parents_first(stream: Stream) -> Iterator[str]:
     """When a page is stored on a medium, the page before it is there, as far as events tell.
 
@@ -72,7 +97,7 @@ def parents_first(stream: Stream) -> Iterator[str]:
         told.hear(event)
 
 
-@law("EVENT-2", Kind.STREAM, needs=NEEDS)
+@law("EVENT-2", Kind.STREAM, premises.STREAM_REMOVE, needs=NEEDS)
 def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """A page is stored on a medium only when it is absent there, and removed only when present.
 
@@ -98,38 +123,7 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
         told.hear(event)
 
 
-@law("EVENT-3", Kind.STEP, needs=NEEDS)
-def announced_when_there(step: Step) -> Iterator[str]:
-    """What an operation says is stored is there when it returns, unless it was removed again.
-
-    There is: in a slot that no copy has yet to fill. (A load-back is announced at its enqueue where
-    the profile says so.)
-
-    Why: a request is sent after data that is still on its way, or that never arrives.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/22894
-    """
-    if not step.after.config.events or not _stores(step):
-        return
-    _, after = changed_pages(step)
-    last = {(event.medium, event.block_hash): event for event in _stores_and_removes(step)}
-    for (medium, name), event in last.items():
-        if not isinstance(event, BlockStored):
-            continue
-        place = after.get(name) or everywhere(step.after).get(name)
-        if place is None:
-            yield f"page {short(name)} was stored on {medium} and is not in the tree"
-        elif not is_announced(step.after, place.node, medium):
-            pending = place.node[FULL].pending(medium)
-            why = (
-                f"transfer {pending} has yet to fill its slots"
-                if pending is not None
-                else "it has no slot"
-            )
-            yield f"{place.describe(step.after)} was stored on {medium}, where {why}"
-
-
-@law("EVENT-4", Kind.STREAM, needs=NEEDS)
+@law("EVENT-4", Kind.STREAM, premises.STREAM_EVENTS, needs=NEEDS)
 def stream_is_residency(stream: Stream) -> Iterator[str]:
     """What the events add up to is exactly what is where: page by page, on each medium.
 
@@ -144,6 +138,8 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     if not state.config.events:
         return
     folded = fold_events(stream.events, stream.start)
+    if stream.there is not None and folded.agrees_with(stream.there):
+        return
     if is_truth(folded, state):
         return
     told, there = folded.resident(), residency_of(state)
@@ -160,16 +156,15 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
                 )
 
 
-@law("EVENT-5", Kind.STEP, needs=NEEDS)
+@law("EVENT-5", Kind.STEP, premises.SILENT_CHANGE, needs=NEEDS)
 def silence(step: Step) -> Iterator[str]:
-    """What moves no full data sends nothing: matches, locks, slots, refusals, windows, states.
+    """What moves no full data sends nothing: matches, locks, slots, refusals.
 
-    An eviction that takes only window data or recurrent states from a page does not mention it.
-    Where events are off, nothing is sent at all.
+    Where events are off, nothing is sent at all. What the other operations may send says EVENT-10.
 
-    Why: a router forgets a prefix that is still there, because some window data went.
+    Why: a router believes that something has changed, and forgets a prefix that is still there.
 
-    Seen broken: https://github.com/sgl-project/sglang/pull/24718
+    Seen broken: not seen
     """
     if not step.events:
         return
@@ -180,21 +175,9 @@ def silence(step: Step) -> Iterator[str]:
         yield f"{name} was refused and sent {listed(step.events)}"
     elif not may_send(step) and not isinstance(step.operation, Reset):
         yield f"{name} sent {listed(step.events)}"
-    else:
-        _, after = changed_pages(step)
-        last = {(event.medium, event.block_hash): event for event in _stores_and_removes(step)}
-        for (medium, page), event in last.items():
-            place = after.get(page)
-            if isinstance(event, BlockStored) or place is None:
-                continue
-            if is_announced(step.after, place.node, medium):
-                yield (
-                    f"{name} removed {place.describe(step.after)} from {medium}, where its full "
-                    "data still is"
-                )
 
 
-@law("EVENT-6", Kind.STREAM, needs=NEEDS)
+@law("EVENT-6", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
 def hashes_chain(stream: Stream) -> Iterator[str]:
     """The name in a store is that of its page after its parent, or after its namespace's seed.
 
@@ -225,7 +208,7 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
             )
 
 
-@law("EVENT-7", Kind.STEP, needs=NEEDS)
+@law("EVENT-7", Kind.STEP, premises.STORE_WITH_PARENT, needs=NEEDS)
 def parent_is_the_page_before(step: Step) -> Iterator[str]:
     """A store names the page that stands before its own in the tree, and its tokens and namespace.
 
@@ -255,7 +238,7 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
             yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
 
 
-@law("EVENT-8", Kind.STEP, needs=NEEDS)
+@law("EVENT-8", Kind.STEP, premises.RESET, needs=NEEDS)
 def reset_clears(step: Step) -> Iterator[str]:
     """A reset says that all is cleared, once and nothing else; no other operation says so.
 
@@ -272,7 +255,7 @@ def reset_clears(step: Step) -> Iterator[str]:
         yield f"{type(step.operation).__name__} sent AllBlocksCleared"
 
 
-@law("EVENT-9", Kind.STREAM, needs=NEEDS)
+@law("EVENT-9", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
 def one_page_an_event(stream: Stream) -> Iterator[str]:
     """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
 
@@ -298,7 +281,7 @@ def one_page_an_event(stream: Stream) -> Iterator[str]:
             )
 
 
-@law("EVENT-10", Kind.STEP, needs=NEEDS)
+@law("EVENT-10", Kind.STEP, premises.EVENTS_SENT, needs=NEEDS)
 def media_of_operations(step: Step) -> Iterator[str]:
     """A page that an operation brings to a medium is stored there, one that it takes is removed.
 
@@ -306,9 +289,18 @@ def media_of_operations(step: Step) -> Iterator[str]:
     insert, for instance, never removes anything from the device. Only an eviction under write_back
     may copy a page to the host and take it away again.
 
-    Why: what arrives unsaid is never asked for, and what leaves unsaid is asked for in vain.
+    A page is on a medium when its full data is there, in a slot that no copy has yet to fill. So
+    the store of a copy is sent when the copy is acknowledged (of a load-back at its enqueue, where
+    the profile says so), and an eviction that takes window data or a recurrent state alone sends
+    nothing.
 
-    Seen broken: https://github.com/sgl-project/sglang/issues/32537,
+    Why: what arrives unsaid is never asked for, and what leaves unsaid is asked for in vain. A
+    store that is sent too early sends requests after data that may never arrive; a remove for some
+    window data makes routers forget a prefix that is still there.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/22894,
+    https://github.com/sgl-project/sglang/pull/24718,
+    https://github.com/sgl-project/sglang/issues/32537,
     https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/LMCache/LMCache/issues/5076
     """
@@ -326,18 +318,18 @@ def media_of_operations(step: Step) -> Iterator[str]:
     moves = moves_of(step)
     for item in {**moves, **histories}:
         medium, page = item
-        came, where = moves.get(item, (None, f"page {short(page)}"))
+        came, where = moves.get(item, (None, None))
         history = histories.get(item, [])
         net, due = 2 * sum(history) - len(history), {None: 0, True: 1, False: -1}[came]
         if net != due or (len(history) > abs(due) and not churns(step, medium)):
             happened = {None: "neither came to nor left", True: "came to", False: "left"}[came]
             yield (
-                f"{where} {happened} {medium} in this {name}; it was stored {history.count(True)} "
-                f"times and removed {history.count(False)} times"
+                f"{where or _in_words(step, medium, page)} {happened} {medium} in this {name}; it "
+                f"was stored {history.count(True)} times and removed {history.count(False)} times"
             )
 
 
-@law("EVENT-11", Kind.STEP, needs=NEEDS)
+@law("EVENT-11", Kind.STEP, premises.EVENTS_TAKEN, needs=NEEDS)
 def taken_once(step: Step) -> Iterator[str]:
     """Events wait in the order in which they were sent, and are handed out once, all of them.
 
@@ -355,11 +347,13 @@ def taken_once(step: Step) -> Iterator[str]:
         yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
 
 
-@law("EVENT-12", Kind.STEP, needs=NEEDS)
+@law("EVENT-12", Kind.STEP, premises.TWO_REMOVES, needs=NEEDS)
 def children_leave_first(step: Step) -> Iterator[str]:
     """A page is removed from a medium after the pages that build on it.
 
-    On the host this is not so under write_back, where a parent may lack a backup.
+    By profile the pages of one node, as it was before, may be removed in any order, once those of
+    all nodes below it are. On the host neither is asked under write_back, where a parent may lack a
+    backup.
 
     Why: between the two events a router promises a prefix whose beginning is gone.
 
@@ -374,19 +368,70 @@ def children_leave_first(step: Step) -> Iterator[str]:
     if len(gone) < 2:
         return
     before, _ = changed_pages(step)
+    inside_too = step.before.profile.removes_end_first
     removed: set[Resident] = set()
+    begun: set[tuple[Medium, NodeId | None]] = set()
     for event in gone:
-        place = before.get(event.block_hash)
-        if place is not None and (event.medium, place.parent) in removed:
-            yield (
-                f"{place.describe(step.before)} was removed from {event.medium} after the page "
-                f"before it, {short(place.parent)}"
-            )
         removed.add((event.medium, event.block_hash))
+        place = before.get(event.block_hash)
+        if place is None:
+            continue
+        where = f"{place.describe(step.before)} was removed from {event.medium} after"
+        if (event.medium, place.parent) in removed and (inside_too or not place.at):
+            yield f"{where} the page before it, {short(place.parent)}"
+        elif (event.medium, place.node.parent_id) in begun:
+            yield f"{where} a page of node {place.node.parent_id}, which is above it"
+        begun.add((event.medium, place.node.node_id))
+
+
+@law("EVENT-13", Kind.STREAM, premises.STREAM_BEGINS, needs=NEEDS)
+def begins_cleared(stream: Stream) -> Iterator[str]:
+    """The first event of a cache says that all is cleared.
+
+    Why: a router that knew the cache before it was started again goes on sending requests after
+    pages that are gone.
+
+    Seen broken: https://github.com/sgl-project/sglang/pull/24718
+    """
+    if not stream.state.config.events or not stream.begins:
+        return
+    if stream.events[:1] != (AllBlocksCleared(),):
+        yield f"the first events of the cache are {listed(stream.events)}, not AllBlocksCleared"
+
+
+@law("EVENT-14", Kind.STEP, premises.MOVE_TO_OTHER_MEDIUM, needs=NEEDS)
+def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
+    """A page that moves from one medium to another is stored there before it is removed here.
+
+    Why: in between a router believes that the page is nowhere, and sends the prompt elsewhere.
+
+    Seen broken: not seen
+    """
+    if not step.after.config.events:
+        return
+    removed: dict[bytes, Medium] = {}
+    for event in _stores_and_removes(step):
+        if isinstance(event, BlockRemoved):
+            removed[event.block_hash] = event.medium
+        elif removed.pop(event.block_hash, event.medium) is not event.medium:
+            yield (
+                f"page {short(event.block_hash)} was removed from one medium before it was stored "
+                f"on {event.medium}"
+            )
 
 
 def _stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
     return (event for event in step.events if not isinstance(event, AllBlocksCleared))
+
+
+def _in_words(step: Step, medium: Medium, page: bytes) -> str:
+    """A page that is where it was, and what it waits for there."""
+    place = everywhere(step.after).get(page)
+    if place is None:
+        return f"page {short(page)}, which is not in the tree,"
+    pending = place.node[FULL].pending(medium)
+    waits = f", whose slots transfer {pending} has yet to fill," if pending is not None else ""
+    return f"{place.describe(step.after)}{waits}"
 
 
 def _stores(step: Step) -> list[BlockStored]:

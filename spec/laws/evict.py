@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.law import Kind, Level, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
     Loss,
     candidates,
@@ -28,7 +29,6 @@ from kvcanon.spec.laws.comparing import (
     total,
     writes_back,
 )
-from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage
 from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Evict, Evicted, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
@@ -47,7 +47,7 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
 
-@law("EVICT-1", Kind.STEP)
+@law("EVICT-1", Kind.STEP, premises.EVICTION)
 def asked_is_freed(step: Step) -> Iterator[str]:
     """An eviction frees at least what was asked of each component, or there is no victim left.
 
@@ -74,13 +74,14 @@ def asked_is_freed(step: Step) -> Iterator[str]:
             break
 
 
-@law("EVICT-2", Kind.STEP)
+@law("EVICT-2", Kind.STEP, premises.EVICTION_FREES)
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """Nothing more is evicted once what was asked is freed: the last victim was still needed.
 
     Components are served in the order full, swa, mamba, and what one frees by the way counts for
-    the next. Nothing asked, nothing evicted. A load-back asks of each pool what that is short of.
-    Where the profile says that a tombstone leaves with what uncovered it, the two are one victim.
+    the next. Nothing asked, nothing evicted. This holds whatever the order of the victims; where
+    that is known, REC-3 says exactly who leaves. Where the profile says that a tombstone leaves
+    with what uncovered it, the two are one victim.
 
     Why: each page that leaves without need is a prompt that is computed again.
 
@@ -90,18 +91,9 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     if medium is not None and isinstance(step.operation, (Evict, EvictHost)):
         victims = joined(step, losses(step, medium), medium)
         yield from _overshoot(step.before, step.operation.counts, victims, medium)
-    load = load_of(step)
-    if load is not None and load.may_evict:
-        short, lost = (
-            shortage(load.missing.counts(), free_on_device(step.before)),
-            joined(step, losses(step, GPU), GPU),
-        )
-        # What serves no pool that is short is LOAD-1's to say, and says nothing of how much.
-        if all(serves(each, short) for each in lost):
-            yield from _overshoot(step.before, short, lost, GPU)
 
 
-@law("EVICT-3", Kind.STEP)
+@law("EVICT-3", Kind.STEP, premises.EVICTION_OF_AUXILIARY)
 def cascade(step: Step) -> Iterator[str]:
     """With full data goes all that stands on it, with window data the state, with that nothing.
 
@@ -152,7 +144,7 @@ def _outlived(
             yield above, below
 
 
-@law("EVICT-4", Kind.STEP)
+@law("EVICT-4", Kind.STEP, premises.EVICTION_FROM_TREE)
 def no_orphan(step: Step) -> Iterator[str]:
     """What leaves the tree has nothing below it that stays, and has no data left elsewhere.
 
@@ -188,7 +180,7 @@ def no_orphan(step: Step) -> Iterator[str]:
         )
 
 
-@law("EVICT-5", Kind.STEP)
+@law("EVICT-5", Kind.STEP, premises.EVICTION_OF_BACKED)
 def demote_keeps_backup(step: Step) -> Iterator[str]:
     """A page that leaves the device and has a host copy stays in the tree, in its host slots.
 
@@ -216,7 +208,7 @@ def demote_keeps_backup(step: Step) -> Iterator[str]:
                 )
 
 
-@law("EVICT-6", Kind.STEP)
+@law("EVICT-6", Kind.STEP, premises.EVICTION_FREES)
 def victims_only(step: Step) -> Iterator[str]:
     """An eviction takes slots from what is not locked, and touches nothing else.
 
@@ -237,7 +229,7 @@ def victims_only(step: Step) -> Iterator[str]:
     yield from others_untouched(step, medium, spared=set())
 
 
-@law("EVICT-7", Kind.STEP, level=Level.SHOULD)
+@law("EVICT-7", Kind.STEP, premises.DUPLICATES_ON_HOST, level=Level.SHOULD)
 def duplicates_leave_first(step: Step) -> Iterator[str]:
     """Under write_back, no host leaf is evicted for full slots while a host copy is a duplicate.
 

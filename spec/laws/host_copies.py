@@ -9,36 +9,33 @@ yet. The next insert that could use it completes the copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws.comparing import (
-    NO_POOL,
-    in_words,
-    page_in_words,
-    pool_in_words,
-    slot_of,
-)
-from kvcanon.spec.laws.residency import fits_on_host
+from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws import premises
+from kvcanon.spec.laws.comparing import in_words, page_in_words, pool_in_words, slot_of
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
-from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key
-from kvcanon.spec.views import COLUMN, PageRow, Step, path_of, rows_along
+from kvcanon.spec.replay.backup import enqueued_parts
+from kvcanon.spec.snapshot import NO_POOL
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Key
+from kvcanon.spec.views import COLUMN, PageRow, Step, Stop, path_of, rows_along
 
 
-@law("RES-9", Kind.STEP)
+@law("RES-9", Kind.STEP, premises.HOST_INSERT)
 def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
     """A host insert places data at the pages that it was given for, and changes nothing else.
 
-    Placed are pages that were not in the tree, refilled are those that were, and present those with
-    a settled copy (of which, under write_back, some behind a gap may count as dropped). Window data
-    goes to pages that brought some, the state to the end of the key. On the path locks, hits and
-    copies in flight stay; window data and states may leave the host for want of room. On the device
-    no slot moves.
+    It accounts for every page that it was given. Placed are pages that were not in the tree,
+    refilled are those that were, and present those with a settled copy (of which, under write_back,
+    some behind a gap may count as dropped). Window data goes to pages that brought some, the state
+    to the end of the key. On the path full data on the host, locks, hits and copies in flight stay;
+    window data and states may leave the host for want of room. On the device no slot moves.
 
-    Why: window data beside its page is read as that of its neighbour, once it is loaded back.
+    Why: window data beside its page is read as that of its neighbour, once it is loaded back. And
+    who fetched the pages loses them, or holds them twice, when told wrongly what was dropped.
 
-    Seen broken: https://github.com/sgl-project/sglang/issues/30057,
+    Seen broken: https://github.com/sgl-project/sglang/issues/13483,
+    https://github.com/sgl-project/sglang/issues/30057,
     https://github.com/sgl-project/sglang/issues/25991
     """
     asked, told = step.operation, step.outcome
@@ -49,19 +46,21 @@ def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
     for page, row in enumerate(after):
         was = before[page] if page < len(before) else None
         yield from _misplaced(step, asked, page, was, row)
+    for row in before[len(after) :]:
+        yield f"{page_in_words(step.before, row)} of the key is not in the tree any more"
     for pool, now in step.after.pools.items():
         old = step.before.pools.get(pool, NO_POOL)
         if now.held != old.held or (pool[1] is GPU and set(now.free) != set(old.free)):
             yield f"a host insert changed which slots of {pool_in_words(pool)} are free or held"
 
 
-@law("RES-10", Kind.STEP)
+@law("RES-10", Kind.STEP, premises.INSERT_BACKS_UP, needs=(Need.SNAPSHOT, Need.HITS))
 def backups_are_whole(step: Step) -> Iterator[str]:
     """What an insert backs up it backs up whole: all that a page has on the device, or nothing.
 
-    Where a page of its path has a host copy already, and window data or the state at the end were
-    healed since, they are copied, too: of the window before the deepest node that was hit often
-    enough, and the state there, unless the host has no room for it.
+    And it backs up nothing but what was hit often enough, with what is above it, and what has no
+    host copy yet. That all of that is backed up, says RES-5. Where hits do not decide, an insert
+    backs up nothing.
 
     Why: full data alone cannot be matched where a window or a state is needed. The copy was paid
     for, the page counts as backed up, and the prompt is computed again.
@@ -72,6 +71,7 @@ def backups_are_whole(step: Step) -> Iterator[str]:
     asked = step.operation
     if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
         return
+    yield from _backed_up_in_vain(step, asked.key)
     if step.before.config.backup_hits is None:
         return
     before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
@@ -85,38 +85,36 @@ def backups_are_whole(step: Step) -> Iterator[str]:
                     f"{page_in_words(step.after, row)} was backed up without its {component} data, "
                     f"which is in slot {row.slot(component, GPU)} on {GPU}"
                 )
-    healed = [
-        f"{page_in_words(step.after, row)} without its {component} data"
-        for component, row in _healed(step, asked.key, after)
-        if row.slot(component, CPU) is None
-    ]
-    if healed and fits_on_host(step.after, path_of(step.after, asked.key)):
-        yield f"the host has {', '.join(healed)}, though there is room or could be made"
 
 
-def _healed(step: Step, key: Key, rows: list[PageRow]) -> Iterator[tuple[Component, PageRow]]:
-    """Window data and the state that an insert's deepest hit node can use, where full data is."""
-    config = step.after.config
-    threshold, end = config.backup_hits or 0, 0
-    for node, shared in path_of(step.after, key):
-        start = step.after.starts[node.node_id]
-        end = start + shared if node.hit_count >= threshold else end
-    window = 0 if config.window_tokens is None else config.window_tokens
-    begin = window_start(end, window, config.page_size) if window else end
-    for page in range(begin, end):
-        row = rows[page]
-        if (
-            row.hit_count >= threshold
-            and row.slot(FULL, CPU) is not None
-            and row.slot(SWA, GPU) is not None
-        ):
-            yield SWA, row
-    if (
-        end
-        and rows[end - 1].slot(FULL, CPU) is not None
-        and rows[end - 1].slot(MAMBA, GPU) is not None
-    ):
-        yield MAMBA, rows[end - 1]
+def _backed_up_in_vain(step: Step, key: Key) -> Iterator[str]:
+    """What an insert backs up that nobody hit often enough, or that has a host copy."""
+    state, threshold = step.after, step.after.config.backup_hits
+    due = {stop.node.node_id for stop in _due(step, key)}
+    before = rows_along(step.before, key)
+    for node_id, component in enqueued_parts(step):
+        node = state.nodes.get(node_id)
+        if node is None:
+            continue
+        backed_up = f"{component} data of {state.describe(node)} was backed up"
+        if threshold is None:
+            yield f"{backed_up} by an insert under {state.config.write_policy}"
+        elif node_id not in due:
+            yield f"{backed_up}; it is above no node that was hit {threshold} times"
+        elif slot_of(_last_row(before, state.end(node)), component, CPU) is not None:
+            yield f"{backed_up}, and had a host copy"
+
+
+def _due(step: Step, key: Key) -> Sequence[Stop]:
+    """The path down to its deepest node that was hit often enough."""
+    path, threshold = path_of(step.after, key), step.after.config.backup_hits or 0
+    hit = [at for at, stop in enumerate(path) if stop.node.hit_count >= threshold]
+    return path[: hit[-1] + 1] if hit else []
+
+
+def _last_row(rows: list[PageRow], end: int) -> PageRow | None:
+    """The row of the last page before `end`; None where there was none."""
+    return rows[end - 1] if end <= len(rows) else None
 
 
 def _told_wrongly(
@@ -146,6 +144,10 @@ def _told_wrongly(
     ):
         if count != true:
             yield f"{count} pages are said to be {name}, and {true} are"
+    given = len(asked.payload.full)
+    counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
+    if counted != given:
+        yield f"{given} pages were given, and {counted} are accounted for"
     early = [page for page in gained if page < asked.start_pages]
     if early:
         yield f"pages {early} have a host copy now; bytes came from page {asked.start_pages} on"
@@ -168,6 +170,11 @@ def _misplaced(
         if now.hit_count or any(slot is not None for slot in now.device):
             yield f"{where} is new, and has {now.hit_count} hits and slots {now.device} on {GPU}"
         return
+    if was.slot(FULL, CPU) not in (None, now.slot(FULL, CPU)):
+        yield (
+            f"{where} had full slot {was.slot(FULL, CPU)} on {CPU}, and has "
+            f"{in_words(now.slot(FULL, CPU))}"
+        )
     for field in ("device", "loading", "backing", "lock_refs", "hit_count"):
         if getattr(was, field) != getattr(now, field):
             yield f"{where}: {field} was {getattr(was, field)} and is {getattr(now, field)}"

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
     MEDIA,
-    candidates,
+    Loss,
     changes,
     differences,
     in_words,
@@ -28,22 +29,27 @@ from kvcanon.spec.laws.comparing import (
     rest_changed,
     slot_of,
 )
+from kvcanon.spec.laws.copies import may_be_given_up
 from kvcanon.spec.laws.evict import others_untouched
-from kvcanon.spec.laws.loads import free_on_device, load_of, serves, shortage, window_begin
 from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll
+from kvcanon.spec.oracle.eviction import serves_shortage
+from kvcanon.spec.replay.board import board_of
+from kvcanon.spec.replay.load import hold_path
+from kvcanon.spec.replay.missing import Load, free_on_device, load_of, shortage, window_begin
+from kvcanon.spec.replay.room import could_be_free
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot
-from kvcanon.spec.views import COLUMN, PageRow, Step, path_of, rows_along
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
+from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 
 
-@law("LOAD-1", Kind.STEP)
+@law("LOAD-1", Kind.STEP, premises.LOAD_EVICTS)
 def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load evicts from a pool only what that pool is short of: full data for full slots alone.
 
     Where full slots are not short, a leaf leaves only for its window data or its state, and only
-    where that pool is short. That nothing leaves once there is room, EVICT-2 says. By profile, a
+    where that pool is short. That nothing leaves once there is room, REC-3 says. By profile, a
     tombstone may leave with what uncovered it.
 
     Why: window pools are small and always short. A load that takes their free room for that of the
@@ -66,7 +72,7 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
             )
 
 
-@law("LOAD-2", Kind.STEP)
+@law("LOAD-2", Kind.STEP, premises.LOAD_EVICTS)
 def own_path_spared(step: Step) -> Iterator[str]:
     """A load never evicts what it is for: its key's full data, its window and the state at its end.
 
@@ -103,7 +109,7 @@ def own_path_spared(step: Step) -> Iterator[str]:
                     )
 
 
-@law("LOAD-3", Kind.STEP)
+@law("LOAD-3", Kind.STEP, premises.LOAD_WITHOUT_ROOM)
 def failure_changes_nothing(step: Step) -> Iterator[str]:
     """A load that is not enqueued leaves no trace but what it evicted for want of room.
 
@@ -124,14 +130,15 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     yield from others_untouched(step, GPU, spared=())
 
 
-@law("LOAD-4", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
+@law("LOAD-4", Kind.STEP, premises.LOAD_ENQUEUED, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
 def whole_prefix_comes(step: Step) -> Iterator[str]:
     """Once a load is enqueued, its key is on the device as far as it is of use, or on its way.
 
     Every page has a full slot; window pages and the state have one where they were on any medium.
-    The transfer is the last in flight, carries exactly what was missing, from the host slots to the
-    new ones, and holds a receipt. The outcome counts it. Where the profile says that a load is of
-    use at its enqueue, no page waits for it.
+    Nothing else comes: no window data from before the window. The transfer is the last in flight,
+    carries exactly what was missing, from the host slots to the new ones, and holds a receipt. The
+    outcome counts it. Where the profile says that a load is of use at its enqueue, no page waits
+    for it.
 
     Why: a prefix of which a part never comes is no prefix, and the copy was for nothing.
 
@@ -155,6 +162,11 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
                 yield f"{page_in_words(step.after, new)} has no {component} slot on {GPU}"
             if target is not None and old.slot(component, GPU) is None:
                 gained.append(_Gain(new, component, source, target))
+                if index not in load.missing[component]:
+                    yield (
+                        f"{page_in_words(step.after, new)} got {component} slot {target} on {GPU}, "
+                        "which is of no use at the end of the key"
+                    )
     for component in step.before.config.components:
         count = sum(each.component is component for each in gained)
         if count != load.outcome.loading[component]:
@@ -163,9 +175,12 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     yield from _transfer_of(step, load.outcome, gained)
 
 
-@law("LOAD-5", Kind.STEP)
+@law("LOAD-5", Kind.STEP, premises.LOAD_ENQUEUED)
 def host_copy_stays(step: Step) -> Iterator[str]:
     """What is loaded keeps its host copy, from the enqueue to the end of the copy, and then too.
+
+    By profile, under write_back, all that the device has of a node may leave the host when the load
+    of the node is done: in the poll or flush that settles it, and not before.
 
     Why: a source that is given up while the copy reads it becomes another prompt's data. Once the
     copy is done it saves the next one: the page can leave the device without a backup.
@@ -185,20 +200,22 @@ def host_copy_stays(step: Step) -> Iterator[str]:
             if not arrived and was.loading[COLUMN[component]] is None:
                 continue
             old, new = was.slot(component, CPU), slot_of(now, component, CPU)
-            if old != new:
+            gone = new is None and may_be_given_up(step, was, now, component)
+            if old != new and not gone:
                 yield (
                     f"{page_in_words(step.before, was)} is loaded from {component} slot "
                     f"{in_words(old)} on {CPU}, which is {in_words(new)} now"
                 )
 
 
-@law("LOAD-6", Kind.STEP)
+@law("LOAD-6", Kind.STEP, premises.LOAD)
 def decisions(step: Step) -> Iterator[str]:
     """A load is not enqueued for the reason that it gives, and for no other.
 
     Nothing to load: all is on the device, or on its way. Below the threshold: fewer full pages than
     are worth a copy, and nothing else. Over the quota: more full pages than were allowed. No room:
-    some pool has too few free slots, and nothing left to evict but what the load is for.
+    some pool would have too few free slots even if all left that may leave, but for what the load
+    is for; whether what is impossible is tried, and so evicts something, is free.
 
     Why: the reason decides what the engine does next: wait, compute, or try again.
 
@@ -226,7 +243,7 @@ def decisions(step: Step) -> Iterator[str]:
             f"{want}; the threshold is {config.load_back_threshold_pages}, the quota "
             f"{in_words(quota)}; the decision was {told}, expected {right}"
         )
-    elif told is LoadDecision.NO_ROOM and not _no_room(step.after, load.key, needed):
+    elif told is LoadDecision.NO_ROOM and _could_fit(step.after, load):
         free = free_on_device(step.after)
         yield (
             f"{want}, and there is room or could be made: {free.full} full, {free.swa} swa and "
@@ -234,7 +251,7 @@ def decisions(step: Step) -> Iterator[str]:
         )
 
 
-@law("LOAD-7", Kind.STEP)
+@law("LOAD-7", Kind.STEP, premises.LOAD_BESIDE_OTHERS)
 def others_left_alone(step: Step) -> Iterator[str]:
     """Besides the pages of its key a load changes only victims, which were not locked.
 
@@ -255,6 +272,12 @@ def others_left_alone(step: Step) -> Iterator[str]:
             yield from differences(step, change, but=("device", "host", "loading", "lock_refs"))
 
 
+def serves(lost: Loss, short: Counts) -> bool:
+    """Whether what a node lost to a load was of use to a pool that is short."""
+    given = (lost.full, lost.swa, lost.mamba)
+    return not lost.full or serves_shortage(given, (short.full, short.swa, short.mamba))
+
+
 @frozen
 class _Gain:
     """A device slot that a page of the key did not have before the load."""
@@ -265,15 +288,11 @@ class _Gain:
     target: Slot
 
 
-def _no_room(state: Snapshot, key: Key, needed: Counts) -> bool:
-    """Whether some pool is short and has no victim left beside the path of the key."""
-    free = free_on_device(state)
-    path = {node.node_id for node, _ in path_of(state, key)}
-    return any(
-        free[component] < needed[component]
-        and all(node.node_id in path for node in candidates(state, component, GPU))
-        for component in state.config.components
-    )
+def _could_fit(state: Snapshot, load: Load) -> bool:
+    """Whether there is room for a load, or would be if all left that its path does not need."""
+    board = board_of(state)
+    hold_path(board, state, load)
+    return could_be_free(board, load.missing.counts(), GPU)
 
 
 def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterator[str]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.law import Kind, Need, law, node_law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     changes,
@@ -22,6 +24,7 @@ from kvcanon.spec.laws.comparing import (
     refs_of,
     slot_of,
 )
+from kvcanon.spec.laws.copies import may_be_given_up
 from kvcanon.spec.operations import Lock, Refused, Settled, Unlock, UnlockWindow
 from kvcanon.spec.oracle.grounds import lock_has_ground
 from kvcanon.spec.oracle.window import in_window, window_start
@@ -42,8 +45,8 @@ Refs = dict[NodeId, list[int]]
 """Lock refs of full, swa and mamba, by node."""
 
 
-@law("LOCK-1", Kind.STATE)
-def refs_not_negative(state: Snapshot) -> Iterator[str]:
+@node_law("LOCK-1", premises.LOCKED_NODE, over=Difference.own)
+def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """No count of locks is below zero.
 
     Why: a count below zero means that something was released that was not held. The next lock
@@ -52,14 +55,14 @@ def refs_not_negative(state: Snapshot) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/24153,
     https://github.com/sgl-project/sglang/issues/27147
     """
-    for node in state.below_root():
+    for node in nodes:
         for component, data in node.data.items():
             if data.lock_refs < 0:
                 yield f"{state.describe(node)} has {data.lock_refs} {component} lock_refs"
 
 
-@law("LOCK-2", Kind.STATE)
-def component_order(state: Snapshot) -> Iterator[str]:
+@node_law("LOCK-2", premises.LOCKED_AUXILIARY, over=Difference.own)
+def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """On every node full data is locked at least as often as window data, and that as the state.
 
     Why: window data falls with full data and a state with its window. A lock on the lesser alone
@@ -68,7 +71,7 @@ def component_order(state: Snapshot) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/28161
     """
     components = state.config.components
-    for node in state.below_root():
+    for node in nodes:
         refs = [node[component].lock_refs for component in components]
         for at in range(1, len(components)):
             if not lock_has_ground(refs[at], refs[at - 1]):
@@ -78,15 +81,31 @@ def component_order(state: Snapshot) -> Iterator[str]:
                 )
 
 
-@law("LOCK-3", Kind.STATE, needs=(Need.SNAPSHOT, Need.HOLDS))
-def refs_are_receipts(state: Snapshot) -> Iterator[str]:
+def covered(difference: Difference) -> Collection[NodeState]:
+    """The nodes whose lock refs may not be right: those rebuilt, and all that receipts cover."""
+    ids = {node.node_id for node in difference.own()}
+    for state in (difference.before, difference.after):
+        ends = (state.nodes.get(hold.node_id) for hold in state.holds)
+        ids.update(up.node_id for end in ends if end for up in state.upwards(end))
+    return difference.those(ids)
+
+
+@node_law(
+    "LOCK-3",
+    premises.OPEN_RECEIPT,
+    over=covered,
+    reads=("holds",),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+)
+def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The lock refs of each node are the open receipts that cover it, component by component.
 
     A receipt covers full data from its node up, window data of the nodes on that path that begin at
-    `window_from_pages` or later (but for gaps that it names), and the state of its node alone.
+    `window_from_pages` or later (but for gaps that it names), and the state of its node alone. A
+    copy in flight has a receipt, too; so where none is open nothing is locked.
 
-    Why: one ref too many and pages can never be evicted; one too few and they are evicted under a
-    running request.
+    Why: one ref too many and pages can never be evicted, which is memory lost until a restart; one
+    too few and they are evicted under a running request.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038,
     https://github.com/sgl-project/sglang/issues/24972,
@@ -103,9 +122,9 @@ def refs_are_receipts(state: Snapshot) -> Iterator[str]:
                 f"receipt {hold.receipt_id} holds window data from page {hold.window_from_pages} "
                 f"on, which is inside {state.describe(crossed)}; no node begins there"
             )
-    covered = covered_refs(state, state.holds)
-    for node in state.below_root():
-        expected = covered.get(node.node_id, NO_REFS)
+    refs = covered_refs(state, state.holds)
+    for node in nodes:
+        expected = refs.get(node.node_id, NO_REFS)
         for component in state.config.components:
             wanted, found = expected[COLUMN[component]], node[component].lock_refs
             if wanted != found:
@@ -115,13 +134,14 @@ def refs_are_receipts(state: Snapshot) -> Iterator[str]:
                 )
 
 
-@law("LOCK-4", Kind.STEP)
+@law("LOCK-4", Kind.STEP, premises.CHANGE_UNDER_LOCK)
 def locked_stays(step: Step) -> Iterator[str]:
     """What is locked before a step stays in its slots, unless the step is a release.
 
     Data may be gained. The only data that may be lost is what never was there: the target of a copy
-    that a poll or a flush finds failed, or cancelled. And, where the profile says that locks do not
-    hold them, copies on the host; what the device has may even be copied again, into other slots.
+    that a poll or a flush finds failed, or cancelled. And, by profile, copies on the host: those of
+    a node whose load is done (LOAD-5), and all where locks do not hold them; what the device has
+    may even be copied again, into other slots.
 
     Why: a request reads these slots. Evicted or moved, they hold another prompt's data in the
     middle of its computation.
@@ -145,6 +165,8 @@ def locked_stays(step: Step) -> Iterator[str]:
                 never_there = settles and new is None and waited[COLUMN[component]] is not None
                 again = new is None or slot_of(change.after, component, GPU) is not None
                 loose = again and is_loose_copy(step.before, was, component, medium)
+                loaded = medium is CPU and new is None
+                loose |= loaded and may_be_given_up(step, was, change.after, component)
                 if old not in (None, new) and not never_there and not loose:
                     yield (
                         f"{page_in_words(step.before, was)} was in {component} slot {old} on "
@@ -152,8 +174,8 @@ def locked_stays(step: Step) -> Iterator[str]:
                     )
 
 
-@law("LOCK-5", Kind.STATE)
-def ancestors_locked(state: Snapshot) -> Iterator[str]:
+@node_law("LOCK-5", premises.LOCKED_CHILD, over=Difference.near)
+def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node's full data is locked at least as often as that of each of its children.
 
     Why: a prefix is of use only whole. An unlocked ancestor can be evicted while a request reads
@@ -161,7 +183,7 @@ def ancestors_locked(state: Snapshot) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38480
     """
-    for node in state.below_root():
+    for node in nodes:
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
@@ -172,7 +194,7 @@ def ancestors_locked(state: Snapshot) -> Iterator[str]:
             )
 
 
-@law("LOCK-6", Kind.STEP)
+@law("LOCK-6", Kind.STEP, premises.WINDOW_LOCK)
 def window_covered(step: Step) -> Iterator[str]:
     """A lock adds one swa lock ref to exactly the pages of the window at the end of its key.
 
@@ -198,25 +220,6 @@ def window_covered(step: Step) -> Iterator[str]:
         return (0,) if step.before.profile.window_lock_exact else (0, 1)
 
     yield from miscounted(step, key, SWA, rises)
-
-
-@law("LOCK-7", Kind.STATE, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
-def rest_is_unlocked(state: Snapshot) -> Iterator[str]:
-    """With no receipt open and no transfer in flight nothing is locked.
-
-    Why: what stays locked at rest stays for ever: each such page is memory lost until a restart.
-
-    Seen broken: https://github.com/LMCache/LMCache/issues/1756
-    """
-    if state.holds or state.transfers:
-        return
-    for node in state.below_root():
-        for component, data in node.data.items():
-            if data.lock_refs:
-                yield (
-                    f"{state.describe(node)} has {data.lock_refs} {component} lock_refs, but no "
-                    f"receipt is open and no transfer in flight"
-                )
 
 
 NO_REFS = (0, 0, 0)

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws.comparing import NO_POOL
+from kvcanon.spec.laws import premises
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
+from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import (
+    NO_POOL,
     ComponentState,
     PoolState,
     Snapshot,
@@ -31,17 +33,22 @@ from kvcanon.spec.views import (
 )
 
 
-@law("MATCH-1", Kind.STEP)
+@law("MATCH-1", Kind.STEP, premises.MATCH_FINDS)
 def longest_usable_prefix(step: Step) -> Iterator[str]:
     """A match finds exactly the longest usable prefix, wherever its data is.
 
+    Pages are found by the namespace of the key and by tokens; the same tokens in another namespace
+    are other pages.
+
     Why: one page more, and the model attends to data that is not there; one page less, and it is
-    computed again.
+    computed again. One page of another tenant, and who asks learns what that tenant has asked.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/17061,
     https://github.com/sgl-project/sglang/issues/24943,
     https://github.com/vllm-project/vllm/issues/48959,
-    https://github.com/vllm-project/vllm/issues/43559
+    https://github.com/vllm-project/vllm/issues/43559,
+    https://github.com/vllm-project/vllm/issues/44701,
+    https://github.com/sgl-project/sglang/issues/24638
     """
     operation, outcome = step.operation, step.outcome
     if not isinstance(operation, Match) or not isinstance(outcome, Matched):
@@ -54,7 +61,7 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-2", Kind.STEP)
+@law("MATCH-2", Kind.STEP, premises.MATCH_FINDS_ON_DEVICE)
 def device_prefix(step: Step) -> Iterator[str]:
     """The device prefix is exactly the longest prefix that is usable from the device alone.
 
@@ -83,18 +90,21 @@ def device_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-3", Kind.STEP)
+@law("MATCH-3", Kind.STEP, premises.MATCH_RETURNS_SLOTS)
 def slots_of_the_key(step: Step) -> Iterator[str]:
     """The slots that a match returns are those of its pages: found by tokens, in order.
 
     Full slots, one for each page of the device prefix; window slots of the longest stretch of
-    window data that ends with it; and the state at its end where the cache keeps states.
+    window data that ends with it; and the state at its end where the cache keeps states. All are of
+    nodes in the namespace of the key.
 
     Why: the model reads whatever lies behind the slots that it is given, and answers fluently from
-    another prompt's memory.
+    another prompt's memory. Under another adapter the same tokens stand for other keys and values.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25088,
     https://github.com/sgl-project/sglang/issues/22935,
+    https://github.com/sgl-project/sglang/issues/26747,
+    https://github.com/sgl-project/sglang/issues/36382,
     https://github.com/NVIDIA/TensorRT-LLM/issues/13124
     """
     operation, outcome = step.operation, step.outcome
@@ -114,50 +124,14 @@ def slots_of_the_key(step: Step) -> Iterator[str]:
         yield from _other_slots(step.after, component, outcome.slots[component], expected)
 
 
-@law("MATCH-4", Kind.STEP)
-def namespaces_never_mix(step: Step) -> Iterator[str]:
-    """What a match finds lies in the namespace of its key, whatever the tokens say.
-
-    Asked of the owners of the returned slots, and of how far any node of the namespace reaches.
-
-    Why: the same tokens stand for other keys and values under another adapter, and one tenant must
-    not learn, by a fast answer, what another has asked.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/26747,
-    https://github.com/sgl-project/sglang/issues/36382,
-    https://github.com/sgl-project/sglang/issues/24638,
-    https://github.com/vllm-project/vllm/issues/44701
-    """
-    operation, outcome, state = step.operation, step.outcome, step.after
-    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
-        return
-    namespace, reach = operation.key.namespace, 0
-    returned = {component: set(slots) for component, slots in outcome.slots if slots}
-    for node in state.below_root():
-        if node.namespace == namespace:
-            reach = max(reach, state.end(node))
-            continue
-        for component, slots in returned.items():
-            shared = slots.intersection(node[component].device or ())
-            if shared:
-                yield (
-                    f"a match in {namespace} returned {component} slots {sorted(shared)}, which "
-                    f"belong to {state.describe(node)} in {node.namespace}"
-                )
-    if outcome.prefix_pages > reach:
-        yield (
-            f"a match in {namespace} found {outcome.prefix_pages} pages, but no node of that "
-            f"namespace reaches further than {reach} pages"
-        )
-
-
-@law("MATCH-5", Kind.STEP)
+@law("MATCH-5", Kind.STEP, premises.MATCH_CHANGES)
 def match_only_looks(step: Step) -> Iterator[str]:
     """A match changes nothing but recency, and where nodes are cut.
 
     Pages keep data, locks, hits and marks; free lists, owners and counts stay as they are. That
     receipts and transfers do is the business of LOCK-10 and ASYNC-7, what becomes recent that of
-    REC; and no event is sent, says EVENT-5.
+    REC; and no event is sent, says EVENT-5. By profile a match counts hits at the nodes of the
+    prefix that it finds; how many, says RES-7.
 
     Why: an engine matches a waiting request at every step. What a match took, held or evicted would
     be gone long before the request runs.
@@ -167,17 +141,18 @@ def match_only_looks(step: Step) -> Iterator[str]:
     operation, outcome = step.operation, step.outcome
     if not isinstance(operation, Match) or not isinstance(outcome, Matched):
         return
-    yield from _changed_pages(step)
+    yield from _changed_pages(step, outcome.prefix_pages)
     yield from _changed_books(step)
 
 
-@law("MATCH-6", Kind.STEP)
+@law("MATCH-6", Kind.STEP, premises.INSERT)
 def inserted_is_found(step: Step) -> Iterator[str]:
     """After an insert its whole key is on the device, with all that it brought or found there.
 
     Full data of every page; window data and states wherever there were some before or the insert
-    handed over a slot. The outcome says how many pages had full data before. Where the profile says
-    that no leaf is kept without window data, new pages of an insert that brought none may be gone.
+    handed over a slot. The outcome says how many pages had full data before. By profile, window
+    slots may be freed that were handed over for pages before the window at the end of the key; and
+    where no leaf is kept without window data, new pages of an insert that brought none may be gone.
 
     Why: the request gave its slots away and goes on to use what the cache has instead. And the next
     turn of the conversation computes again whatever is missing.
@@ -201,7 +176,7 @@ def inserted_is_found(step: Step) -> Iterator[str]:
         yield f"only {len(after)} of {len(key)} inserted pages are in the tree afterwards"
     begins = {
         FULL: operation.start_pages,
-        SWA: len(key) - len(brought.swa),
+        SWA: max(len(key) - len(brought.swa), _first_kept_window(step.after, key)),
         MAMBA: len(key) - len(brought.mamba),
     }
     said: set[tuple[NodeId, Component]] = set()
@@ -220,7 +195,7 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             )
 
 
-@law("MATCH-7", Kind.STEP, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+@law("MATCH-7", Kind.STEP, premises.MATCH_FINDS_LOADING, needs=(Need.SNAPSHOT, Need.TRANSFERS))
 def pending_loads_named(step: Step) -> Iterator[str]:
     """A match names the transfers that are loading data of the usable prefix, and no others.
 
@@ -239,6 +214,14 @@ def pending_loads_named(step: Step) -> Iterator[str]:
             f"a match of {outcome.prefix_pages} usable pages names transfers "
             f"{list(outcome.pending)} as pending; {expected} are loading them"
         )
+
+
+def _first_kept_window(state: Snapshot, key: Key) -> int:
+    """The first page of a key whose window data an insert must keep."""
+    config = state.config
+    if config.window_tokens is None or state.profile.unreachable_windows_kept:
+        return 0
+    return window_start(len(key), config.window_tokens, config.page_size)
 
 
 def _dropped_leaf(step: Step, asked: Insert, before: int, after: int) -> bool:
@@ -297,18 +280,29 @@ def _other_slots(
             yield (
                 f"a match returned {component} slot {slot} for page {row.depth}; in "
                 f"{state.describe(state.nodes[row.node_id])} it is {row.slot(component, GPU)}"
+                f"{_whose(state, component, slot)}"
             )
 
 
-def _changed_pages(step: Step) -> Iterator[str]:
+def _whose(state: Snapshot, component: Component, slot: Slot) -> str:
+    """Whose device slot it is, as the end of a sentence; nothing where no node has it."""
+    for node in state.below_root():
+        if slot in (node[component].device or ()):
+            return f"; slot {slot} is that of {state.describe(node)} in {node.namespace}"
+    return ""
+
+
+def _changed_pages(step: Step, used_pages: int) -> Iterator[str]:
     """Pages of which a match changed more than the recency and the node, each node once."""
     before, after = step.changed
     said: set[NodeId] = set()
+    counted = _counted_nodes(step, used_pages)
     for number, row in {**after, **before}.items():
         old, new = before.get(number), after.get(number)
+        fields = _LOOKED_AT if new is None or new.node_id not in counted else _LOOKED_AT[:-1]
         changes = [
             f"{field} was {getattr(old, field, 'nothing')} and is {getattr(new, field, 'nothing')}"
-            for field in _LOOKED_AT
+            for field in fields
             if getattr(old, field, None) != getattr(new, field, None)
         ]
         if changes and row.node_id not in said:
@@ -317,6 +311,15 @@ def _changed_pages(step: Step) -> Iterator[str]:
 
 
 _LOOKED_AT = ("depth", "device", "host", "loading", "backing", "lock_refs", "hit_count")
+
+
+def _counted_nodes(step: Step, used_pages: int) -> set[NodeId]:
+    """The nodes at which a match may count hits, by profile: those of the prefix that it found."""
+    asked, state = step.operation, step.after
+    if not isinstance(asked, Match) or not state.profile.hits_counted_at_match:
+        return set()
+    path = path_of(state, asked.key)
+    return {node.node_id for node, _ in path if state.starts[node.node_id] < used_pages}
 
 
 def _changed_books(step: Step) -> Iterator[str]:

@@ -11,74 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.hashing import decode_namespace, encode_namespace, namespace_seed, page_hashes
+from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.names import PageNames, short
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import Namespace
 from kvcanon.spec.views import Step
 
 
-@law("NS-1", Kind.STATE)
-def names_are_unique(state: Snapshot) -> Iterator[str]:
-    """No two pages of the tree have the same name, whatever their namespaces.
-
-    Only names that the cache has computed are looked at.
-
-    Why: a router that hears of one tenant's page being removed forgets the other's, and storage
-    returns what was written under the other's name.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/24568,
-    https://github.com/sgl-project/sglang/issues/26747
-    """
-    named = [node for node in state.below_root() if node.hashes is not None]
-    names = {name for node in named for name in node.hashes or ()}
-    if len(names) == sum(len(node.hashes or ()) for node in named):
-        return
-    owners: dict[bytes, NodeState] = {}
-    for node in named:
-        for index, name in enumerate(node.hashes or ()):
-            other = owners.setdefault(name, node)
-            if other is not node or name in (node.hashes or ())[:index]:
-                yield (
-                    f"{state.describe(node)} in {node.namespace} and {state.describe(other)} in "
-                    f"{other.namespace} both have a page named {short(name)}"
-                )
-
-
-@law("NS-2", Kind.STATE)
-def encodings_are_injective(state: Snapshot) -> Iterator[str]:
-    """Every namespace of the tree can be read back from its encoding, and no two share a seed.
-
-    Asked of the book's own encoding, for the namespaces that are really used. Whether a cache names
-    its pages by it is the business of NS-3 and EVENT-6.
-
-    Why: where two namespaces are encoded alike, one tenant is served what another has cached.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/24638,
-    https://github.com/sgl-project/sglang/issues/25351,
-    https://github.com/vllm-project/vllm/issues/44701
-    """
-    owners: dict[bytes, Namespace] = {}
-    for namespace in dict.fromkeys(node.namespace for node in state.below_root()):
-        decoded = decode_namespace(encode_namespace(namespace))
-        if decoded != namespace:
-            yield f"{namespace} is read back from its encoding as {decoded}"
-        other = owners.setdefault(namespace_seed(namespace), namespace)
-        if other != namespace:
-            yield f"{namespace} and {other} have the same seed"
-
-
-@law("NS-3", Kind.STEP)
+@law("NS-3", Kind.STEP, premises.NAMED_ANEW)
 def hashes_follow_the_chain(step: Step) -> Iterator[str]:
     """Names that a step gave are those of the chain, one a page, and a page never changes its name.
 
     A node that the step cut is looked at like a new one: the names are parted where the pages are.
+    The chain begins with the namespace, so that no two pages have one name. Only names that the
+    cache has computed are looked at.
 
-    Why: a page under a wrong name is not found by who looks for it, and is by who does not.
+    Why: a page under a wrong name is not found by who looks for it, and is by who does not. Where
+    two tenants' pages have one name, a router that hears of one being removed forgets the other,
+    and storage returns what was written under the other's name.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/44103,
-    https://github.com/LMCache/LMCache/issues/1842
+    https://github.com/LMCache/LMCache/issues/1842,
+    https://github.com/sgl-project/sglang/issues/24568,
+    https://github.com/sgl-project/sglang/issues/25351,
+    https://github.com/sgl-project/sglang/issues/26747
     """
     before, after = step.changed
     names = PageNames(step.after)

@@ -9,18 +9,33 @@ mapping is as much a part of who owns what as the slots themselves, for requests
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws.comparing import MEDIA, NO_POOL, in_words, orphaned_slots, owners_of
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import FULL, GPU, SWA
-from kvcanon.spec.views import Step
+from kvcanon.spec.laws import premises
+from kvcanon.spec.laws.comparing import MEDIA, in_words, orphaned_slots, owners_of
+from kvcanon.spec.operations import Insert, Inserted
+from kvcanon.spec.snapshot import NO_POOL, Snapshot
+from kvcanon.spec.types import FULL, GPU, SWA, Slot
+from kvcanon.spec.views import Step, rows_along
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ALLOC-8", Kind.STATE, needs=NEEDS)
+def owners_follow(difference: Difference) -> bool:
+    """Whether slots went from owner to owner, and the same ones are orphaned."""
+    before, after = difference.before, difference.after
+    if "transfers" not in difference.fields:
+        return difference.balanced
+    return difference.balanced and all(
+        orphaned_slots(before, component, medium) == orphaned_slots(after, component, medium)
+        for component in after.config.components
+        for medium in MEDIA
+    )
+
+
+@law("ALLOC-8", Kind.STATE, premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
     """Every slot has an owner: the free list, a node, a request, or a cancelled copy alone.
 
@@ -52,7 +67,29 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
                 yield f"slot {slot} of {component} on {medium} belongs to {owners}"
 
 
-@law("ALLOC-9", Kind.STATE, needs=NEEDS)
+def mapping_follows(difference: Difference) -> bool:
+    """Whether no entry of the mapping is left that was good for something that is gone."""
+    if difference.leaves("swa_of_full", "pools", "transfers"):
+        return True
+    before, after = difference.before, difference.after
+    suspects = set(difference.remapped)
+    for (fulls, windows), (fulls_now, windows_now) in zip(
+        _pairs_outside(before), _pairs_outside(after), strict=True
+    ):
+        suspects.update(fulls - fulls_now)
+        if not windows <= windows_now:
+            gone = windows - windows_now
+            suspects.update(full for full, swa in after.swa_of_full.items() if swa in gone)
+    for node in difference.own_before():
+        suspects.update(node[FULL].device or ())
+    for node in difference.own():
+        if node[SWA].device is not None:
+            suspects.difference_update(node[FULL].device or ())
+    suspects.intersection_update(after.swa_of_full)
+    return next(_strays(after, suspects), None) is None
+
+
+@law("ALLOC-9", Kind.STATE, premises.MAPPED_SLOT, needs=NEEDS, outlasts=mapping_follows)
 def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     """The mapping leads from full slots of pages with window data, and from no other of the tree.
 
@@ -70,32 +107,10 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     for node in state.below_root():
         if node[FULL].device is not None and node[SWA].device is not None:
             others.difference_update(node[FULL].device or ())
-    if not others:
-        return
-    outside = {
-        component: (
-            state.pools.get((component, GPU), NO_POOL).held,
-            frozenset(orphaned_slots(state, component, GPU)),
-        )
-        for component in (FULL, SWA)
-    }
-    for full_slot in sorted(others):
-        swa_slot = state.swa_of_full[full_slot]
-        if not any(
-            full_slot in fulls and swa_slot in windows
-            for fulls, windows in zip(outside[FULL], outside[SWA], strict=True)
-        ):
-            full_owner, swa_owner = (
-                " and ".join(owners_of(state, component, GPU, slot)) or "nobody"
-                for component, slot in ((FULL, full_slot), (SWA, swa_slot))
-            )
-            yield (
-                f"the mapping leads from full slot {full_slot} to swa slot {swa_slot}; these "
-                f"belong to {full_owner} and {swa_owner}"
-            )
+    yield from _strays(state, others)
 
 
-@law("ALLOC-10", Kind.STEP)
+@law("ALLOC-10", Kind.STEP, premises.MAPPING_CHANGE)
 def pairs_of_requests_last(step: Step) -> Iterator[str]:
     """Where a request holds a full slot and its window slot, nothing that others do parts them.
 
@@ -108,7 +123,7 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/36457
     """
     before, after = step.before, step.after
-    if before.swa_of_full == after.swa_of_full:
+    if before is after or before.swa_of_full == after.swa_of_full:
         return
     full, swa = (
         before.pools.get((component, GPU), NO_POOL).held
@@ -121,4 +136,61 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
             yield (
                 f"requests hold full slot {full_slot} and swa slot {swa_slot}, which was its own; "
                 f"after {type(step.operation).__name__} the mapping leads to {in_words(now)}"
+            )
+
+
+@law("ALLOC-11", Kind.STEP, premises.INSERT_OF_SLOTS)
+def slots_go_to_their_pages(step: Step) -> Iterator[str]:
+    """An insert puts each slot at the page that it was handed over for, and moves no other.
+
+    What a page has on the device it keeps. By profile, a page that gets window data again may take
+    the full slot that came with it in place of its own.
+
+    Why: a slot at the page of its neighbour is read as that page, by every prompt that shares it.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/25991
+    """
+    asked = step.operation
+    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+        return
+    before = rows_along(step.before, asked.key)
+    for component, slots in asked.slots:
+        first = len(asked.key) - len(slots)
+        for page, row in enumerate(rows_along(step.after, asked.key)):
+            old = before[page].slot(component, GPU) if page < len(before) else None
+            given = slots[page - first] if page >= first else None
+            now = row.slot(component, GPU)
+            replaced = component is FULL and not step.before.profile.heals_in_place
+            if now not in ((old, given) if replaced else (given if old is None else old,)) and (
+                now is not None
+            ):
+                yield (
+                    f"page {page} of the key had {component} slot {in_words(old)}, slot "
+                    f"{in_words(given)} was handed over for it, and it has slot {now}"
+                )
+
+
+def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Slot]], ...]:
+    """The full and window slots that may be mapped though no node has them.
+
+    Those that requests hold, and those that cancelled copies still write to.
+    """
+    full, swa = (state.pools.get((component, GPU), NO_POOL).held for component in (FULL, SWA))
+    orphans = [frozenset(orphaned_slots(state, component, GPU)) for component in (FULL, SWA)]
+    return (full, swa), (orphans[0], orphans[1])
+
+
+def _strays(state: Snapshot, full_slots: Collection[Slot]) -> Iterator[str]:
+    """Entries of the mapping from slots that no node has which lead from nothing or to nothing."""
+    outside = _pairs_outside(state)
+    for full_slot in sorted(full_slots):
+        swa_slot = state.swa_of_full[full_slot]
+        if not any(full_slot in fulls and swa_slot in windows for fulls, windows in outside):
+            full_owner, swa_owner = (
+                " and ".join(owners_of(state, component, GPU, slot)) or "nobody"
+                for component, slot in ((FULL, full_slot), (SWA, swa_slot))
+            )
+            yield (
+                f"the mapping leads from full slot {full_slot} to swa slot {swa_slot}; these "
+                f"belong to {full_owner} and {swa_owner}"
             )

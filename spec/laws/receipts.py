@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, Need, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
     changes,
     in_words,
@@ -27,7 +28,7 @@ from kvcanon.spec.types import FULL, MAMBA, NodeId, ReceiptId
 from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
 
 
-@law("LOCK-8", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law("LOCK-8", Kind.STEP, premises.RELEASE, needs=(Need.SNAPSHOT, Need.HOLDS))
 def release_mirrors(step: Step) -> Iterator[str]:
     """A release lowers by one exactly the refs that its receipt covered, and changes nothing else.
 
@@ -79,7 +80,7 @@ def release_mirrors(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-9", Kind.STEP)
+@law("LOCK-9", Kind.STEP, premises.LOCK)
 def lock_only_counts(step: Step) -> Iterator[str]:
     """A lock adds one full ref to every page of its key and one to the state, and changes no more.
 
@@ -101,7 +102,7 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-10", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law("LOCK-10", Kind.STEP, premises.CHANGE_UNDER_RECEIPT, needs=(Need.SNAPSHOT, Need.HOLDS))
 def receipts_last_until_released(step: Step) -> Iterator[str]:
     """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
 
@@ -112,6 +113,8 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972
     """
+    if step.before is step.after and not isinstance(step.outcome, Receipt):
+        return
     pages_before, pages_after = (pages_by_node(rows) for rows in step.changed)
     before = _of_requests(step.before, pages_before)
     after = _of_requests(step.after, pages_after)
@@ -132,9 +135,9 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
             yield f"{name} changed receipt {receipt_id}: {hold}"
 
 
-@law("LOCK-11", Kind.STEP, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law("LOCK-11", Kind.STEP, premises.SECOND_LOCK, needs=(Need.SNAPSHOT, Need.HOLDS))
 def lock_gives_a_receipt(step: Step) -> Iterator[str]:
-    """A lock gives a receipt of its own: of its key, of a number that is not open, and open then.
+    """A lock gives a fresh receipt: of its key, open, and of a number that none had before.
 
     It is a request's, on the node at which the key ends. A second lock of the same key has a second
     receipt.
@@ -155,6 +158,8 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
         yield f"{name} is of {len(given.key)} pages, not of the {len(asked.key)} that were locked"
     if any(each.receipt_id == given.receipt_id for each in step.before.holds):
         yield f"{name} was open before the lock that gave it out"
+    elif given.receipt_id in step.given:
+        yield f"{name} was given out before; whoever had it then can release this lock"
     holds = [each for each in step.after.holds if each.receipt_id == given.receipt_id]
     if len(holds) != 1 or holds[0].transfer_id is not None:
         yield f"{name} was given out, and the open receipts of that number are {holds}"

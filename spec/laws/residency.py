@@ -9,20 +9,25 @@ window data; the prompt is known there, and can be healed, but no prefix can end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws.comparing import candidates, parts_on_host
-from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.law import Kind, Need, law, node_law
+from kvcanon.spec.laws import premises
+from kvcanon.spec.laws.comparing import parts_on_host
+from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
+from kvcanon.spec.replay.backup import due_backups
+from kvcanon.spec.replay.board import board_of
+from kvcanon.spec.replay.room import could_be_free
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
-from kvcanon.spec.views import Step, Stop, path_of, rows_along
+from kvcanon.spec.views import Step, path_of
 
 
-@law("RES-1", Kind.STATE)
-def no_dead_node(state: Snapshot) -> Iterator[str]:
+@node_law("RES-1", premises.ANY_NODE, over=Difference.own)
+def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node has full data, on the device or on the host.
 
     Why: a node with nothing in it is found by a walk and helps nobody; it keeps its descendants
@@ -30,13 +35,13 @@ def no_dead_node(state: Snapshot) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    for node in state.below_root():
+    for node in nodes:
         if not node[FULL].anywhere:
             yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
 
 
-@law("RES-2", Kind.STATE)
-def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
+@node_law("RES-2", premises.AUXILIARY_DATA, over=Difference.own)
+def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Window data and recurrent states are on a medium only where their node's full data is.
 
     Where the profile says that nodes are not whole on the host, they may be there alone under
@@ -47,7 +52,7 @@ def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25068
     """
-    for node in state.below_root():
+    for node in nodes:
         for component in (SWA, MAMBA):
             for medium in (GPU, CPU):
                 has_full = node[FULL].slots(medium) is not None or (
@@ -60,8 +65,8 @@ def auxiliary_follows_full(state: Snapshot) -> Iterator[str]:
                     )
 
 
-@law("RES-3", Kind.STATE)
-def device_prefix_closed(state: Snapshot) -> Iterator[str]:
+@node_law("RES-3", premises.DEVICE_CHILD, over=Difference.near)
+def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Where full data is on the device, that of the parent is too, and does not arrive later.
 
     While it is being loaded it has its slots already; but it may not be there for good below data
@@ -73,7 +78,7 @@ def device_prefix_closed(state: Snapshot) -> Iterator[str]:
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
     https://github.com/sgl-project/sglang/issues/25088
     """
-    for node in state.below_root():
+    for node in nodes:
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
@@ -92,8 +97,8 @@ def device_prefix_closed(state: Snapshot) -> Iterator[str]:
             )
 
 
-@law("RES-4", Kind.STATE)
-def backed_parents(state: Snapshot) -> Iterator[str]:
+@node_law("RES-4", premises.HOST_CHILD, over=Difference.near)
+def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node on the host has its parent on the host, unless the policy is write_back.
 
     Why: a prefix on the host with a hole in it cannot be loaded back, and a node that is not copied
@@ -104,7 +109,7 @@ def backed_parents(state: Snapshot) -> Iterator[str]:
     """
     if not state.config.backed_parents:
         return
-    for node in state.below_root():
+    for node in nodes:
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
@@ -115,13 +120,14 @@ def backed_parents(state: Snapshot) -> Iterator[str]:
             )
 
 
-@law("RES-5", Kind.STEP, needs=(Need.SNAPSHOT, Need.HITS))
+@law("RES-5", Kind.STEP, premises.INSERT_WITH_BACKUP, needs=(Need.SNAPSHOT, Need.HITS))
 def write_through_completes(step: Step) -> Iterator[str]:
     """After an insert, all of its path that was hit often enough has a host copy, or is counted.
 
-    A copy in flight is a copy, and it needs one of every node above it. What has none is counted by
-    the outcome as declined, page by page, and is declined only where the host has no room and
-    nobody left to evict.
+    A copy in flight is a copy, and it needs one of every node above it. So does window data of the
+    last window, and the state at the end, that was healed since its node was copied. What has none
+    is counted by the outcome as declined, page by page. The first that is declined would not fit
+    even if all left the host that may leave; whether what is impossible is tried is free.
 
     Why: a node that is skipped in silence is deleted when the device needs its room, and a prompt
     that was to be kept is computed again. Nobody can tell why.
@@ -159,15 +165,17 @@ def write_through_completes(step: Step) -> Iterator[str]:
             f"insert declined to back up {outcome.backup_declined_pages} pages, but {left_pages} "
             f"pages of its path reached {threshold} hits and have no host copy: {names}"
         )
-    if left and fits_on_host(state, path):
+    undone = next((due for due in due_backups(step) if not due.done()), None)
+    if undone is not None and could_be_free(board_of(state), undone.counts(), CPU):
+        lacking = " and ".join(undone.components)
         yield (
-            f"insert left {', '.join(state.describe(n) for n, _ in left)} without a host copy "
-            "though the host has room for all of its path, or could make it"
+            f"insert left {state.describe(undone.node)} without a host copy of its {lacking} data, "
+            "though the host has room for it, or could make it"
         )
 
 
-@law("RES-6", Kind.STATE)
-def slots_fit_pages(state: Snapshot) -> Iterator[str]:
+@node_law("RES-6", premises.ANY_NODE, over=Difference.own)
+def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, a recurrent state one slot, and each is of that pool.
 
     A tombstone is therefore a node without window slots, never one with a few: data of a part of a
@@ -178,7 +186,7 @@ def slots_fit_pages(state: Snapshot) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/25991,
     https://github.com/sgl-project/sglang/issues/29350
     """
-    for node in state.below_root():
+    for node in nodes:
         for component, data in node.data.items():
             for medium in (GPU, CPU):
                 slots, pending = data.slots(medium), data.pending(medium)
@@ -191,13 +199,15 @@ def slots_fit_pages(state: Snapshot) -> Iterator[str]:
                     )
 
 
-@law("RES-7", Kind.STEP, needs=(Need.SNAPSHOT, Need.HITS))
+@law("RES-7", Kind.STEP, premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
 def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at every node of its key that its request has not reached before.
 
     What the request has reached before, `counted_pages` says: a node that ends there is not counted
     again, unless the profile says that every insert counts. A new node begins with none, and counts
-    this insert like any other. By profile, nothing is counted where nothing goes by hits.
+    this insert like any other. By profile, nothing is counted where nothing goes by hits; and where
+    matches count, a match counts one hit at every node of the prefix that it finds, also at one
+    that it uses in part, and an insert none.
 
     Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
     that nobody shares looks popular; never counted, a long prompt is never copied.
@@ -205,57 +215,37 @@ def request_counts_once(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/36647,
     https://github.com/sgl-project/sglang/issues/33714
     """
-    if not isinstance(step.operation, Insert) or not isinstance(step.outcome, Inserted):
+    asked, profile = step.operation, step.after.profile
+    if not isinstance(asked, Insert | Match) or not isinstance(step.outcome, Inserted | Matched):
         return
-    if not (step.after.profile.idle_hits_counted or step.after.config.goes_by_hits):
+    if isinstance(asked, Match) and not profile.hits_counted_at_match:
+        return  # That it counts none, says MATCH-5.
+    if not (profile.idle_hits_counted or step.after.config.goes_by_hits):
         return
     hits_before: list[int] = []
-    for stop in path_of(step.before, step.operation.key):
+    for stop in path_of(step.before, asked.key):
         hits_before += [stop.node.hit_count] * stop.shared_pages
-    counted = step.operation.counted_pages if step.after.profile.hits_once_a_request else 0
-    for node, shared in path_of(step.after, step.operation.key):
+    for node, shared in path_of(step.after, asked.key):
         start = step.after.starts[node.node_id]
-        counts = int(start + len(node.pages) > counted)
+        counts = int(_counts_hit(step, start, start + len(node.pages)))
         for page in range(start, start + shared):
             expected = (hits_before[page] if page < len(hits_before) else 0) + counts
             if node.hit_count != expected:
                 yield (
                     f"page {page} in {step.after.describe(node)} has {node.hit_count} hits after "
-                    f"an insert that should have made it {expected}"
+                    f"{type(asked).__name__}, which should have made it {expected}"
                 )
                 break
 
 
-@law("RES-8", Kind.STEP)
-def fetched_pages_are_told(step: Step) -> Iterator[str]:
-    """A host insert says truly what became of each page, and takes nothing from its key's path.
-
-    Pages that were placed or refilled are those with a host copy that they had not before.
-
-    Why: who fetched the pages frees or fetches again what was dropped. Told wrongly, it loses the
-    pages or holds them twice.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/13483
-    """
-    asked, told = step.operation, step.outcome
-    if not isinstance(asked, InsertHost) or not isinstance(told, HostInserted):
-        return
-    given = len(asked.payload.full)
-    counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
-    if counted != given:
-        yield f"{given} pages were given, and {counted} are accounted for"
-    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
-    had = sum(row.slot(FULL, CPU) is not None for row in before)
-    has = sum(row.slot(FULL, CPU) is not None for row in after)
-    if has - had != told.placed_pages + told.refilled_pages:
-        yield (
-            f"{told.placed_pages} pages are said to be placed and {told.refilled_pages} refilled, "
-            f"but {has - had} pages of the key have a host copy that they had not"
-        )
-    for was, now in zip(before, after, strict=False):
-        if was.device != now.device or was.slot(FULL, CPU) not in (None, now.slot(FULL, CPU)):
-            where = step.after.describe(step.after.nodes[now.node_id])
-            yield f"page {now.depth} in {where} lost or changed a slot that it had"
+def _counts_hit(step: Step, start: int, end: int) -> bool:
+    """Whether an insert, or a match, counts a hit at a node of these pages, by the profile."""
+    asked, profile = step.operation, step.after.profile
+    if isinstance(step.outcome, Matched):
+        return start < step.outcome.prefix_pages
+    if profile.hits_counted_at_match or not isinstance(asked, Insert):
+        return False
+    return end > (asked.counted_pages if profile.hits_once_a_request else 0)
 
 
 def _misfits(
@@ -274,18 +264,3 @@ def _misfits(
             f"{state.describe(node)} has {component} slots {outside} on {medium}; "
             f"that pool has slots 0..{capacity}"
         )
-
-
-def fits_on_host(state: Snapshot, path: list[Stop]) -> bool:
-    """Whether what a path has on the device only would fit into free slots, or victims are left.
-
-    A pool that is short though something in it could still be evicted was not tried to the end.
-    """
-    for component in state.config.components:
-        needed = sum(
-            len(node[component].device or ()) for node, _ in path if node[component].host is None
-        )
-        is_short = needed > len(state.pools[component, CPU].free)
-        if is_short and next(candidates(state, component, CPU), None) is None:
-            return False
-    return True

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
+from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws.asynchrony import is_below, settled_transfers
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
-    NO_POOL,
     Change,
     changes,
     differences,
@@ -27,17 +27,18 @@ from kvcanon.spec.laws.comparing import (
     slot_of,
     writes_back,
 )
+from kvcanon.spec.laws.copies import builds_on, may_be_given_up, settled_transfers
 from kvcanon.spec.laws.lock import NO_REFS, covered_refs
-from kvcanon.spec.operations import Evict, Inserted, LoadBack, LoadedBack, Settled
-from kvcanon.spec.snapshot import Pool, TransferState
+from kvcanon.spec.operations import Evict, Flush, Inserted, LoadBack, LoadedBack, Settled
+from kvcanon.spec.snapshot import NO_POOL, Pool, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Slot, TransferId
+from kvcanon.spec.types import CPU, GPU, MAMBA, Slot, TransferId
 from kvcanon.spec.views import COLUMN, Step, pages_by_node
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-7", Kind.STEP, needs=NEEDS)
+@law("ASYNC-7", Kind.STEP, premises.COPY_ENQUEUED, needs=NEEDS)
 def transfers_are_told(step: Step) -> Iterator[str]:
     """The transfers that an operation enqueues are those that it names, and they come last.
 
@@ -57,6 +58,8 @@ def transfers_are_told(step: Step) -> Iterator[str]:
         told = outcome.backups
     elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
         told = (outcome.transfer_id,)
+    if step.before is step.after and not told:
+        return
     new = [transfer_id for transfer_id in after if transfer_id not in before]
     if new != list(told):
         yield f"{name} named transfers {list(told)}, and enqueued {new}"
@@ -74,7 +77,7 @@ def transfers_are_told(step: Step) -> Iterator[str]:
             yield f"{name} made transfer {transfer_id} another one: {now}"
 
 
-@law("ASYNC-8", Kind.STEP, needs=NEEDS)
+@law("ASYNC-8", Kind.STEP, premises.COPY_CANCELLED, needs=NEEDS)
 def ends_have_reasons(step: Step) -> Iterator[str]:
     """What is done is there, and what is cancelled builds on a copy that failed in the same step.
 
@@ -99,18 +102,18 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
                 yield f"{name} was cancelled, and is not any more"
         elif (
             status is TransferStatus.CANCELLED or (now is not None and now.cancelled)
-        ) and not any(_builds_on(step, transfer, each) for each in failed):
+        ) and not any(builds_on(step.before, transfer, each) for each in failed):
             ids = [each.transfer_id for each in failed]
             yield f"{name} was cancelled; it builds on none of {ids}, which failed in this step"
 
 
-@law("ASYNC-9", Kind.STEP, needs=(*NEEDS, Need.HOLDS))
+@law("ASYNC-9", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
 def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     """A poll or a flush changes only what the transfers that end in it wait for and hold.
 
     Marks go where a copy is done, target slots where it is not; each receipt that closes takes the
     refs that it covered. No other slot, mark, lock or hit changes, no page comes or goes, and what
-    comes free are targets.
+    comes free are targets; but for host copies that are given up for a load, by profile (LOAD-5).
 
     Why: polls come at any time, between any two calls. What one evicts, moves or releases besides
     is gone under a caller who had just looked.
@@ -160,6 +163,42 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     yield from _freed_besides(step)
 
 
+@law("ASYNC-10", Kind.STEP, premises.END_KNOWN, needs=(*NEEDS, Need.ENDS))
+def what_ended_is_settled(step: Step) -> Iterator[str]:
+    """A poll settles every copy that has ended, as far as all before it have, and with its own end.
+
+    Done is what was performed, and failed what was not; either may be cancelled instead for a copy
+    that it builds on (ASYNC-8). What has not ended is not settled. Where the profile says that a
+    load is of use at its enqueue, a load that failed may be called done.
+
+    Why: a copy that is never settled holds its pages for ever; one that failed and is called done
+    is garbage that counts as cached; one that was done and is called failed is computed again.
+
+    Seen broken: https://github.com/LMCache/LMCache/issues/1756
+    """
+    if not isinstance(step.outcome, Settled):
+        return
+    statuses = dict(step.outcome.transfers)
+    waiting: set[Direction] = set()
+    early = step.before.profile.load_back_usable is StoreMoment.ENQUEUED
+    for transfer in step.before.transfers:
+        status, ok = statuses.get(transfer.transfer_id), step.ended.get(transfer.transfer_id)
+        name = f"{transfer.direction} transfer {transfer.transfer_id}"
+        if ok is None:
+            waiting.add(transfer.direction)
+            # A flush waits until a copy has ended, which nobody else may see.
+            if status is not None and not isinstance(step.operation, Flush):
+                yield f"{name} is reported as {status}, and its copy has not ended"
+        elif status is None:
+            if transfer.direction not in waiting:
+                yield f"{name} has ended, with all before it, and was not settled"
+        elif status is not TransferStatus.CANCELLED and not transfer.cancelled:
+            free = early and transfer.direction is Direction.LOAD_BACK
+            right = TransferStatus.DONE if ok else TransferStatus.FAILED
+            if status is not right and not free:
+                yield f"{name} is reported as {status}; its copy {'succeeded' if ok else 'failed'}"
+
+
 def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
     """Data that a transfer which is done should have brought, to whichever node has it now."""
     carried, medium = pages_by_node(step.changed[0]), transfer.target_medium
@@ -174,15 +213,6 @@ def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
                 f"transfer {transfer.transfer_id} is done, and the {component} data of {words} is "
                 f"not on {medium}"
             )
-
-
-def _builds_on(step: Step, transfer: TransferState, failed: TransferState) -> bool:
-    """Whether a transfer copies data at or below the full data of one that failed."""
-    tops = {node_id for node_id, component in failed.parts if component is FULL}
-    nodes = (step.before.nodes.get(node_id) for node_id, _ in transfer.parts)
-    return transfer.direction is failed.direction and any(
-        node is not None and is_below(step.before, node, tops) for node in nodes
-    )
 
 
 def _given_up(step: Step) -> set[TransferId]:
@@ -206,7 +236,8 @@ def _moved(
         column = COLUMN[component]
         for medium, pending in ((GPU, was.loading[column]), (CPU, was.backing[column])):
             old, new = was.slot(component, medium), slot_of(now, component, medium)
-            if old != new and not (new is None and pending in gave_up):
+            given = medium is CPU and may_be_given_up(step, was, now, component)
+            if old != new and not (new is None and (pending in gave_up or given)):
                 yield (
                     f"{page_in_words(step.before, was)}: its {component} slot on {medium} was "
                     f"{in_words(old)} and is {in_words(new)}; no copy to it failed"
@@ -225,6 +256,11 @@ def _freed_besides(step: Step) -> Iterator[str]:
     for transfer, _ in settled_transfers(step):
         for component, slots in transfer.targets.items():
             targets.setdefault((component, transfer.target_medium), set()).update(slots)
+    for _, row, left in changes(step):
+        for component in step.before.config.components if row is not None else ():
+            slot = slot_of(row, component, CPU)
+            if row is not None and slot is not None and may_be_given_up(step, row, left, component):
+                targets.setdefault((component, CPU), set()).add(slot)
     for pool, now in step.after.pools.items():
         was = step.before.pools.get(pool, NO_POOL)
         if was == now:

@@ -9,11 +9,13 @@ only child, may happen at any time and must be invisible in everything but the n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.law import Kind, law
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.law import Kind, law, node_law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.operations import (
     Allocate,
     Free,
@@ -25,7 +27,7 @@ from kvcanon.spec.operations import (
     Refused,
     TakeEvents,
 )
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -40,35 +42,34 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@law("TREE-1", Kind.STATE)
-def one_root(state: Snapshot) -> Iterator[str]:
+@node_law("TREE-1", premises.ANY_NODE, over=Difference.near)
+def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """There is one root, without pages and data, and every node hangs on it.
 
     Why: a node that no walk reaches is memory that nobody can use or free.
 
     Seen broken: not seen
     """
-    roots = [node for node in state.nodes.values() if node.parent_id is None]
-    if [node.node_id for node in roots] != [state.root_id]:
-        parentless = [node.node_id for node in roots]
-        yield f"nodes without a parent are {parentless}, the root is {state.root_id}"
+    roots = [node.node_id for node in _with_root(state, nodes) if node.parent_id is None]
+    if roots != [state.root_id]:
+        yield f"nodes without a parent are {roots}, the root is {state.root_id}"
         return
     if state.root.pages or any(data.anywhere for data in state.root.data.values()):
         yield "the root has pages or data of its own"
-    for node in state.nodes.values():
+    for node in nodes:
         if node.node_id not in state.starts:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@law("TREE-2", Kind.STATE)
-def links_agree(state: Snapshot) -> Iterator[str]:
+@node_law("TREE-2", premises.NODE_BELOW_NODE, over=Difference.near)
+def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node is a child of its parent, once, and the parent of each of its children.
 
     Why: a walk down finds what a walk up cannot lock or free, or the other way round.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
-    for node in state.nodes.values():
+    for node in _with_root(state, nodes):
         parent = state.nodes.get(node.parent_id) if node.parent_id is not None else None
         if node.parent_id is not None and parent is None:
             yield f"{state.describe(node)} names parent {node.parent_id}, which is not in the tree"
@@ -83,8 +84,8 @@ def links_agree(state: Snapshot) -> Iterator[str]:
                 )
 
 
-@law("TREE-3", Kind.STATE)
-def whole_pages(state: Snapshot) -> Iterator[str]:
+@node_law("TREE-3", premises.NODE_BELOW_NODE, over=Difference.near)
+def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
     Only the children of the root may be of any namespace: there namespaces part.
@@ -96,7 +97,7 @@ def whole_pages(state: Snapshot) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/34823
     """
     size = state.config.page_size
-    for node in state.below_root():
+    for node in nodes:
         if not node.pages:
             yield f"{state.describe(node)} has no page; an edge has at least one"
         for index, page in enumerate(node.pages):
@@ -114,8 +115,8 @@ def whole_pages(state: Snapshot) -> Iterator[str]:
             )
 
 
-@law("TREE-4", Kind.STATE)
-def children_differ(state: Snapshot) -> Iterator[str]:
+@node_law("TREE-4", premises.SIBLINGS, over=Difference.near)
+def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.
 
     Why: a walk down follows one of the two; what is below the other is memory that no prompt finds,
@@ -123,7 +124,7 @@ def children_differ(state: Snapshot) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
-    for parent in state.nodes.values():
+    for parent in _with_root(state, nodes):
         seen: dict[tuple[Namespace, Page], NodeId] = {}
         for child in state.children(parent):
             first = seen.setdefault((child.namespace, child.pages[0]), child.node_id)
@@ -134,16 +135,16 @@ def children_differ(state: Snapshot) -> Iterator[str]:
                 )
 
 
-@law("TREE-5", Kind.STEP)
+@law("TREE-5", Kind.STEP, premises.CALL_BESIDE_OTHERS)
 def cuts_are_neutral(step: Step) -> Iterator[str]:
     """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
 
     Asked of a match, a lock, an insert, a host insert and a load-back. Off the path, a page keeps
-    its slots, the marks of copies in flight, lock refs and hits; what it keeps of its age is the
-    business of REC-7. Only what is evicted to make room may go, and only where it is neither locked
-    nor in flight: from the host for the backups of an insert and for a host insert, from the device
-    for a load-back, which under write_back copies what it evicts to the host and makes room there
-    too.
+    its slots, the marks of copies in flight, lock refs and hits (of a match that counts hits, says
+    MATCH-5); what it keeps of its age is the business of REC-7. Only what is evicted to make room
+    may go, and only where it is neither locked nor in flight: from the host for the backups of an
+    insert and for a host insert, from the device for a load-back, which under write_back copies
+    what it evicts to the host and makes room there too.
 
     Why: a prompt would lose its data or its lock because another prompt, which shares a few pages
     with it, came by.
@@ -154,12 +155,12 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     operation = step.operation
     if not isinstance(operation, (Match, Lock, Insert, InsertHost, LoadBack)):
         return
-    if isinstance(step.outcome, Refused):
+    if isinstance(step.outcome, Refused) or step.before is step.after:
         return
     yield from _changes_off_path(step, set(step.numbers.of_key(operation.key)))
 
 
-@law("TREE-6", Kind.STEP)
+@law("TREE-6", Kind.STEP, premises.BOOKKEEPING)
 def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
     """Allocating, freeing and taking events change nothing in the tree.
 
@@ -169,10 +170,18 @@ def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
     """
     if not isinstance(step.operation, Allocate | Free | TakeEvents):
         return
+    if not step.difference.touched:
+        return
     name = type(step.operation).__name__
     for node_id in sorted(step.before.nodes.keys() | step.after.nodes.keys()):
         if step.before.nodes.get(node_id) != step.after.nodes.get(node_id):
             yield f"{name} changed node {node_id}"
+
+
+def _with_root(state: Snapshot, nodes: Collection[NodeState]) -> Collection[NodeState]:
+    """Some nodes after the root, which has children too, if it is there."""
+    root = state.nodes.get(state.root_id)
+    return nodes if root is None else (root, *nodes)
 
 
 @frozen
@@ -231,11 +240,13 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
     """What happened to pages off the path and is not an eviction for room; each once a node."""
     before, after = step.changed
     room, size = _Room.of(step), step.before.config.page_size
+    counts = isinstance(step.operation, Match) and step.before.profile.hits_counted_at_match
+    kept = _KEPT[:-1] if counts else _KEPT
     said: set[tuple[NodeId, str]] = set()
     for number, row in {**after, **before}.items():
         if number in on_path:
             continue
-        for field, change in _changes(before.get(number), after.get(number), room):
+        for field, change in _changes(before.get(number), after.get(number), room, kept):
             if (row.node_id, field) not in said:
                 said.add((row.node_id, field))
                 tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
@@ -245,13 +256,15 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
                 )
 
 
-def _changes(old: PageRow | None, new: PageRow | None, room: _Room) -> Iterator[tuple[str, str]]:
+def _changes(
+    old: PageRow | None, new: PageRow | None, room: _Room, kept: Iterable[str]
+) -> Iterator[tuple[str, str]]:
     """What differs in a page and may not: the field, and a clause."""
     if old is None or new is None:
         if old is None or not room.lets_vanish(old):
             yield "page", "appeared" if old is None else "is gone"
         return
-    for field in _KEPT:
+    for field in kept:
         was, now = getattr(old, field), getattr(new, field)
         if was != now:
             yield field, f"its {field} was {was} and is {now}"

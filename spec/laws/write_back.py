@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from kvcanon.spec.law import Kind, law
+from kvcanon.spec.laws import premises
 from kvcanon.spec.laws.comparing import (
-    NO_POOL,
     Change,
     Loss,
     changes,
@@ -27,12 +27,12 @@ from kvcanon.spec.laws.comparing import (
     writes_back,
 )
 from kvcanon.spec.operations import Evict, Evicted, LoadedBack
-from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
 from kvcanon.spec.views import COLUMN, Step
 
 
-@law("EVICT-8", Kind.STEP)
+@law("EVICT-8", Kind.STEP, premises.EVICTION_OF_UNBACKED)
 def write_back_copies(step: Step) -> Iterator[str]:
     """Under write_back, data that leaves the device without a host copy has one afterwards.
 

@@ -1,5 +1,9 @@
 """The sliding window: which data the end of a prefix can see.
 
+Window data is kept in whole pages. So a window that is smaller than a page is one page: a lock pins
+the last page, a prefix is usable if its last page has window data, and a use refreshes that page
+and one more, the cushion.
+
 What readers get wrong: seen from the end of a prefix, everything before the window is out of reach
 for ever. To call it recently used is to evict data that somebody can still reach (sgl#26615).
 """

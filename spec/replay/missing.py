@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from kvcanon.spec.laws.comparing import NO_POOL, Loss
 from kvcanon.spec.operations import LoadBack, LoadDecision, LoadedBack
-from kvcanon.spec.oracle.eviction import pre_evict_need, serves_shortage
+from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key
+from kvcanon.spec.snapshot import NO_POOL, Snapshot
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key
 from kvcanon.spec.views import Step, path_of
 
 
@@ -24,6 +23,9 @@ class Missing:
     full: tuple[int, ...]
     swa: tuple[int, ...]
     mamba: tuple[int, ...]
+
+    def __getitem__(self, component: Component) -> tuple[int, ...]:
+        return {FULL: self.full, SWA: self.swa, MAMBA: self.mamba}[component]
 
     def counts(self) -> Counts:
         """The slots that a load takes."""
@@ -97,9 +99,3 @@ def free_on_device(state: Snapshot) -> Counts:
 def shortage(needed: Counts, free: Counts) -> Counts:
     """What has to be evicted of each pool, each by its own free room."""
     return Counts(*[pre_evict_need(needed[c], free[c]) for c in (FULL, SWA, MAMBA)])
-
-
-def serves(lost: Loss, short: Counts) -> bool:
-    """Whether what a node lost to a load was of use to a pool that is short."""
-    given = (lost.full, lost.swa, lost.mamba)
-    return not lost.full or serves_shortage(given, (short.full, short.swa, short.mamba))

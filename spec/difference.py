@@ -1,0 +1,194 @@
+"""Chapter 11. Differences: which nodes and slots of two states are not the same.
+
+A step touches little of a large tree. Whoever knows that the state before was sound need look only
+at what it touched, and at the parents and children of that.
+
+What readers get wrong: a difference is no law. It says where to look, and nothing about what is
+right there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+
+from attrs import fields, frozen
+
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
+from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot
+
+_FIELDS = tuple(each.name for each in fields(Snapshot) if each.name != "nodes")
+
+
+@frozen(eq=False)
+class Difference:
+    """Two states of one cache, and what is not the same in both."""
+
+    before: Snapshot
+    after: Snapshot
+
+    @cached_property
+    def touched(self) -> AbstractSet[NodeId]:
+        """The nodes that are in one of the states only, or not equal in both."""
+        here, there = self.before.nodes, self.after.nodes
+        if here is there:
+            return frozenset()
+        touched = {
+            node_id
+            for node_id, node in here.items()
+            if (other := there.get(node_id)) is not node and other != node
+        }
+        touched.update(there.keys() - here.keys())
+        return touched
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the states are equal."""
+        return self.before is self.after or not (self.touched or self.fields)
+
+    @cached_property
+    def fields(self) -> AbstractSet[str]:
+        """The fields of the states, other than the nodes, that are not equal in both."""
+        if self.before is self.after:
+            return frozenset()
+        return {name for name in _FIELDS if getattr(self.before, name) != getattr(self.after, name)}
+
+    def leaves(self, *fields: str) -> bool:
+        """Whether no node was rebuilt, and these fields are equal in both states."""
+        return not self.rebuilt and self.fields.isdisjoint(fields)
+
+    @cached_property
+    def shifted(self) -> AbstractSet[NodeId]:
+        """The nodes that are equal in both states, but at another depth: one above them grew."""
+        before, after = self.before, self.after
+        below: list[NodeId] = []
+        for node_id in self.touched:
+            was, now = before.nodes.get(node_id), after.nodes.get(node_id)
+            if was is not None and now is not None and before.end(was) != after.end(now):
+                below.extend((*was.child_ids, *now.child_ids))
+        shifted: set[NodeId] = set()
+        while below:
+            node_id = below.pop()
+            if node_id not in self.touched and node_id not in shifted:
+                shifted.add(node_id)
+                below.extend(after.nodes[node_id].child_ids)
+        return shifted
+
+    @cached_property
+    def changed(self) -> tuple[list[NodeState], list[NodeState]]:
+        """The nodes below the root that are not the same, before and after, as each state has them.
+
+        A node that is the same in both states is at the same depth in both, too.
+        """
+        ids = self.touched | self.shifted
+        return _in_order(self.before, ids), _in_order(self.after, ids)
+
+    @cached_property
+    def rebuilt(self) -> AbstractSet[NodeId]:
+        """The touched nodes that differ in their place, their pages, or their data.
+
+        Not those of which only a use was noted, or names were.
+        """
+        here, there = self.before.nodes, self.after.nodes
+        return {
+            node_id
+            for node_id in self.touched
+            if _build(here.get(node_id)) != _build(there.get(node_id))
+        }
+
+    @cached_property
+    def family(self) -> AbstractSet[NodeId]:
+        """The rebuilt nodes and all that were or are their parents and children.
+
+        A node that is not among them has the parent and the children that it had, unchanged.
+        """
+        ids = set(self.rebuilt)
+        for state in (self.before, self.after):
+            for node_id in self.rebuilt:
+                node = state.nodes.get(node_id)
+                if node is not None:
+                    ids.update(node.child_ids)
+                    if node.parent_id is not None:
+                        ids.add(node.parent_id)
+        return ids
+
+    @cached_property
+    def remapped(self) -> AbstractSet[Slot]:
+        """The full slots from which the mapping does not lead where it led."""
+        here, there = self.before.swa_of_full, self.after.swa_of_full
+        if "swa_of_full" not in self.fields:
+            return frozenset()
+        remapped = {slot for slot, led_to in there.items() if here.get(slot) != led_to}
+        remapped.update(here.keys() - there.keys())
+        return remapped
+
+    @cached_property
+    def balanced(self) -> bool:
+        """Whether every slot that the free list, a request or a node lost one of them gained."""
+        if self.leaves("pools"):
+            return True
+        pools = ((each, medium) for each in self.after.config.components for medium in (GPU, CPU))
+        return all(self._is_balanced(*pool) for pool in pools)
+
+    def _is_balanced(self, component: Component, medium: Medium) -> bool:
+        was = self.before.pools.get((component, medium), NO_POOL)
+        now = self.after.pools.get((component, medium), NO_POOL)
+        lost, gained = list(was.held - now.held), list(now.held - was.held)
+        if was.free != now.free:
+            if len(was.free) != len(was.free_set) or len(now.free) != len(now.free_set):
+                return False
+            lost.extend(was.free_set - now.free_set)
+            gained.extend(now.free_set - was.free_set)
+        for node in self.own_before():
+            lost.extend(node[component].slots(medium) or ())
+        for node in self.own():
+            gained.extend(node[component].slots(medium) or ())
+        return was.capacity == now.capacity and sorted(lost) == sorted(gained)
+
+    # Where laws of nodes have to look.
+
+    def own(self) -> Collection[NodeState]:
+        """The rebuilt nodes as they are after."""
+        return self._own
+
+    def own_before(self) -> Collection[NodeState]:
+        """The rebuilt nodes as they were before."""
+        return self._own_before
+
+    def near(self) -> Collection[NodeState]:
+        """The rebuilt nodes, their parents and their children as they are after."""
+        return self._near
+
+    @cached_property
+    def _own(self) -> Collection[NodeState]:
+        return self.those(self.rebuilt)
+
+    @cached_property
+    def _own_before(self) -> Collection[NodeState]:
+        return _below_root(self.before, self.rebuilt)
+
+    @cached_property
+    def _near(self) -> Collection[NodeState]:
+        return self.those(self.family)
+
+    def those(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
+        """The nodes with these ids as they are after."""
+        return _below_root(self.after, ids)
+
+
+def _below_root(state: Snapshot, ids: Iterable[NodeId]) -> list[NodeState]:
+    nodes, root_id = state.nodes, state.root_id
+    return [nodes[node_id] for node_id in ids if node_id in nodes and node_id != root_id]
+
+
+def _in_order(state: Snapshot, ids: Collection[NodeId]) -> list[NodeState]:
+    """The nodes below the root with these ids, in the state's own order."""
+    if not ids:
+        return []
+    return [node for node in state.below_root() if node.node_id in ids]
+
+
+def _build(node: NodeState | None) -> object:
+    """What a node is, but for its uses and its names."""
+    return node and (node.parent_id, node.child_ids, node.namespace, node.pages, node.data)

@@ -1,0 +1,58 @@
+"""Copies in a step: how they ended, which build on which, and what their ends let go of.
+
+What readers get wrong: a copy builds on what its data stands on, and that is full data at or above
+it. Window data above it is of use to the same prompts, and no ground of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcanon.spec.laws.comparing import writes_back
+from kvcanon.spec.operations import Settled
+from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
+from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import FULL, GPU, Component, NodeId
+from kvcanon.spec.views import PageRow, Step
+
+
+def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
+    """The transfers that a step reports as settled, as they were before it."""
+    flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
+    if isinstance(step.outcome, Settled):
+        for transfer_id, status in step.outcome.transfers:
+            if transfer_id in flying:
+                yield flying[transfer_id], status
+
+
+def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> bool:
+    """Whether a transfer copies data at or below what another of its direction copies in full."""
+    if later.direction is not earlier.direction:
+        return False
+    tops = {node_id for node_id, component in earlier.parts if component is FULL}
+    nodes = (state.nodes.get(node_id) for node_id, _ in later.parts)
+    return any(node is not None and _is_below(state, node, tops) for node in nodes)
+
+
+def _is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
+    """Whether a node is one of some others, or below one of them."""
+    return any(up.node_id in tops for up in state.upwards(node))
+
+
+def may_be_given_up(step: Step, was: PageRow, now: PageRow | None, component: Component) -> bool:
+    """Whether a page's host copy may go in a step: its load is done, and the profile lets it.
+
+    Of a node that a load brought all that the device has by then may go, but for what another load
+    still reads.
+    """
+    if step.before.profile.loads_keep_host_copies or not writes_back(step.before):
+        return False
+    if now is None or not now.resident(component, GPU):
+        return False
+    read = {part for each in step.after.transfers for part in each.parts}
+    return (now.node_id, component) not in read and any(
+        node_id == was.node_id
+        for transfer, status in settled_transfers(step)
+        if transfer.direction is Direction.LOAD_BACK and status is TransferStatus.DONE
+        for node_id, _ in transfer.parts
+    )

@@ -1,0 +1,242 @@
+"""Situations: what happens in a step, or is there in a state, as plain questions.
+
+What readers get wrong: a question here is not a law. It asks whether there was something to be
+right or wrong about, whatever came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import BlockRemoved, BlockStored
+from kvcanon.spec.laws.comparing import candidates, losses, slot_of
+from kvcanon.spec.operations import (
+    Evict,
+    Evicted,
+    EvictHost,
+    Insert,
+    Inserted,
+    InsertHost,
+    LoadBack,
+    LoadDecision,
+    LoadedBack,
+    Lock,
+    Match,
+    Matched,
+    Refused,
+    Settled,
+)
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
+from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot
+from kvcanon.spec.views import COLUMN, PageRow, Step, path_of
+
+AUXILIARY = (SWA, MAMBA)
+
+# States.
+
+
+def nodes(state: Snapshot) -> int:
+    """How many nodes there are below the root."""
+    return len(state.nodes) - 1
+
+
+def below_root(node: NodeState) -> bool:
+    """Whether a node is not the root."""
+    return node.parent_id is not None
+
+
+def is_below_node(state: Snapshot, node: NodeState) -> bool:
+    """Whether a node has a parent with pages."""
+    return node.parent_id is not None and node.parent_id != state.root_id
+
+
+def locked(state: Snapshot, component: Component) -> bool:
+    """Whether a component is locked somewhere."""
+    return any(node[component].lock_refs for node in state.below_root())
+
+
+def held_slots(state: Snapshot, component: Component) -> frozenset[Slot]:
+    """The slots of a component that requests own."""
+    return state.pools.get((component, GPU), NO_POOL).held
+
+
+def of_requests(state: Snapshot) -> bool:
+    """Whether a request has a receipt."""
+    return any(hold.transfer_id is None for hold in state.holds)
+
+
+# Steps.
+
+
+def sends_both_ways(step: Step) -> bool:
+    """Whether a page was stored on one medium and removed from another in one step."""
+    stored = {e.block_hash: e.medium for e in step.events if isinstance(e, BlockStored)}
+    return any(
+        isinstance(e, BlockRemoved) and stored.get(e.block_hash) not in (None, e.medium)
+        for e in step.events
+    )
+
+
+def went_well(step: Step) -> bool:
+    """Whether a call was not refused."""
+    return not isinstance(step.outcome, Refused)
+
+
+def refused_with(step: Step, *errors: type[CacheError]) -> bool:
+    """Whether a call was refused for one of these reasons."""
+    return isinstance(step.outcome, Refused) and isinstance(step.outcome.error, errors)
+
+
+def changed(step: Step) -> bool:
+    """Whether anything about any page is not as it was."""
+    return any(step.changed)
+
+
+def finds_of_loads(step: Step) -> bool:
+    """Whether a match found pages of nodes that a load-back in flight is filling."""
+    operation, outcome = step.operation, step.outcome
+    if not isinstance(operation, Match) or not isinstance(outcome, Matched):
+        return False
+    filled = {
+        node_id
+        for each in step.before.transfers
+        if each.direction is Direction.LOAD_BACK and not each.cancelled
+        for node_id, _ in each.parts
+    }
+    found = operation.key.prefix(max(0, outcome.prefix_pages))
+    return bool(filled) and any(node.node_id in filled for node, _ in path_of(step.before, found))
+
+
+def used_prefix(step: Step) -> Key | None:
+    """What a match or an insert used: the usable prefix, or all of the inserted key."""
+    operation, outcome = step.operation, step.outcome
+    if isinstance(operation, Match) and isinstance(outcome, Matched):
+        return operation.key.prefix(max(0, outcome.prefix_pages))
+    if isinstance(operation, Insert) and isinstance(outcome, Inserted):
+        return operation.key
+    return None
+
+
+def used_pages(step: Step) -> int:
+    """How long the prefix is that a match or an insert used."""
+    used = used_prefix(step)
+    return 0 if used is None else len(used)
+
+
+def others_before(step: Step) -> bool:
+    """Whether nodes off the path of a call's key were there to be left alone."""
+    asked = step.operation
+    if not isinstance(asked, Match | Lock | Insert | InsertHost | LoadBack):
+        return False
+    return went_well(step) and nodes(step.before) > len(path_of(step.before, asked.key))
+
+
+def window_left_behind(step: Step) -> bool:
+    """Whether a prefix was used that has window data out of reach of its end."""
+    used, config = used_prefix(step), step.after.config
+    if used is None or config.window_tokens is None:
+        return False
+    reach = config.window_tokens + config.page_size
+    return any(
+        node[SWA].anywhere and (len(used) - step.after.end(node)) * config.page_size >= reach
+        for node, _ in path_of(step.after, used)
+    )
+
+
+def freed(step: Step) -> Counts:
+    """What an eviction or a load-back says that it evicted."""
+    if isinstance(step.outcome, Evicted):
+        return step.outcome.freed
+    return step.outcome.evicted if isinstance(step.outcome, LoadedBack) else Counts()
+
+
+def evicts_from(step: Step) -> Medium | None:
+    """What an eviction frees room on; None where it frees none."""
+    if not isinstance(step.outcome, Evicted) or not step.outcome.freed:
+        return None
+    return GPU if isinstance(step.operation, Evict) else CPU
+
+
+def chose_a_victim(step: Step) -> bool:
+    """Whether one component was asked of, something left, and something could have left too."""
+    medium, asked = evicts_from(step), step.operation
+    if medium is None or not isinstance(asked, Evict | EvictHost):
+        return False
+    one = [component for component in Component if asked.counts[component]]
+    return len(one) == 1 and next(candidates(step.after, one[0], medium), None) is not None
+
+
+def lost_from(step: Step, medium: Medium) -> Iterator[tuple[PageRow, PageRow | None]]:
+    """The pages that lost their full data on a medium in an eviction, before and after."""
+    if evicts_from(step) is not medium:
+        return
+    before, after = step.changed
+    for number, row in before.items():
+        now = after.get(number)
+        if row.slot(FULL, medium) is not None and slot_of(now, FULL, medium) is None:
+            yield row, now
+
+
+def had_to_copy(step: Step) -> bool:
+    """Whether what left the device was on the device alone."""
+    return any(
+        data.resident(GPU) and data.host is None
+        for each in losses(step, GPU)
+        for data in each.node.data.values()
+    )
+
+
+def cascades(step: Step) -> bool:
+    """Whether a node with more than full data was a victim."""
+    medium = evicts_from(step)
+    if medium is None:
+        return False
+    return any(each[component] for each in losses(step, medium) for component in AUXILIARY)
+
+
+def left_the_tree(step: Step) -> bool:
+    """Whether an eviction removed pages."""
+    return evicts_from(step) is not None and bool(step.changed[0].keys() - step.changed[1].keys())
+
+
+def decision_of(step: Step) -> LoadDecision | None:
+    """What a load-back decided; None where it was none, or was refused."""
+    return step.outcome.decision if isinstance(step.outcome, LoadedBack) else None
+
+
+def ended(step: Step) -> set[TransferStatus]:
+    """How copies ended in a poll or a flush."""
+    if not isinstance(step.outcome, Settled):
+        return set()
+    return {status for _, status in step.outcome.transfers}
+
+
+def settled_out_of_two(step: Step) -> bool:
+    """Whether a copy was settled while another of its direction was in flight."""
+    if not ended(step):
+        return False
+    directions = [each.direction for each in step.before.transfers]
+    return len(directions) > len(set(directions))
+
+
+def cancelled_some(step: Step) -> bool:
+    """Whether a copy was cancelled, for one that failed."""
+    return TransferStatus.FAILED in ended(step) and (
+        TransferStatus.CANCELLED in ended(step)
+        or any(each.cancelled for each in step.after.transfers)
+    )
+
+
+def pending_rows(step: Step, column: int = COLUMN[FULL]) -> bool:
+    """Whether full data that was being loaded is not any more."""
+    return any(row.loading[column] is not None for row in step.changed[0].values())
+
+
+def named_anew(step: Step) -> bool:
+    """Whether a node came, or was cut, that has names."""
+    before = step.before.nodes.keys()
+    return any(
+        step.after.nodes[node_id].hashes is not None for node_id in step.after.nodes.keys() - before
+    )

@@ -1,0 +1,160 @@
+"""The backups of an insert, played: what is due, and who leaves the host for it.
+
+Due are the nodes down to the deepest one that was hit often enough, as far as they have no host
+copy; and window data and the state at its end that were healed since their node was copied.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from kvcanon.spec.operations import Insert, Inserted
+from kvcanon.spec.oracle.backup import backup_chain
+from kvcanon.spec.oracle.window import window_nodes, window_start
+from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
+from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
+from kvcanon.spec.views import Step, path_of
+
+Part = tuple[NodeId, Component]
+
+
+def _made(step: Step) -> list[TransferState]:
+    """The transfers that an insert enqueued, in order."""
+    told = step.outcome.backups if isinstance(step.outcome, Inserted) else ()
+    transfers = {each.transfer_id: each for each in step.after.transfers}
+    return [transfers[each] for each in told if each in transfers]
+
+
+@frozen
+class Due:
+    """What an insert has to back up, node by node, in the order in which room is made for it."""
+
+    node: NodeState
+    """In the state after."""
+    components: tuple[Component, ...]
+    """What it has on the device, and had not on the host."""
+
+    def counts(self) -> Counts:
+        """The host slots that it takes."""
+        return Counts(**{c.value: len(self.node[c].device or ()) for c in self.components})
+
+    def done(self) -> bool:
+        """Whether all of it is on the host, or on its way there."""
+        return all(self.node[component].host is not None for component in self.components)
+
+
+def enqueued_parts(step: Step) -> dict[Part, int]:
+    """What an insert copies to the host, each with the number of its transfer among the new."""
+    made = _made(step)
+    return {part: number for number, transfer in enumerate(made) for part in transfer.parts}
+
+
+def due_backups(step: Step) -> list[Due]:
+    """What an insert has to back up: the chain first, root first, then what was healed."""
+    assert isinstance(step.operation, Insert)
+    state, threshold = step.after, step.after.config.backup_hits
+    nodes = [stop.node for stop in path_of(state, step.operation.key)]
+    hit = [at for at, node in enumerate(nodes) if threshold and node.hit_count >= threshold]
+    if not hit:
+        return []
+    nodes = nodes[: hit[-1] + 1]
+    copied = enqueued_parts(step)
+
+    def had(node: NodeState, component: Component) -> bool:
+        return node[component].host is not None and (node.node_id, component) not in copied
+
+    backed = tuple([had(node, FULL) for node in nodes])
+    chain = [nodes[at] for at in backup_chain(backed, state.config.backed_parents)]
+    window_from = _window_from(state, nodes[-1])
+    healed = [node for node in nodes if node not in chain and state.end(node) > window_from]
+    return [
+        Due(node, missing)
+        for node in [*chain, *healed]
+        if (
+            missing := tuple(
+                c for c in state.config.components if node[c].resident(GPU) and not had(node, c)
+            )
+        )
+    ]
+
+
+def _window_from(state: Snapshot, end: NodeState) -> int:
+    config = state.config
+    if config.window_tokens is None:
+        return 0
+    return window_start(state.end(end), config.window_tokens, config.page_size)
+
+
+def replay_backups(step: Step, choices: HostChoices) -> Board:
+    """The board after an insert, of which only the host is worked out."""
+    board, path = _inserted(step)
+    for transfer in _made(step):
+        needed = Counts(**{c.value: len(slots) for c, slots in transfer.targets.items()})
+        make_host_room(board, needed, choices)
+        for component, slots in transfer.targets.items():
+            board.free[component, CPU] -= len(slots)
+        for node_id, component in transfer.parts:
+            _copy(step.after, path, step.after.nodes.get(node_id), component)
+    if choices.tries_in_vain:
+        left = next((due for due in due_backups(step) if not due.done()), None)
+        if left is not None:
+            make_host_room(board, left.counts(), choices)
+    return board
+
+
+def _inserted(step: Step) -> tuple[Board, list[Piece]]:
+    """The board with the inserted key on the device, before anything is copied."""
+    assert isinstance(step.operation, Insert)
+    key, board = step.operation.key, board_of(step.before)
+    before = [stop.node for stop in path_of(step.before, key)]
+    after = path_of(step.after, key)
+    starts = [step.after.starts[stop.node.node_id] for stop in after]
+    shared = sum(stop.shared_pages for stop in path_of(step.before, key))
+    for page in (*starts, shared):
+        cut_at(board, before, page)
+    near_from = _near(step, [stop.shared_pages for stop in after])
+    cut_at(board, before, near_from)
+    nodes = {start: stop.node for start, stop in zip(starts, after, strict=True)}
+    path = [piece for piece in board.path(before) if piece.end <= shared]
+    here: NodeState | None = None
+    board.arrivals += 1
+    for piece in path:
+        here = nodes.get(piece.begin, here)
+        for component in board.config.components:
+            ends_here = component is not MAMBA or here is None or piece.end == step.after.end(here)
+            if here is not None and here[component].device is not None and ends_here:
+                piece.on[GPU].add(component)
+        if piece.begin >= near_from:
+            piece.places[SWA, CPU] = 1e9 + board.arrivals
+        if piece.end == len(key):
+            piece.places[MAMBA, CPU] = 1e9 + board.arrivals
+    return board, path
+
+
+def _near(step: Step, lengths: list[int]) -> int:
+    """The first page whose window data the insert made recent."""
+    config = step.after.config
+    if config.window_tokens is None:
+        return 0
+    tokens = tuple([pages * config.page_size for pages in reversed(lengths)])
+    near = window_nodes(tokens, config.window_tokens, config.page_size)
+    return sum(lengths[: len(lengths) - near])
+
+
+def _copy(state: Snapshot, path: list[Piece], node: NodeState | None, component: Component) -> None:
+    """Mark what a transfer copies, and hold it and the path above it."""
+    if node is None:
+        return
+    begin, end = state.starts[node.node_id], state.end(node)
+    for piece in path:
+        if piece.end <= end:
+            piece.locked.add(FULL)
+        if (
+            begin <= piece.begin
+            and piece.end <= end
+            and (component is not MAMBA or piece.end == end)
+        ):
+            piece.on[CPU].add(component)
+            piece.locked.add(component)

@@ -1,0 +1,275 @@
+"""The board: a tree as an eviction sees it, in pieces that may be cut and emptied.
+
+A piece is a node of the state before, or a part of one. It has data of a component on a medium or
+has not; which slots these are does not matter to an eviction, only how many.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from attrs import Factory, define, field
+
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.oracle.eviction import may_leave_device, may_leave_host, policy_key
+from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    NodeId,
+    WritePolicy,
+)
+
+Rank = tuple[int, int]
+Place = tuple[float, int]
+"""A place in an order of recency: of its node, then of the piece in it, the upper first."""
+
+LAST = float("inf")
+
+
+@define(eq=False)
+class Piece:
+    """A stretch of pages with one residency."""
+
+    node_id: NodeId | None
+    """The node that it is, or is a part of, in the state before; None for pages that are new."""
+    begin: int
+    """Pages before it."""
+    end: int
+    parent: Piece | None
+    rank: Rank = (0, 0)
+    """Its place in the order of the policy; the smallest leaves first."""
+    children: list[Piece] = Factory(list)
+    on: dict[Medium, set[Component]] = Factory(lambda: {GPU: set(), CPU: set()})
+    """What is on each medium, there already or on its way."""
+    was: dict[Medium, frozenset[Component]] = Factory(lambda: {GPU: frozenset(), CPU: frozenset()})
+    """The same in the state before."""
+    locked: set[Component] = Factory(set)
+    loading: set[Component] = Factory(set)
+    """What is on its way to the device."""
+    backing: set[Component] = Factory(set)
+    """What is on its way to the host."""
+    places: dict[Pool, float] = Factory(dict)
+
+    def size(self, component: Component) -> int:
+        """The slots of its data: one a page, or one for a recurrent state."""
+        return 1 if component is MAMBA else self.end - self.begin
+
+    def above(self) -> Iterator[Piece]:
+        """The piece and its ancestors, without the root."""
+        piece = self
+        while piece.parent is not None:
+            yield piece
+            piece = piece.parent
+
+
+@define(eq=False)
+class Board:
+    """A tree in pieces, with the free room of each pool."""
+
+    config: CacheConfig
+    profile: Profile
+    root: Piece
+    pieces: dict[NodeId, list[Piece]]
+    """The pieces of each node of the state before, the upper first."""
+    new: list[Piece] = Factory(list)
+    """Pieces of pages that the state before has not."""
+    free: dict[Pool, int] = Factory(dict)
+    arrivals: int = 0
+    """Data that came to an order of recency during the replay, behind all that was there."""
+    unsure: bool = field(default=False)
+    """Whether the state before does not say which of two victims was used less recently."""
+
+    @property
+    def writes_back(self) -> bool:
+        """Whether data is copied to the host when it leaves the device."""
+        return self.config.write_policy is WritePolicy.WRITE_BACK
+
+    def room(self, medium: Medium) -> Counts:
+        """Free slots of each pool of a medium."""
+        return counts_of({c: self.free[c, medium] for c in self.config.components})
+
+    def every(self) -> Iterator[Piece]:
+        """All pieces, those that left the tree too."""
+        for parts in self.pieces.values():
+            yield from parts
+        yield from self.new
+
+    def path(self, nodes: Iterable[NodeState]) -> list[Piece]:
+        """The pieces of the nodes of a path, from below the root down."""
+        return [piece for node in nodes for piece in self.pieces[node.node_id]]
+
+    def put(self, piece: Piece, component: Component, medium: Medium) -> None:
+        """Give a piece data on a medium, in free slots."""
+        piece.on[medium].add(component)
+        self.free[component, medium] -= piece.size(component)
+
+    def drop(self, piece: Piece, component: Component, medium: Medium) -> None:
+        """Free what a piece has of a component on a medium."""
+        if component in piece.on[medium]:
+            piece.on[medium].remove(component)
+            self.free[component, medium] += piece.size(component)
+
+    def vacate(self, piece: Piece, medium: Medium) -> None:
+        """Free all that a piece has on a medium."""
+        for component in self.config.components:
+            self.drop(piece, component, medium)
+
+    def remove(self, piece: Piece) -> None:
+        """Take a piece without children out of the tree."""
+        assert piece.parent is not None
+        piece.parent.children.remove(piece)
+
+    def cut(self, piece: Piece, at: int) -> Piece:
+        """Cut a piece before page `at` of its path; returns the upper part, which is new."""
+        assert piece.parent is not None
+        assert piece.begin < at < piece.end
+        upper = Piece(piece.node_id, piece.begin, at, piece.parent, piece.rank)
+        for medium in (GPU, CPU):
+            upper.on[medium] = piece.on[medium] - {MAMBA}
+            upper.was[medium] = piece.was[medium] - {MAMBA}
+        upper.locked, upper.loading = piece.locked - {MAMBA}, piece.loading - {MAMBA}
+        upper.backing = piece.backing - {MAMBA}
+        upper.places = dict(piece.places)
+        siblings = piece.parent.children
+        siblings[siblings.index(piece)] = upper
+        upper.children, piece.parent, piece.begin = [piece], upper, at
+        parts = self.new if piece.node_id is None else self.pieces[piece.node_id]
+        parts.insert(parts.index(piece), upper)
+        return upper
+
+    def in_turn(self, component: Component, medium: Medium) -> list[Piece]:
+        """The pieces with a component's data on a medium, least recently used first."""
+        pool = component, medium
+        there = [piece for piece in self.every() if component in piece.on[medium]]
+        return sorted(there, key=lambda piece: (piece.places.get(pool, LAST), piece.begin))
+
+    def arrive(self, piece: Piece, component: Component, medium: Medium) -> None:
+        """Make a piece's data the most recent of its order."""
+        self.arrivals += 1
+        piece.places[component, medium] = 1e9 + self.arrivals
+
+
+def is_device_leaf(piece: Piece) -> bool:
+    """Whether a piece may leave the device as a whole."""
+    return piece.parent is not None and may_leave_device(
+        FULL in piece.on[GPU],
+        bool(piece.locked),
+        any(FULL in child.on[GPU] for child in piece.children),
+    )
+
+
+def is_host_leaf(piece: Piece) -> bool:
+    """Whether a piece may leave the host, and the tree, as a whole."""
+    return piece.parent is not None and may_leave_host(
+        FULL in piece.on[GPU], FULL in piece.on[CPU], bool(piece.locked), bool(piece.children)
+    )
+
+
+def is_duplicate(board: Board, piece: Piece) -> bool:
+    """Whether the device has what a piece would give up on the host, and nothing is locked."""
+    return not piece.locked and is_spare(board, piece)
+
+
+def is_spare(board: Board, piece: Piece) -> bool:
+    """Whether the device has what a piece would give up on the host: by profile, its full data."""
+    whole = board.profile.whole_nodes_on_host
+    given = piece.on[CPU] if whole else piece.on[CPU] & {FULL}
+    return FULL in piece.on[CPU] and given <= piece.on[GPU]
+
+
+class Turns:
+    """Leaves of a medium, whose turn comes by their rank; a parent's comes once it is a leaf."""
+
+    def __init__(self, board: Board, medium: Medium) -> None:
+        self._is_leaf = is_device_leaf if medium is GPU else is_host_leaf
+        self._heap = [
+            (piece.rank, piece.begin, number, piece)
+            for number, piece in enumerate(board.every())
+            if self._is_leaf(piece) and piece in piece.parent.children  # type: ignore[union-attr]
+        ]
+        self._count = len(self._heap)
+        heapq.heapify(self._heap)
+
+    def next(self) -> Piece | None:
+        """The leaf whose turn it is; None where none is left."""
+        while self._heap:
+            piece = heapq.heappop(self._heap)[3]
+            if self._is_leaf(piece):
+                return piece
+        return None
+
+    def add(self, piece: Piece | None) -> None:
+        """Let a piece take its turn, if it has become a leaf."""
+        if piece is not None and self._is_leaf(piece):
+            self._count += 1
+            heapq.heappush(self._heap, (piece.rank, piece.begin, self._count, piece))
+
+
+def board_of(state: Snapshot) -> Board:
+    """The board of a state."""
+    root = Piece(state.root_id, 0, 0, None)
+    board = Board(state.config, state.profile, root, {})
+    policy = state.config.eviction_policy
+    pieces: dict[NodeId, Piece] = {state.root_id: root}
+    for node_id, start in state.starts.items():
+        if node_id == state.root_id:
+            continue
+        node = state.nodes[node_id]
+        parent = pieces[node.parent_id if node.parent_id is not None else state.root_id]
+        rank = policy_key(policy, node.hit_count, node.last_access, node.created, node.priority)
+        piece = Piece(node_id, start, start + len(node.pages), parent, rank)
+        _fill(piece, node)
+        parent.children.append(piece)
+        pieces[node_id] = piece
+        board.pieces[node_id] = [piece]
+    for pool, order in state.recency.items():
+        for place, node_id in enumerate(order):
+            if node_id in pieces:
+                pieces[node_id].places[pool] = place
+    for component in state.config.components:
+        for medium in (GPU, CPU):
+            pool_state = state.pools.get((component, medium))
+            board.free[component, medium] = 0 if pool_state is None else len(pool_state.free)
+    return board
+
+
+def _fill(piece: Piece, node: NodeState) -> None:
+    for component, data in node.data.items():
+        if data.device is not None:
+            piece.on[GPU].add(component)
+        if data.host is not None:
+            piece.on[CPU].add(component)
+        if data.lock_refs:
+            piece.locked.add(component)
+        if data.loading is not None:
+            piece.loading.add(component)
+        if data.backing is not None:
+            piece.backing.add(component)
+    piece.was = {medium: frozenset(there) for medium, there in piece.on.items()}
+
+
+def cut_at(board: Board, path: Iterable[NodeState], page: int) -> None:
+    """Make sure that a piece of a path begins at a page."""
+    for piece in board.path(path):
+        if piece.begin < page < piece.end:
+            board.cut(piece, page)
+            return
+
+
+def counts_of(by_component: dict[Component, int]) -> Counts:
+    """The same numbers, with 0 for a component that is not there."""
+    return Counts(**{component.value: count for component, count in by_component.items()})
+
+
+def prefix_pieces(board: Board, path: list[NodeState], key: Key) -> list[Piece]:
+    """The pieces that make up a key, of which the last is cut where the key ends."""
+    cut_at(board, path, len(key))
+    return [piece for piece in board.path(path) if piece.end <= len(key)]

@@ -1,0 +1,119 @@
+"""The board of a replay beside the state after: what should be where, page by page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from attrs import frozen
+
+from kvcanon.spec.replay.board import Board, Piece
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Medium, NodeId
+from kvcanon.spec.views import PageRow, Step
+
+
+class Item(NamedTuple):
+    """One component's data for a page, or the state at its end, on a medium."""
+
+    node_id: NodeId | None
+    """The node in the state before; None for a page that is new."""
+    page: int
+    component: Component
+    medium: Medium
+
+
+@frozen(eq=False)
+class Seen:
+    """What a step changed, found by the nodes of the state before."""
+
+    step: Step
+
+    @cached_property
+    def rows(self) -> dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]]:
+        """Pages of nodes that are not the same in both states, before and after, by depth."""
+        before, after = self.step.changed
+        rows: dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]] = defaultdict(dict)
+        for number, row in before.items():
+            rows[row.node_id][row.depth] = row, after.get(number)
+        return rows
+
+    def stays(self, piece: Piece, _short: int = 0) -> int:
+        """How many pages of a piece, from its begin, keep their full data on the device."""
+        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        if rows is None:
+            return piece.end - piece.begin
+        for page in range(piece.begin, piece.end):
+            was, now = rows[page]
+            if now is None or now.slot(FULL, GPU) != was.slot(FULL, GPU):
+                return page - piece.begin
+        return piece.end - piece.begin
+
+    def stays_at_first(self, piece: Piece, short: int) -> int:
+        """The same where of a last victim only the end leaves, and the rest at a later turn."""
+        spare = max(0, piece.end - piece.begin - short)
+        return self.stays(piece) or spare
+
+    def gave_up(self, piece: Piece, component: Component) -> bool:
+        """Whether a piece lost its host copy of a component, though another may have come."""
+        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        if rows is None:
+            return False
+        was, now = rows[piece.end - 1]
+        old = was.slot(component, CPU)
+        return old is not None and (now is None or now.slot(component, CPU) != old)
+
+    def changes(self, media: Collection[Medium]) -> dict[Item, bool]:
+        """The data that came to a medium (True) or left it (False)."""
+        before, after = self.step.changed
+        found: dict[Item, bool] = {}
+        for number in before.keys() | after.keys():
+            was, now = before.get(number), after.get(number)
+            row = was or now
+            assert row is not None
+            for medium in media:
+                for component in self.step.before.config.components:
+                    had = was is not None and was.slot(component, medium) is not None
+                    has = now is not None and now.slot(component, medium) is not None
+                    if had is not has:
+                        node_id = None if was is None else was.node_id
+                        found[Item(node_id, row.depth, component, medium)] = has
+        return found
+
+
+def expected_changes(board: Board, media: Collection[Medium]) -> dict[Item, bool]:
+    """The data that came to a medium (True) or left it (False) on the board."""
+    found: dict[Item, bool] = {}
+    for piece in board.every():
+        for medium in media:
+            for component in piece.was[medium] ^ piece.on[medium]:
+                begin = piece.end - 1 if component is MAMBA else piece.begin
+                for page in range(begin, piece.end):
+                    item = Item(piece.node_id, page, component, medium)
+                    found[item] = component in piece.on[medium]
+    return found
+
+
+def mistakes(step: Step, expected: dict[Item, bool], found: dict[Item, bool]) -> Iterator[str]:
+    """Where what was found is not what was expected, a sentence for each node and direction."""
+    wrong: dict[tuple[NodeId | None, Component, Medium, bool, bool], list[int]] = defaultdict(list)
+    for item in expected.keys() | found.keys():
+        wanted, got = expected.get(item), found.get(item)
+        if wanted != got:
+            came = bool(wanted if got is None else got)
+            key = item.node_id, item.component, item.medium, came, got is not None
+            wrong[key].append(item.page)
+    for (node_id, component, medium, came, happened), pages in sorted(wrong.items(), key=str):
+        node = None if node_id is None else step.before.nodes[node_id]
+        where = "new pages" if node is None else step.before.describe(node)
+        what = f"{component} data of {_pages(pages)} in {where}"
+        if happened:
+            yield f"{what} {'came to' if came else 'left'} {medium}, and should not have"
+        else:
+            yield f"{what} should have {'come to' if came else 'left'} {medium}, and did not"
+
+
+def _pages(pages: list[int]) -> str:
+    first, last = min(pages), max(pages)
+    return f"page {first}" if first == last else f"pages {first}..{last}"

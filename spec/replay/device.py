@@ -1,0 +1,112 @@
+"""An eviction from the device, played: full slots first, then window slots, then states.
+
+A leaf leaves with all its data; window data and states leave also from pieces that stay. Under
+write_back what leaves is copied to the host first, where there is room for it or can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.replay.board import Board, Piece, Turns, is_device_leaf
+from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
+
+Stays = Callable[[Piece, int], int]
+"""How many pages of a leaf, from its begin, stay at its turn, given how many slots are short."""
+
+
+def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices) -> None:
+    """Free so many device slots of each component, or as many as can be freed."""
+    before = board.room(GPU)
+    for component in board.config.components:
+        enough = before[component] + asked[component]
+        if component is FULL:
+            _evict_leaves(board, enough, stays, choices)
+        else:
+            _evict_data(board, component, enough, choices)
+
+
+def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices) -> None:
+    if board.free[FULL, GPU] >= enough:
+        return
+    turns = Turns(board, GPU)
+    while (short := pre_evict_need(enough, board.free[FULL, GPU])) > 0:
+        leaf = turns.next()
+        if leaf is None:
+            return
+        kept = stays(leaf, short)
+        if kept == leaf.end - leaf.begin and _must_stay(board, leaf):
+            continue
+        if 0 < kept <= leaf.end - leaf.begin - short:
+            # Of the last victim only the end that is needed may leave.
+            board.cut(leaf, leaf.begin + kept)
+        turns.add(_evict_leaf(board, leaf, choices))
+
+
+def _must_stay(board: Board, leaf: Piece) -> bool:
+    """Whether a leaf may find no way out under write_back: what hangs below it is locked."""
+    below = list(leaf.children)
+    for piece in below:
+        below.extend(piece.children)
+    return board.writes_back and any(piece.locked for piece in below)
+
+
+def _goes_along(board: Board, piece: Piece) -> bool:
+    """Whether a tombstone leaves with the last of what was below it, by the profile."""
+    stays = board.profile.uncovered_tombstones_stay or SWA not in board.config.components
+    return not stays and SWA not in piece.on[GPU] and is_device_leaf(piece)
+
+
+def _evict_data(board: Board, component: Component, enough: int, choices: HostChoices) -> None:
+    pool = component, GPU
+    if board.free[pool] >= enough:
+        return
+    for piece in board.in_turn(component, GPU):
+        if board.free[pool] >= enough:
+            return
+        if component not in piece.on[GPU] or component in piece.locked:
+            continue
+        if is_device_leaf(piece):
+            _evict_leaf(board, piece, choices)
+            continue
+        if board.writes_back:
+            _copy(board, piece, choices)
+        board.drop(piece, component, GPU)
+        if component is SWA:
+            board.drop(piece, MAMBA, GPU)
+
+
+def _copy(board: Board, piece: Piece, choices: HostChoices) -> None:
+    """Copy to the host what a piece has on the device alone, all of it or nothing."""
+    missing = [c for c in piece.on[GPU] if c not in piece.on[CPU] and c not in piece.loading]
+    needed = Counts(**{c.value: piece.size(c) for c in missing})
+    if missing and make_host_room(board, needed, choices):
+        for component in missing:
+            board.put(piece, component, CPU)
+
+
+def _evict_leaf(board: Board, leaf: Piece, choices: HostChoices) -> Piece | None:
+    """Evict a leaf, and tombstones that go along; returns what is above all that left."""
+    above = leaf.parent
+    _evict_one(board, leaf, choices)
+    while above is not None and _goes_along(board, above):
+        _evict_one(board, above, choices)
+        above = above.parent
+    return above
+
+
+def _evict_one(board: Board, leaf: Piece, choices: HostChoices) -> None:
+    """Demote a leaf, or remove it with what hangs below it on the host."""
+    if board.writes_back:
+        _copy(board, leaf, choices)
+    board.vacate(leaf, GPU)
+    if FULL in leaf.on[CPU]:
+        return
+    below = [leaf]
+    for piece in below:
+        below.extend(piece.children)
+    for piece in reversed(below):
+        board.vacate(piece, CPU)
+        board.remove(piece)

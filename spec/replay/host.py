@@ -1,0 +1,142 @@
+"""An eviction from the host, played: duplicates first under write_back, then leaves, then the rest.
+
+A duplicate is the host copy of what is still on the device. Which of several leaves first is free;
+the ones that left are taken from the state after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.replay.board import (
+    Board,
+    Piece,
+    Turns,
+    is_device_leaf,
+    is_duplicate,
+    is_host_leaf,
+    is_spare,
+)
+from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts
+
+
+@frozen
+class HostChoices:
+    """What a cache chose on the host, as the state after shows it."""
+
+    gave_up: Callable[[Piece, Component], bool]
+    """Whether a piece lost its host copy of a component."""
+    tries_in_vain: bool
+    """Whether victims leave for room that cannot be made."""
+    held_first: bool = False
+    """Whether, where locks do not hold them by profile, locked duplicates leave before leaves."""
+
+
+def make_host_room(board: Board, needed: Counts, choices: HostChoices) -> bool:
+    """Evict what is missing for `needed` free host slots; whether there is room then."""
+    if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
+        return False
+    short = {c: pre_evict_need(needed[c], board.free[c, CPU]) for c in board.config.components}
+    evict_host(board, Counts(**{c.value: count for c, count in short.items()}), choices)
+    return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
+
+
+def evict_host(board: Board, asked: Counts, choices: HostChoices) -> None:
+    """Free so many host slots of each component, or as many as can be freed."""
+    before = board.room(CPU)
+    for component in board.config.components:
+        enough = before[component] + asked[component]
+        if component is FULL:
+            _give_up_duplicates(board, enough, choices)
+            if choices.held_first:
+                _give_up_held(board, enough, choices)
+            _evict_leaves(board, enough)
+            _give_up_held(board, enough, choices)
+        else:
+            _evict_data(board, component, enough, choices)
+
+
+def _give_up_duplicates(board: Board, enough: int, choices: HostChoices) -> None:
+    if not board.writes_back or board.free[FULL, CPU] >= enough:
+        return
+    duplicates = [piece for piece in board.every() if is_duplicate(board, piece)]
+    duplicates.sort(key=lambda piece: (is_device_leaf(piece), piece.rank, piece.begin))
+    gone = [piece for piece in duplicates if choices.gave_up(piece, FULL)]
+    # Nobody saw in which order they left. If the largest was needed last, all were needed.
+    gone.sort(key=lambda piece: piece.size(FULL))
+    duplicates = gone + [piece for piece in duplicates if piece not in gone]
+    for piece in duplicates:
+        if board.free[FULL, CPU] >= enough:
+            return
+        _give_up(board, piece, choices)
+
+
+def _give_up_held(board: Board, enough: int, choices: HostChoices) -> None:
+    """Give up duplicates that are locked, where the profile lets them go and they did."""
+    if not board.writes_back or board.profile.locks_hold_host_copies:
+        return
+    for piece in sorted(board.every(), key=lambda piece: piece.size(FULL)):
+        if board.free[FULL, CPU] >= enough:
+            return
+        held = piece.locked and not piece.backing
+        if held and is_spare(board, piece) and choices.gave_up(piece, FULL):
+            _give_up(board, piece, choices)
+
+
+def _give_up(board: Board, piece: Piece, choices: HostChoices) -> None:
+    """Give up the host copy of what the device has: by profile, its full data alone will do."""
+    for component in board.config.components:
+        alone = component is not FULL and not board.profile.whole_nodes_on_host
+        on_device = component in piece.on[GPU]
+        if not alone or (on_device and choices.gave_up(piece, component)):
+            board.drop(piece, component, CPU)
+
+
+def _evict_leaves(board: Board, enough: int) -> None:
+    if board.free[FULL, CPU] >= enough:
+        return
+    turns = Turns(board, CPU)
+    while board.free[FULL, CPU] < enough:
+        leaf = turns.next()
+        if leaf is None:
+            return
+        _delete(board, leaf)
+        turns.add(leaf.parent)
+
+
+def _evict_data(board: Board, component: Component, enough: int, choices: HostChoices) -> None:
+    pool = component, CPU
+    if board.free[pool] >= enough:
+        return
+    candidates = [
+        piece
+        for piece in board.in_turn(component, CPU)
+        if component not in piece.on[GPU] and not _is_held(board, piece, component, choices)
+    ]
+    for piece in candidates:
+        if board.free[pool] >= enough:
+            # What came to the host in this very operation has no place in the order before it.
+            board.unsure |= any(pool not in each.places for each in candidates)
+            return
+        if component not in piece.on[CPU]:
+            continue
+        if is_host_leaf(piece):
+            _delete(board, piece)
+        else:
+            board.drop(piece, component, CPU)
+
+
+def _is_held(board: Board, piece: Piece, component: Component, choices: HostChoices) -> bool:
+    """Whether a lock keeps window data or a state on the host; by profile it need not."""
+    if component not in piece.locked:
+        return False
+    return board.profile.locks_hold_host_copies or not choices.gave_up(piece, component)
+
+
+def _delete(board: Board, piece: Piece) -> None:
+    board.vacate(piece, CPU)
+    board.remove(piece)

@@ -1,0 +1,44 @@
+"""The most room that evictions could make, so that what is impossible may be declined at once."""
+
+from __future__ import annotations
+
+from kvcanon.spec.replay.board import Board, Piece, is_duplicate
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium
+
+
+def could_be_free(board: Board, needed: Counts, medium: Medium) -> bool:
+    """Whether so many slots of each pool are free, or would be if all that may leave left."""
+    return all(
+        needed[component] <= board.free[component, medium] + evictable(board, component, medium)
+        for component in board.config.components
+        if needed[component]
+    )
+
+
+def evictable(board: Board, component: Component, medium: Medium) -> int:
+    """The slots of a pool that evictions could free, one victim after the other."""
+    return sum(
+        piece.size(component)
+        for piece in _leaving(board, component, medium)
+        if component in piece.on[medium]
+    )
+
+
+def _leaving(board: Board, component: Component, medium: Medium) -> list[Piece]:
+    """The pieces whose data of a component may leave a medium."""
+    if component is not FULL:
+        return [
+            piece
+            for piece in board.every()
+            if component not in piece.locked and not (medium is CPU and component in piece.on[GPU])
+        ]
+    may_go: dict[Piece, bool] = {}
+    for piece in sorted(board.every(), key=lambda piece: piece.begin, reverse=True):
+        # On the host a piece leaves with the tree below it, on the device with what is there.
+        here = medium is GPU or FULL not in piece.on[GPU]
+        below = [each for each in piece.children if medium is CPU or FULL in each.on[GPU]]
+        may_go[piece] = here and not piece.locked and all(may_go[each] for each in below)
+    leaving = [piece for piece, may in may_go.items() if may]
+    if medium is CPU and board.writes_back:
+        leaving += [piece for piece in board.every() if is_duplicate(board, piece)]
+    return leaving
