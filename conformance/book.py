@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.faults import Fault
-from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.law import LAWS, RETIRED, Law
 
 
 def law_named(law_id: str) -> Law:
@@ -17,6 +17,8 @@ def law_named(law_id: str) -> Law:
     wanted = law_id.upper()
     if wanted in LAWS:
         return LAWS[wanted]
+    if wanted in RETIRED:
+        raise Fault(f"{wanted} is retired. {RETIRED[wanted]}")
     first_of_each_area = [each for each in LAWS if each.endswith("-1")]
     near = get_close_matches(wanted, LAWS, n=4) or first_of_each_area
     raise Fault(f"no law {law_id}; near it are {', '.join(near)}")

@@ -15,14 +15,17 @@ from functools import partial
 from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.adapters.adapter import WatchedCopies, ends_known
+from kvcanon.conformance.evidence import Evidence
 from kvcanon.conformance.explain import explain
+from kvcanon.conformance.inquiry import Inquiry, shapeless
 from kvcanon.conformance.ledger import Ledger
-from kvcanon.conformance.verdict import LawsBroken
+from kvcanon.conformance.verdict import LawsBroken, OnShould
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge
+from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
 from kvcanon.spec.operations import (
     Done,
@@ -35,13 +38,14 @@ from kvcanon.spec.operations import (
     Matched,
     Operation,
     Outcome,
+    Receipt,
     Refused,
     Reset,
     TakeEvents,
     Taken,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Component, Slot
+from kvcanon.spec.types import Component, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
 
@@ -59,12 +63,34 @@ def guard(
     seed: int = 0,
     laws: Collection[Law] | None = None,
     on_violation: Callable[[Violation, Step], None] | None = None,
+    *,
+    copies: WatchedCopies | None = None,
+    new: bool = False,
+    on_should: OnShould | None = None,
+    thorough: bool = False,
 ) -> GuardedCache:
     """Wrap a cache so that a share of its operations is judged; which ones, the seed decides.
 
-    All laws are asked unless some are given. What is broken is raised, or passed to `on_violation`.
+    All laws are asked unless some are given. What is broken is raised, or passed to `on_violation`;
+    where nothing is but laws that should be kept, `on_should` may take it, and the cache goes on.
+    Where `copies` says how copies end, the cache is held to that, too. Of one that is `new` nobody
+    has taken events yet. A `thorough` guard asks every law about everything after each step, and
+    finds what the usual one finds.
     """
-    return GuardedCache(cache, rate, seed, LAWS.values() if laws is None else laws, on_violation)
+    asked = LAWS.values() if laws is None else laws
+    if copies is None:
+        asked = [law for law in asked if Need.ENDS not in law.needs]
+    return GuardedCache(
+        cache,
+        rate,
+        seed,
+        asked,
+        on_violation,
+        copies=copies,
+        new=new,
+        on_should=on_should,
+        thorough=thorough,
+    )
 
 
 class GuardedCache(WrappedCache):
@@ -77,6 +103,11 @@ class GuardedCache(WrappedCache):
         seed: int,
         laws: Collection[Law],
         on_violation: Callable[[Violation, Step], None] | None,
+        *,
+        copies: WatchedCopies | None,
+        new: bool,
+        on_should: OnShould | None,
+        thorough: bool,
     ) -> None:
         super().__init__(cache)
         if not 0 <= rate <= 1:
@@ -85,16 +116,18 @@ class GuardedCache(WrappedCache):
         """Operations that were called."""
         self.judged = 0
         """Operations around which laws were asked."""
-        self.laws_judged = {law.law_id: 0 for law in laws}
-        """How often each law was asked, where the cache could show what it needs."""
         self._rate = rate
         self._random = Random(seed)
-        self._laws = {
-            kind: [law for law in laws if law.kind is kind and law.law_id not in SHAPE]
-            for kind in Kind
-        }
-        """All but those of the tree's shape, which `judge` asks first."""
+        events = cache.config.events
+        shown = [law for law in laws if events or Need.EVENTS not in law.needs]
+        self._evidence = Evidence(shown, thorough=thorough)
+        self._inquiry = Inquiry(laws, thorough=thorough)
         self._on_violation = on_violation
+        self._copies = copies
+        self._begins = new
+        self._on_should = on_should
+        self._given: set[ReceiptId] = set()
+        """The numbers of the receipts that were given out."""
         self._ledger = Ledger()
         self._last: Snapshot | None = None
         """The state now; None where the operation before was not judged."""
@@ -106,10 +139,15 @@ class GuardedCache(WrappedCache):
         """How many of the events that wait in the cache are in `_told`."""
         if rate > 0:
             self._last = cache.snapshot()
-            if self._last.events[:1] != (AllBlocksCleared(),):
+            if self._last.events[:1] != (AllBlocksCleared(),) and not new:
                 # Some of its events are gone, so that what they said is taken from the state.
                 self._told.update(residency_of(self._last))
                 self._heard_waiting = len(self._last.events)
+
+    @property
+    def laws_exercised(self) -> dict[str, int]:
+        """How often each law was exercised: its premise was met in a step that broke no law."""
+        return self._evidence.laws_exercised
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
@@ -163,22 +201,37 @@ class GuardedCache(WrappedCache):
         else:
             self._follow(operation, answer)
             outcome = _outcome_of(answer)
-        after = self._cache.snapshot()
+        difference = self._inquiry.compared(before, self._cache.snapshot())
+        after = difference.after
         sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
         stamps = self._stamps(operation, outcome)
-        step = Step(before, operation, outcome, after, sent, stamps)
+        step = Step(
+            before,
+            operation,
+            outcome,
+            after,
+            sent,
+            stamps,
+            given=self._given,
+            ended=ends_known(self._copies, before),
+            difference=difference,
+        )
         told = Residency(self._told)
-        found = self._ask(step, Stream(told, (*earlier, *sent), after), seen=seen)
+        stream = Stream(told, (*earlier, *sent), after, self._begins)
+        self._begins = False
+        found = self._ask(step, stream)
         words = ""
         if found and self._on_violation is None:
             guiltless = set() if seen else _broken(found, before, Stream(told, earlier, before))
             words = explain(found, step, self.steps, guiltless)
         self._hear((*earlier, *sent), after)
-        if not _shapeless(found):
+        if isinstance(outcome, Receipt):
+            self._given.add(outcome.receipt_id)
+        if not shapeless(found):
             self._ledger.forget(step)
             self._last = after
         if words:
-            raise LawBroken(words, found, step) from refusal
+            self._accuse(LawBroken(words, found, step), refusal)
         for violation in found:
             if self._on_violation is not None:
                 self._on_violation(violation, step)
@@ -186,34 +239,25 @@ class GuardedCache(WrappedCache):
             raise refusal
         return answer
 
+    def _accuse(self, broken: LawBroken, refusal: CacheError | None) -> None:
+        """Raise what is broken, unless it is only what should be kept, and somebody is told."""
+        if self._on_should is None or not broken.only_should:
+            raise broken from refusal
+        self._on_should(broken)
+
     def _stamps(self, operation: Operation, outcome: Outcome) -> tuple[Stamp, ...]:
         """What is behind the slots that a match returned."""
         if isinstance(operation, Match) and isinstance(outcome, Matched):
             return self._ledger.stamps(operation.key, outcome, self._cache.config, self._cache.read)
         return ()
 
-    def _ask(self, step: Step, stream: Stream, *, seen: bool) -> list[Violation]:
-        """Ask all laws; where a state has no shape, none that has to walk on it.
-
-        The shape of a state that was seen before was asked then.
-        """
+    def _ask(self, step: Step, stream: Stream) -> list[Violation]:
+        """Ask all laws."""
         self.judged += 1
-        found = judge(step.after, self._laws[Kind.STATE])
-        if not _shapeless(found) and not seen:
-            found += judge(step.before, ())
-        self._count(SHAPE)
-        if _shapeless(found):
-            return found
-        self._count(law.law_id for law in self._laws[Kind.STATE])
-        for kind, subject in ((Kind.STEP, step), (Kind.STREAM, stream)):
-            found += [Violation(law, t) for law in self._laws[kind] for t in law.check(subject)]
-            self._count(law.law_id for law in self._laws[kind] if _is_shown(law, step))
+        found = self._inquiry.ask(step, stream)
+        if not found:
+            self._evidence.see(step, stream)
         return found
-
-    def _count(self, law_ids: Iterable[str]) -> None:
-        for law_id in law_ids:
-            if law_id in self.laws_judged:
-                self.laws_judged[law_id] += 1
 
     def _hear(self, events: Iterable[Event], after: Snapshot) -> None:
         """Fold events, those that still wait in the state included."""
@@ -233,17 +277,6 @@ def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
     if answer is None:
         return Done()
     return Taken(answer) if isinstance(answer, tuple) else answer
-
-
-def _is_shown(law: Law, step: Step) -> bool:
-    """Whether a step shows what a law needs; one that looked at nothing did not hold."""
-    events = step.after.config.events or Need.EVENTS not in law.needs
-    return events and (bool(step.stamps) or Need.BYTES not in law.needs)
-
-
-def _shapeless(found: Collection[Violation]) -> bool:
-    """Whether a tree was found to be none."""
-    return any(violation.law.law_id in SHAPE for violation in found)
 
 
 def _broken(found: Collection[Violation], *subjects: Subject) -> set[str]:

@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="CACHE",
         help="a cache that it must exactly agree with, as reference",
     )
+    group.addoption(
+        "--kvcanon-strict",
+        action="store_true",
+        help="let a law that only SHOULD be kept fail its tests",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,8 +13,10 @@ from attrs import asdict, frozen
 from kvcanon.conformance.engine import Engine, Tally, counts_of
 from kvcanon.conformance.guard import LawBroken, guard
 from kvcanon.conformance.timing import Latency, TimedCache
+from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.workloads.request import Request
 from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Counts
 
@@ -42,11 +44,13 @@ class Judgement:
     judged: int
     """Steps after which laws were asked."""
     laws: Mapping[str, int]
-    """How often each law was asked."""
+    """How often each law was exercised."""
     broken: tuple[str, ...]
     """The laws that did not hold, by id; the replay ended there."""
     words: str
     """What was wrong; empty where nothing was."""
+    unkept: tuple[str, ...] = ()
+    """The laws that should hold, need not, and did not; the replay went on."""
 
 
 @frozen
@@ -112,7 +116,12 @@ def replay(
         CacheError: the cache refused what a sound one cannot refuse.
     """
     timed = TimedCache(cache)
-    judge = guard(timed, rate=guard_rate, seed=seed) if guard_rate else None
+    unkept: set[str] = set()
+
+    def note(found: LawsBroken) -> None:
+        unkept.update(each.law.law_id for each in found.violations)
+
+    judge = guard(timed, rate=guard_rate, seed=seed, on_should=note) if guard_rate else None
     engine = Engine(timed if judge is None else judge, stamped=judge is not None)
     broken: tuple[str, ...] = ()
     words = ""
@@ -125,7 +134,13 @@ def replay(
     judgement = None
     if judge is not None:
         judgement = Judgement(
-            guard_rate, judge.steps, judge.judged, dict(judge.laws_judged), broken, words
+            guard_rate,
+            judge.steps,
+            judge.judged,
+            dict(judge.laws_exercised),
+            broken,
+            words,
+            tuple(law_id for law_id in LAWS if law_id in unkept),
         )
     return _replay(engine.tally, timed, tree_shape(cache.snapshot()), judgement)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from kvcanon.conformance.acceptance.books import Books
+from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.acceptance.evicting import after_evict, after_evict_host, host_leaves
 from kvcanon.conformance.acceptance.hearing import SENDERS, add_up, hear
 from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
@@ -30,7 +31,7 @@ from kvcanon.conformance.acceptance.using import (
 )
 from kvcanon.conformance.adapters.adapter import Capability, Subject
 from kvcanon.conformance.explain import explain_violations, in_words
-from kvcanon.conformance.verdict import LawsBroken
+from kvcanon.conformance.verdict import LawsBroken, OnShould
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.config import Profile
 from kvcanon.spec.errors import CacheError
@@ -101,8 +102,15 @@ ANSWERS: dict[type[Operation], type] = {
 class Acceptor(WrappedCache):
     """A cache that is judged by what it answers. What its methods do, `Cache` says."""
 
-    def __init__(self, subject: Subject, profile: Profile, laws: Collection[Law]) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        profile: Profile,
+        laws: Collection[Law],
+        on_should: OnShould | None = None,
+    ) -> None:
         super().__init__(subject.cache)
+        self._on_should = on_should
         config = subject.cache.config
         self.steps = 0
         """Operations that were called."""
@@ -112,7 +120,7 @@ class Acceptor(WrappedCache):
             config=config,
             profile=profile,
             slots=SlotBooks(subject.cache, config, shown=shown),
-            asked=frozenset(law.law_id for law in laws),
+            checks=Checks(frozenset(law.law_id for law in laws)),
             hears=hears,
             read=subject.cache.read if Need.BYTES in subject.shows else None,
         )
@@ -120,14 +128,15 @@ class Acceptor(WrappedCache):
         """Events that were heard, and that nobody has taken yet."""
 
     @property
-    def laws_judged(self) -> Counter[str]:
-        """How often each law was judged."""
-        return self._books.judged
+    def laws_exercised(self) -> Counter[str]:
+        """How often each law was exercised."""
+        return self._books.checks.laws_exercised
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
         super().write(component, slot, data)
         self._books.written[COLUMN[component]][slot] = data
+        self._books.compared.clear()
 
     def _around(
         self,
@@ -140,6 +149,8 @@ class Acceptor(WrappedCache):
         books = self._books
         books.now += 1
         books.stored_on_host = 0
+        if not isinstance(operation, Match):
+            books.compared.clear()
         if isinstance(operation, EvictHost):
             books.leaves_of_host = host_leaves(books)
         elif isinstance(operation, Evict) and books.writes_back:
@@ -184,12 +195,15 @@ class Acceptor(WrappedCache):
         return waiting  # type: ignore[return-value]  # Answer is a tuple of events here.
 
     def _raise(self, operation: Operation, answer: object) -> None:
-        violations, self._books.violations = self._books.violations, []
+        violations = self._books.checks.close()
         if not violations:
             return
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        raise LawsBroken(words, violations)
+        broken = LawsBroken(words, violations)
+        if self._on_should is None or not broken.only_should:
+            raise broken
+        self._on_should(broken)
 
 
 def _check_kind(operation: Operation, answer: object) -> None:

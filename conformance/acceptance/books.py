@@ -10,11 +10,12 @@ hold what it did choose, and bounds where that was not seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias, TypeVar
 
 from attrs import Factory, define, field
 
+from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.acceptance.pages import (
     FULL_COLUMN,
     MAMBA_COLUMN,
@@ -28,13 +29,23 @@ from kvcanon.conformance.acceptance.pages import (
 )
 from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD, LOADING, SlotBooks
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
-from kvcanon.spec.law import LAWS, Violation
+from kvcanon.spec.law import Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, TransferId, WritePolicy
 
 Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
+
+Text: TypeAlias = str | Callable[[], str]
+"""A sentence, or how to make it: most are never needed."""
+
+Wrong = TypeVar("Wrong")
+
+
+def words(text: Text) -> str:
+    """The sentence."""
+    return text if isinstance(text, str) else text()
 
 
 @define(eq=False)
@@ -54,6 +65,8 @@ class Batch:
 
     open_copies: int
     items: list[tuple[PageBook, Column]]
+    is_chain: bool
+    """Whether each of them is surely of nodes below those of the one before."""
 
 
 @define(eq=False)
@@ -80,8 +93,7 @@ class Books:
     config: CacheConfig
     profile: Profile
     slots: SlotBooks
-    asked: Collection[str]
-    """The ids of the laws that are judged."""
+    checks: Checks
     hears: bool
     """Whether events are heard."""
     read: Read | None
@@ -95,6 +107,8 @@ class Books:
     """The names of the pages that are on each medium, as the events say."""
     written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
     """What requests wrote into their slots, by column."""
+    compared: set[tuple[PageBook, Column]] = Factory(set)
+    """Data whose bytes were read since the last operation that was no match."""
     room_on_host: list[int] | None = None
     """Free host slots before an eviction; None where they are not shown."""
     leaves_of_host: list[PageBook] = Factory(list)
@@ -103,22 +117,50 @@ class Books:
     """How many pages this operation said are on the host now."""
     now: int = 0
     """Counts operations."""
-    violations: list[Violation] = Factory(list)
-    judged: Counter[str] = Factory(Counter)
     columns: tuple[Column, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.columns = columns_of(self.config.components)
 
-    def check(self, law_id: str, holds: bool, text: str = "") -> None:
-        """Count that a law was judged, and say so where it does not hold."""
-        law = LAWS[law_id]
-        if law_id in self.asked:
-            self.judged[law_id] += 1
-            if not holds:
-                self.violations.append(Violation(law, text))
+    @property
+    def violations(self) -> list[Violation]:
+        """What this operation has broken so far."""
+        return self.checks.broken
 
-    def check_free(self, law_id: str, said: str) -> None:
+    def check(self, law_id: str, holds: bool, text: Text = "", *, met: bool = True) -> None:
+        """Note whether a law holds, and whether a faulty cache could have broken it here."""
+        self.checks.note(law_id, None if holds else words(text), met=met)
+
+    def check_each(
+        self,
+        law_id: str,
+        count: int,
+        wrong: Iterable[Wrong],
+        text: Callable[[Wrong], str],
+        *,
+        met: bool = True,
+    ) -> None:
+        """Note whether a law holds of each of so many, and of which it does not."""
+        if count:
+            self.checks.note(law_id, None, met=met)
+        for each in wrong:
+            self.checks.note(law_id, text(each), met=met)
+
+    def check_held(self, column: Column, slots: Sequence[Slot], done: str) -> None:
+        """See that requests have the slots with which something was done."""
+        owners = self.slots.owners[column]
+        self.check_each(
+            "ALLOC-1",
+            len(slots),
+            [slot for slot in slots if owners.get(slot) is not HELD],
+            lambda slot: (
+                f"{COMPONENTS[column]} slot {slot} was {done}, which is "
+                f"{self.slots.owner_in_words(column, slot)}"
+            ),
+            met=False,
+        )
+
+    def check_free(self, law_id: str, said: str, *, met: bool = True) -> None:
         """See that as many slots are free as were said to be, and none that requests have."""
         for column in self.columns:
             if column in self.slots.blind:
@@ -126,12 +168,11 @@ class Books:
             component, expected = COMPONENTS[column], self.slots.free_count(column)
             seen = self.slots.look(column, expected)
             text = f"{said}, which leaves {expected} {component} slots free; that is not so"
-            self.check(law_id, seen.right, text)
-            for slot in sorted(seen.slots):
-                held = self.slots.owners[column].get(slot) is HELD
-                self.check(
-                    law_id, not held, f"{said}, and a request's {component} slot {slot} is free"
-                )
+            self.check(law_id, seen.right, text, met=met)
+            for slot in self.slots.owned(column, seen.slots):
+                held = self.slots.owners[column][slot] is HELD
+                text = f"{said}, and a request's {component} slot {slot} is free"
+                self.check(law_id, not held, text, met=met)
 
     @property
     def loads_are_of_use(self) -> bool:
@@ -237,7 +278,7 @@ class Books:
 
     def lost(self, column: Column, slot: Slot, page: PageBook) -> None:
         """A slot that a page had is free now."""
-        self.slots.free(column, slot)
+        self.slots.free(column, (slot,))
         if page.device[column] not in (slot, SOMEWHERE):
             return
         page.lose(column)
@@ -257,22 +298,23 @@ class Books:
             seen.right,
             f"{came_free} {component} slots were said to come free and {taken} to be taken, which "
             f"leaves {expected} free; that is not so",
+            met=came_free + taken > 0,
         )
         found: list[PageBook] = []
         freed, ambiguous = 0, False
-        for slot in sorted(seen.slots):
-            owner = slots.owners[column].get(slot)
-            freed += owner is not None
+        for slot in slots.owned(column, seen.slots):
+            owner = slots.owners[column][slot]
+            freed += 1
             ambiguous |= owner is LOADING
             if isinstance(owner, PageBook):
                 # Who was in doubt may have lost it long ago, to someone who was not told.
                 ambiguous |= owner.doubtful[column]
                 found += [] if owner.doubtful[column] else [owner]
                 self.lost(column, slot, owner)
-            elif owner is not None:
+            else:
                 text = f"a request's {component} slot {slot} is free"
-                self.check("ALLOC-1", owner is LOADING, text)
-                slots.free(column, slot)
+                self.check("ALLOC-1", owner is LOADING, text, met=False)
+                slots.free(column, (slot,))
         if taken and freed < came_free:
             # The slots of the others were taken again at once.
             found += self.doubt_unlocked(column)

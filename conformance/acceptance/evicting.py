@@ -23,7 +23,8 @@ from kvcanon.spec.operations import Evict, Evicted, EvictHost
 from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.types import Counts
 
-AUXILIARY = (SWA_COLUMN, MAMBA_COLUMN)
+STANDS_ON = ((SWA_COLUMN, FULL_COLUMN), (MAMBA_COLUMN, FULL_COLUMN), (MAMBA_COLUMN, SWA_COLUMN))
+"""Components whose data is of no use without that of another."""
 
 
 def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
@@ -35,19 +36,23 @@ def after_evict(books: Books, operation: Evict, outcome: Evicted) -> None:
     victims: list[list[PageBook]] = [[], [], []]
     for column in books.columns:
         victims[column] = books.reconcile(column, outcome.freed[COMPONENTS[column]])
-    for column in books.columns:
-        for page in victims[column]:
-            books.check(
-                "LOCK-4",
-                page not in locked[column],
-                f"{COMPONENTS[column]} data of {page.describe()} was evicted while it was locked",
-            )
+    evicted = [(column, page) for column in books.columns for page in victims[column]]
+    books.check_each(
+        "LOCK-4",
+        len(evicted),
+        [(column, page) for column, page in evicted if page in locked[column]],
+        lambda each: (
+            f"{COMPONENTS[each[0]]} data of {each[1].describe()} was evicted while it was locked"
+        ),
+        met=any(locked),
+    )
     check_closed(books, victims)
     asked = [operation.counts[component] for component in COMPONENTS]
     books.check(
         "EVICT-2",
         any(asked) or not any(victims),
         "nothing was asked for, and something was evicted",
+        met=not any(asked) and bool(leaves),
     )
     _check_freed(books, operation.counts, outcome.freed, leaves, in_use)
     for column in books.columns:
@@ -85,27 +90,33 @@ def after_making_room(books: Books) -> None:
 
 def check_closed(books: Books, victims: list[list[PageBook]]) -> None:
     """With full data goes all that stands on it, and the data of a prefix has no gap."""
-    for page in victims[FULL_COLUMN]:
-        for column in AUXILIARY:
-            books.check(
-                "EVICT-3",
-                not page.surely_on_device(column),
-                f"full data of {page.describe()} was evicted, and its {COMPONENTS[column]} data "
-                "stays",
-            )
-    for page in victims[SWA_COLUMN]:
-        books.check(
-            "EVICT-3",
-            not page.surely_on_device(MAMBA_COLUMN),
-            f"window data of {page.describe()} was evicted, and its state stays",
-        )
-    for page in victims[FULL_COLUMN]:
-        below = [each for each in page.children.values() if each.surely_on_device(FULL_COLUMN)]
-        books.check(
-            "RES-3",
-            not below,
-            f"full data of {page.describe()} was evicted, and a page below stays",
-        )
+    for what, on in STANDS_ON:
+        _check_cascade(books, what, on, victims[on])
+    books.check_each(
+        "RES-3",
+        len(victims[FULL_COLUMN]),
+        [page for page in victims[FULL_COLUMN] if any(map(_stays, page.children.values()))],
+        lambda page: f"full data of {page.describe()} was evicted, and a page below stays",
+        met=any(page.children for page in victims[FULL_COLUMN]),
+    )
+
+
+def _check_cascade(books: Books, what: Column, on: Column, victims: list[PageBook]) -> None:
+    """With data of one component goes that of another, which stands on it."""
+    books.check_each(
+        "EVICT-3",
+        len(victims),
+        [page for page in victims if page.surely_on_device(what)],
+        lambda page: (
+            f"{COMPONENTS[on]} data of {page.describe()} was evicted, and its "
+            f"{COMPONENTS[what]} data stays"
+        ),
+        met=what in books.columns,
+    )
+
+
+def _stays(page: PageBook) -> bool:
+    return page.surely_on_device(FULL_COLUMN)
 
 
 def _is_device_leaf(books: Books, page: PageBook, in_use: Collection[PageBook]) -> bool:
@@ -135,7 +146,7 @@ def _check_freed(
     for column in books.columns:
         component = COMPONENTS[column]
         if freed[component] >= asked[component]:
-            books.check("EVICT-1", True)
+            books.check("EVICT-1", True, met=asked[component] > 0)
             continue
         left = [
             page
@@ -143,24 +154,32 @@ def _check_freed(
             if page.surely_on_device(column) and page not in in_use[column]
         ]
         text = f"{asked[component]} {component} slots were asked for and {freed[component]} freed"
-        books.check("EVICT-1", not left, f"{text}; {left[0].describe()} stays" if left else "")
+        text = f"{text}; {left[0].describe() if left else 'nobody'} stays"
+        books.check("EVICT-1", not left, text, met=freed[component] > 0)
 
 
 def _check_turns(books: Books, victims: list[PageBook], leaves: list[PageBook]) -> None:
     """No leaf that stayed comes before a victim, by the policy."""
     stayed = [page for page in leaves if page.surely_on_device(FULL_COLUMN) and not page.hazy]
-    for victim in victims:
-        if victim.hazy:
-            continue
-        earliest = rank(books, victim, latest=False)
-        for page in stayed:
-            books.check(
-                "REC-3",
-                earliest <= rank(books, page, latest=True),
-                f"{victim.describe()} was evicted before {page.describe()}, whose turn it was "
-                "under "
-                f"{books.config.eviction_policy}",
-            )
+    _check_ranks(books, victims, stayed, "was evicted")
+
+
+def _check_ranks(books: Books, victims: list[PageBook], stayed: list[PageBook], what: str) -> None:
+    """Nobody who stayed surely comes before a victim, by the policy."""
+    earliest = [(rank(books, page, latest=False), page) for page in victims if not page.hazy]
+    latest = [(rank(books, page, latest=True), page) for page in stayed if earliest]
+    wrong = [
+        (victim, page) for ours, victim in earliest for theirs, page in latest if ours > theirs
+    ]
+    books.check_each(
+        "REC-3",
+        len(earliest) * len(latest),
+        wrong,
+        lambda each: (
+            f"{each[0].describe()} {what} before {each[1].describe()}, whose turn it was "
+            f"under {books.config.eviction_policy}"
+        ),
+    )
 
 
 def rank(books: Books, page: PageBook, *, latest: bool) -> tuple[int, int]:
@@ -179,17 +198,23 @@ def _check_order(
 ) -> None:
     """Nothing that was used less recently, and could have gone, stayed."""
     stayed = [page for page in books.pages if page not in in_use and page.surely_on_device(column)]
-    law_id = "REC-3"
-    for victim in victims:
-        for page in stayed:
-            books.check(
-                law_id,
-                victim.used_from[column] <= page.used_to[column],
-                f"{COMPONENTS[column]} data of {victim.describe()} was evicted, used at "
-                f"{victim.used_from[column]}, before that of {page.describe()}, used at "
-                f"{page.used_to[column]}: the latter was kept alive by something that does not "
-                "reach it",
-            )
+    wrong = [
+        (victim, page)
+        for victim in victims
+        for page in stayed
+        if victim.used_from[column] > page.used_to[column]
+    ]
+    books.check_each(
+        "REC-3",
+        len(victims) * len(stayed),
+        wrong,
+        lambda each: (
+            f"{COMPONENTS[column]} data of {each[0].describe()} was evicted, used at "
+            f"{each[0].used_from[column]}, before that of {each[1].describe()}, used at "
+            f"{each[1].used_to[column]}: the latter was kept alive by something that does not "
+            "reach it"
+        ),
+    )
 
 
 def after_evict_host(
@@ -210,17 +235,10 @@ def after_evict_host(
             not stayed,
             f"{asked.full} host slots were asked for and {outcome.freed.full} freed; "
             f"{stayed[0].describe() if stayed else 'nobody'} stays",
+            met=bool(outcome.freed),
         )
-    for victim in victims:
-        for page in stayed:
-            books.check(
-                "REC-3",
-                victim.hazy
-                or page.hazy
-                or rank(books, victim, latest=False) <= rank(books, page, latest=True),
-                f"{victim.describe()} left the host before {page.describe()}, whose turn it was "
-                f"under {books.config.eviction_policy}",
-            )
+    surely = [page for page in stayed if not page.hazy]
+    _check_ranks(books, victims, surely, "left the host")
 
 
 def host_leaves(books: Books) -> list[PageBook]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcanon.conformance.acceptance.books import Books
+from kvcanon.conformance.acceptance.books import Books, Text, may_be_one_node, words
 from kvcanon.conformance.acceptance.pages import FULL_COLUMN, Known, PageBook
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -37,7 +37,7 @@ def hear(books: Books, operation: Operation, events: Sequence[Event], refused: b
     if refused or not isinstance(operation, SENDERS):
         what = "was refused and" if refused else "moved no full data and"
         text = f"{type(operation).__name__} {what} sent {events[0]}" if events else ""
-        books.check("EVENT-5", not events, text)
+        books.check("EVENT-5", not events, text, met=any(books.told.values()))
     cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
     once = isinstance(operation, Reset) and not refused
     if once or cleared:
@@ -54,6 +54,10 @@ def hear(books: Books, operation: Operation, events: Sequence[Event], refused: b
             _hear_removal(books, operation, event)
         else:
             books.told = {GPU: set(), CPU: set()}
+    if not books.profile.removes_end_first:
+        for event in events:
+            if isinstance(event, BlockRemoved):
+                _check_children_left(books, event, of_its_node=True)
 
 
 def add_up(books: Books) -> None:
@@ -64,7 +68,12 @@ def add_up(books: Books) -> None:
     for page in books.pages:
         if page.device[FULL_COLUMN] is not None and (not page.loading[FULL_COLUMN] or at_enqueue):
             there.add(page.name)
-    books.check("EVENT-4", told == there, _sum_in_words(books, told, there))
+    books.check(
+        "EVENT-4",
+        told == there,
+        lambda: _sum_in_words(books, told, there),
+        met=bool(told or there),
+    )
 
 
 def _sum_in_words(books: Books, told: set[bytes], there: set[bytes]) -> str:
@@ -83,53 +92,95 @@ def _hear_store(books: Books, operation: Operation, event: BlockStored) -> None:
     page = books.pages.by_name.get(event.block_hash)
     seed = namespace_seed(event.namespace)
     name = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
-    text = f"the page {event.page} of {event.namespace} was stored on {event.medium}"
-    books.check("EVENT-6", name == event.block_hash, f"{text} under a name that is not its own")
-    books.check(
+
+    def check(law_id: str, holds: bool, problem: Text) -> None:
+        books.check(law_id, holds, lambda: f"{_store_in_words(event)}{words(problem)}")
+
+    check("EVENT-6", name == event.block_hash, " under a name that is not its own")
+    units = len(event.page)
+    check(
         "EVENT-9",
-        len(event.page) == config.page_size,
-        f"{text} with {len(event.page)} units; a page has {config.page_size}",
+        units == config.page_size,
+        lambda: f" with {units} units; a page has {config.page_size}",
     )
     if page is None:
-        books.check("EVENT-7", False, f"{text}, and nobody handed it over")
+        check("EVENT-7", False, ", and nobody handed it over")
     else:
         parent = None if page.parent is None else page.parent.name
         right = (page.units, page.namespace, parent)
         said = (event.page, event.namespace, event.parent_hash)
-        books.check("EVENT-7", said == right, f"{text}: said {said}, is {right}")
+        check("EVENT-7", said == right, lambda: f": said {said}, is {right}")
     told = books.told.setdefault(event.medium, set())
-    books.check("EVENT-2", event.block_hash not in told, f"{text}, where it was already")
+    check("EVENT-2", event.block_hash not in told, ", where it was already")
     if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
-        books.check("EVENT-1", event.parent_hash in told, f"{text} while its parent was not there")
+        check("EVENT-1", event.parent_hash in told, " while its parent was not there")
     told.add(event.block_hash)
     if event.medium is CPU:
         may = isinstance(operation, STORES_ON_HOST) or (
             books.writes_back and isinstance(operation, Evict | LoadBack)
         )
-        books.check("EVENT-3", may, f"{text} by {type(operation).__name__}, before any copy ended")
+        check("EVENT-10", may, lambda: f" by {type(operation).__name__}, before any copy ended")
         books.stored_on_host += 1
         if page is not None:
             page.host[FULL_COLUMN] = Known.YES
 
 
+def _store_in_words(event: BlockStored) -> str:
+    return f"the page {event.page} of {event.namespace} was stored on {event.medium}"
+
+
 def _hear_removal(books: Books, operation: Operation, event: BlockRemoved) -> None:
     page = books.pages.by_name.get(event.block_hash)
-    text = f"{_page_in_words(page, event)} was removed from {event.medium}"
     told = books.told.setdefault(event.medium, set())
-    books.check("EVENT-2", event.block_hash in told, f"{text}, where it was not")
+    books.check(
+        "EVENT-2",
+        event.block_hash in told,
+        lambda: f"{_removal_in_words(page, event)}, where it was not",
+    )
     told.discard(event.block_hash)
     if page is None:
         return
-    if event.medium is GPU or books.config.backed_parents:
-        left = [child for child in page.children.values() if child.name in told]
-        books.check("EVENT-12", not left, f"{text} before the page after it")
+    _check_children_left(books, event, of_its_node=books.profile.removes_end_first)
+    _check_copy_stays(books, operation, event, page)
     if event.medium is CPU:
-        leaves_device = isinstance(operation, Evict | LoadBack) and not books.writes_back
-        books.check("EVICT-5", not leaves_device, f"{text} by an eviction from the device")
         books.due.pop(page, None)
         for column in books.columns if books.whole_on_host else (FULL_COLUMN,):
             page.lose_on_host(column)
 
 
-def _page_in_words(page: PageBook | None, event: BlockRemoved) -> str:
-    return page.describe() if page is not None else f"page {event.block_hash.hex()[:12]}"
+def _check_children_left(books: Books, event: BlockRemoved, *, of_its_node: bool) -> None:
+    """No page is left below one that was removed; those that may be of its node may follow it."""
+    page = books.pages.by_name.get(event.block_hash)
+    if page is None or (event.medium is CPU and not books.config.backed_parents):
+        return
+    told = books.told[event.medium]
+    left = [
+        child
+        for child in page.children.values()
+        if child.name in told and (of_its_node or not may_be_one_node(page, child))
+    ]
+    gone = event.block_hash not in told
+    books.check(
+        "EVENT-12",
+        not (left and gone),
+        lambda: f"{_removal_in_words(page, event)} before the page after it",
+        met=bool(page.children),
+    )
+
+
+def _check_copy_stays(
+    books: Books, operation: Operation, event: BlockRemoved, page: PageBook
+) -> None:
+    """A page that leaves the device stays on the host, unless its room is for another copy."""
+    if isinstance(operation, Evict | LoadBack) and not books.writes_back:
+        books.check(
+            "EVICT-5",
+            event.medium is not CPU,
+            lambda: f"{_removal_in_words(page, event)} by an eviction from the device",
+            met=page.host[FULL_COLUMN] is Known.YES,
+        )
+
+
+def _removal_in_words(page: PageBook | None, event: BlockRemoved) -> str:
+    what = page.describe() if page is not None else f"page {event.block_hash.hex()[:12]}"
+    return f"{what} was removed from {event.medium}"

@@ -41,6 +41,7 @@ def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> N
             any(short) or not evicted,
             f"a load of {loading} evicted {evicted}, with {free[0]} full, {free[1]} window and "
             f"{free[2]} state slots free",
+            met=bool(loading),
         )
         if short[FULL_COLUMN] and not any(short[1:]):
             largest = loading.full - free[0]
@@ -55,10 +56,10 @@ def after_load_back(books: Books, operation: LoadBack, outcome: LoadedBack) -> N
         victims[column] = books.reconcile(column, evicted[component], loading[component])
     locked = {page for held in books.receipts.values() for page in held.path}
     for page in victims[FULL_COLUMN]:
-        books.check(
-            "LOCK-4", page not in locked, f"{page.describe()} was evicted by a load while locked"
-        )
-        books.check("LOAD-2", page not in path, f"{page.describe()} was evicted by its own load")
+        name = page.describe()
+        text = f"{name} was evicted by a load while locked"
+        books.check("LOCK-4", page not in locked, text, met=bool(locked))
+        books.check("LOAD-2", page not in path, f"{name} was evicted by its own load")
     check_closed(books, victims)
     after_making_room(books)
     if books.violations or outcome.decision is not LoadDecision.ENQUEUED:
@@ -115,8 +116,9 @@ def _lacking(pages: list[PageBook], column: Column) -> list[PageBook]:
 
 
 def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> None:
-    """Copies end in order, each once; what failed is where it was before."""
+    """Copies end after those that they build on, each once; what failed is where it was before."""
     came_free: Counter[Column] = Counter()
+    there_were = bool(books.transfers)
     for transfer_id, status in outcome.transfers:
         enqueued = list(books.transfers)
         transfer = books.transfers.pop(transfer_id, None)
@@ -124,16 +126,22 @@ def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> N
             "ASYNC-1",
             transfer is not None or books.writes_back,
             f"transfer {transfer_id} settled, which was not in flight",
+            met=False,
         )
         if transfer is None:
             continue
         earlier = [
             other_id
             for other_id in enqueued[: enqueued.index(transfer_id)]
-            if books.transfers[other_id].direction is transfer.direction
+            if status is not TransferStatus.CANCELLED
+            and _surely_builds_on(books, transfer, books.transfers[other_id])
         ]
-        books.check("ASYNC-1", not earlier, f"transfer {transfer_id} settled before {earlier[:1]}")
+        beside = any(each.direction is transfer.direction for each in books.transfers.values())
+        text = f"transfer {transfer_id} settled before {earlier[:1]}, on which it builds"
+        books.check("ASYNC-1", not earlier, text, met=beside)
         came_free += _settle(books, transfer_id, transfer, status)
+        if not books.profile.loads_keep_host_copies and transfer.direction is Direction.LOAD_BACK:
+            books.doubt_host(ALL_COLUMNS)
     for column in books.columns if came_free.total() else ():
         books.reconcile(column, came_free[column])
     if isinstance(operation, Flush):
@@ -141,7 +149,32 @@ def after_settling(books: Books, operation: Poll | Flush, outcome: Settled) -> N
             "ASYNC-6",
             not books.transfers,
             f"after a flush {len(books.transfers)} transfers are in flight",
+            met=there_were,
         )
+
+
+def _surely_builds_on(books: Books, later: OpenTransfer, earlier: OpenTransfer) -> bool:
+    """Whether a copy is of data at or below what another of its direction copies in full.
+
+    Which nodes of a path are backed up is not seen. Of the copies of one insert to an empty host
+    each is below the one before; and where there is full data alone, all are below those that were
+    backed up before on the same path.
+    """
+    if later.direction is not earlier.direction or earlier.may_be_cancelled:
+        return False
+    if later.direction is Direction.BACKUP:
+        if not books.config.backed_parents:
+            return False
+        batch, only_full = later.batch, books.columns == (FULL_COLUMN,)
+        is_chain = batch is not None and batch is earlier.batch and batch.is_chain
+        return is_chain or (only_full and set(earlier.path) <= set(later.path))
+    filled = {page for page, column in earlier.loads if column == FULL_COLUMN}
+    surely = {page for page in filled if not page.doubtful[FULL_COLUMN]}
+    return any(
+        not surely.isdisjoint(later.path[: page.depth + 1])
+        for page, column in later.loads
+        if not page.doubtful[column]
+    )
 
 
 def _settle(

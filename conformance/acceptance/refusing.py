@@ -42,7 +42,11 @@ def after_refusal(books: Books, operation: Operation, error: CacheError) -> None
         "REFUSE-2" if isinstance(error, ReceiptSpent | CacheBusy) else "REFUSE-1",
         truth is None,
         f"{type(operation).__name__} was refused ({error}), but {truth}",
+        met=doubt is not None,
     )
+    if isinstance(error, ReceiptSpent):
+        # A receipt that was not open was not released.
+        books.check("LOCK-10", True)
     books.check_free("ALLOC-6", f"{type(operation).__name__} was refused ({error})")
 
 

@@ -10,14 +10,14 @@ books say that a prefix is due only while no call could have needed a slot that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from attrs import Factory, define, evolve, field, frozen
 
+from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.adapters.request import RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 from kvcanon.spec.views import PageNumber, PageNumbers
@@ -50,8 +50,7 @@ class RequestBooks:
     """All that is known of a cache from its answers."""
 
     config: CacheConfig
-    asked: Collection[str]
-    """The ids of the laws that are judged."""
+    checks: Checks
     one_pool: bool = False
     """Whether all components share one pool, as large as theirs together."""
     running: dict[RequestId, Running] = Factory(dict)
@@ -70,19 +69,14 @@ class RequestBooks:
     """Slots that requests were ever given."""
     taken: Counter[Component] = Factory(Counter)
     """At most so many slots were taken for requests, those that no table shows included."""
-    violations: list[Violation] = Factory(list)
-    judged: Counter[str] = Factory(Counter)
     numbers: PageNumbers = Factory(PageNumbers)
 
     def __attrs_post_init__(self) -> None:
         self.touched = {component: set() for component in self.config.components}
 
-    def check(self, law_id: str, text: str | None) -> None:
-        """Count that a law was judged, and note the sentence, if there is one, as its violation."""
-        if law_id in self.asked:
-            self.judged[law_id] += 1
-            if text is not None:
-                self.violations.append(Violation(LAWS[law_id], text))
+    def check(self, law_id: str, text: str | None, *, met: bool = True) -> None:
+        """Note what is wrong, if anything, and whether a faulty cache could have broken the law."""
+        self.checks.note(law_id, text, met=met)
 
     def prompt(self, key: Key) -> Prompt:
         """A key, numbered and named."""
@@ -198,7 +192,7 @@ def table_of(books: RequestBooks, prompt: Prompt, slots: Slots) -> dict[Place, P
     size = len(prompt.key)
     for text in _malformed(books, size, slots):
         books.check("ALLOC-5", text)
-    books.check("ALLOC-5", None)
+    books.check("ALLOC-5", None, met=size > 0)
     return {
         (component, slot): number
         for component, some in slots
@@ -226,7 +220,8 @@ def check_owners(
                 f"request {request_id} was given slot {slot} of the one pool, which is in the "
                 f"block table of request {other_id} for another component"
             )
-    books.check("ALLOC-1", text)
+    others = books.running.keys() - {request_id}
+    books.check("ALLOC-1", text, met=bool(table) and (bool(others) or books.one_pool))
 
 
 def check_reuse(books: RequestBooks, prompt: Prompt, reused: int) -> None:
@@ -234,12 +229,12 @@ def check_reuse(books: RequestBooks, prompt: Prompt, reused: int) -> None:
     if not 0 <= reused <= len(prompt.key):
         books.check("MATCH-2", f"{reused} pages of {len(prompt.key)} are said to be reused")
         return
-    books.check("MATCH-2", None)
+    books.check("MATCH-2", None, met=reused > 0)
     for page, number in enumerate(prompt.numbers[:reused]):
         if number not in books.computed:
             _check_uncomputed(books, prompt, page)
             return
-    books.check("MATCH-4", None)
+    books.check("MATCH-1", None)
     due = max((_due_pages(books, prompt, known) for known in books.due), default=0)
     books.check(
         "MATCH-6",
@@ -247,6 +242,7 @@ def check_reuse(books: RequestBooks, prompt: Prompt, reused: int) -> None:
         "and no room was needed since"
         if reused < due
         else None,
+        met=due > 0,
     )
 
 
@@ -263,6 +259,7 @@ def check_contents(books: RequestBooks, prompt: Prompt, slots: Slots, pages: int
             f"{pages} pages are not computed, and the table lacks page {needed}, in their window"
             if needed < min(first, pages)
             else None,
+            met=pages > 0,
         )
     if books.config.host_tier:
         return
@@ -314,7 +311,7 @@ def check_freed(books: RequestBooks, asked: Counts, freed: Counts) -> None:
     for component in Component:
         if not 0 <= freed[component] <= books.capacity(component):
             text = f"an eviction of {asked} is said to have freed {freed[component]} {component}"
-    books.check("ALLOC-3", text)
+    books.check("ALLOC-3", text, met=bool(asked))
 
 
 def _malformed(books: RequestBooks, size: int, slots: Slots) -> Iterator[str]:
@@ -341,7 +338,7 @@ def _check_uncomputed(books: RequestBooks, prompt: Prompt, page: int) -> None:
         books.check("ALLOC-7", f"page {page} is reused, which was computed before the reset only")
     elif books.anywhere(prompt.key)[page] in books.computed_anywhere:
         books.check(
-            "MATCH-4",
+            "MATCH-1",
             f"page {page} is reused in {prompt.key.namespace}, where nobody computed it; "
             "in another namespace the same tokens were",
         )

@@ -46,22 +46,30 @@ class Hearing:
         """Take the events of an operation, and say what is wrong with them."""
         config = self.books.config
         if not config.events:
-            self.books.check("EVENT-5", "events are off, and some were sent" if events else None)
+            text = "events are off, and some were sent" if events else None
+            self.books.check("EVENT-5", text, met=False)
             return
         blank = _nothing_but(self.books, self.profile)
         stream = Stream(Residency(self.told), tuple(events), blank)
         for law_id in STREAM_LAWS:
-            sentences = list(LAWS[law_id].check(stream))
-            self.books.check(law_id, sentences[0] if sentences else None)
+            law = LAWS[law_id]
+            met = law.premise.is_met(stream)
+            self.books.check(law_id, next(law.check(stream), None), met=met)
         self._check_sender(asked, events, refused=refused)
         for event in events:
             self._hear_one(asked, event)
+        if not self.profile.removes_end_first:
+            # What nodes there are is not seen: all that leaves at once may be of one.
+            for event in events:
+                if isinstance(event, BlockRemoved):
+                    self._check_orphans(event)
         on_device = sum(medium is GPU for medium, _ in self.told)
         self.books.check(
             "EVENT-4",
             f"the events say that {on_device} pages are on {GPU}, which has fewer slots"
             if on_device > self.books.capacity(FULL)
             else None,
+            met=bool(self.told),
         )
 
     def prefix_pages(self, prompt: Prompt, *, with_host: bool) -> int:
@@ -81,6 +89,7 @@ class Hearing:
             f"{reused} pages are reused, of which the events have told {at_most}"
             if reused > at_most
             else None,
+            met=reused > 0,
         )
         at_least = min(self.prefix_pages(prompt, with_host=False), len(prompt.key) - 1)
         if self.books.full_only:
@@ -90,16 +99,18 @@ class Hearing:
                 "are reused"
                 if reused < at_least
                 else None,
+                met=at_least > 0,
             )
 
-    def check_nothing_left(self) -> None:
-        """An eviction found no victim, and no request runs: then nothing is there."""
+    def check_freed(self, freed: int) -> None:
+        """An eviction found a victim, or nothing is there, while no request runs."""
         left = [name for medium, name in self.told if medium is GPU]
         self.books.check(
             "EVICT-1",
             f"nothing was freed, and the events say that {len(left)} pages are on {GPU}"
-            if left
+            if left and not freed
             else None,
+            met=freed > 0,
         )
 
     def _check_sender(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
@@ -110,16 +121,19 @@ class Hearing:
             f"{asked} was refused, and announced a page on {GPU}"
             if refused and on_device
             else None,
+            met=refused and bool(self.told),
         )
         self.books.check(
             "EVENT-10",
             f"{asked} announced a page on {GPU}" if on_device and asked == "evict" else None,
+            met=asked == "evict" and bool(events),
         )
         cleared = sum(isinstance(event, AllBlocksCleared) for event in events)
         due = int(asked == "reset" and not refused)
         self.books.check(
             "EVENT-8",
             f"{asked} said {cleared} times that all is cleared" if cleared != due else None,
+            met=due > 0,
         )
 
     def _hear_one(self, asked: str, event: Event) -> None:
@@ -127,7 +141,7 @@ class Hearing:
             self.told.clear()
         elif isinstance(event, BlockStored):
             self.books.check(
-                "EVENT-3",
+                "EVENT-10",
                 f"{asked} announced page {short(event.block_hash)}, which no request has computed"
                 if event.block_hash not in self.books.computed_names
                 else None,
@@ -141,19 +155,8 @@ class Hearing:
     def _check_removed(self, event: BlockRemoved) -> None:
         """Pages leave after those that build on them, and not while a request reuses them."""
         name, medium = event.block_hash, event.medium
-        if medium is GPU or self.books.config.backed_parents:
-            orphans = [
-                child
-                for told_on, child in self.told
-                if told_on is medium and self.parents.get(child) == name
-            ]
-            self.books.check(
-                "EVENT-12",
-                f"page {short(name)} was removed from {medium} before page {short(orphans[0])}, "
-                "which builds on it"
-                if orphans
-                else None,
-            )
+        if self.profile.removes_end_first:
+            self._check_orphans(event)
         if medium is GPU:
             users = [id_ for id_, each in self.books.running.items() if name in each.reused]
             self.books.check(
@@ -161,7 +164,28 @@ class Hearing:
                 f"page {short(name)} was removed from {GPU}, and request {users[0]} reuses it"
                 if users
                 else None,
+                met=any(each.reused for each in self.books.running.values()),
             )
+
+    def _check_orphans(self, event: BlockRemoved) -> None:
+        """No page is there that builds on one that was removed."""
+        name, medium = event.block_hash, event.medium
+        if medium is not GPU and not self.books.config.backed_parents:
+            return
+        orphans = [
+            child
+            for told_on, child in self.told
+            if told_on is medium and self.parents.get(child) == name
+        ]
+        gone = (medium, name) not in self.told
+        self.books.check(
+            "EVENT-12",
+            f"page {short(name)} was removed from {medium} before page {short(orphans[0])}, "
+            "which builds on it"
+            if orphans and gone
+            else None,
+            met=name in self.parents.values(),
+        )
 
 
 def _nothing_but(books: RequestBooks, profile: Profile) -> Snapshot:

@@ -14,16 +14,18 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from kvcanon.conformance.acceptance import request_books
+from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.acceptance.request_books import Prompt, RequestBooks
 from kvcanon.conformance.acceptance.request_events import Hearing
 from kvcanon.conformance.adapters.adapter import RequestSubject
 from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.conformance.evidence import Service
 from kvcanon.conformance.explain import sentence
-from kvcanon.conformance.verdict import LawsBroken
+from kvcanon.conformance.verdict import LawsBroken, OnShould
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.events import Event
-from kvcanon.spec.law import SHAPE, Kind, Law, Need, judge
+from kvcanon.spec.law import Kind, Law, Need, judge
 from kvcanon.spec.operations import Evicted
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, Slot, Slots
@@ -36,8 +38,17 @@ class RequestAcceptor:
     """A cache that is judged by its answers to requests. Its methods are those of the cache."""
 
     def __init__(
-        self, subject: RequestSubject, profile: Profile, laws: Collection[Law], *, black_box: bool
+        self,
+        subject: RequestSubject,
+        profile: Profile,
+        laws: Collection[Law],
+        on_should: OnShould | None = None,
+        *,
+        black_box: bool,
     ) -> None:
+        self._on_should = on_should
+        self.service = Service()
+        """Which operations were served."""
         self.steps = 0
         """Operations that were called."""
         self._cache = subject.cache
@@ -46,7 +57,7 @@ class RequestAcceptor:
             law for law in laws if law.kind is Kind.STATE and law.needs <= self._shows
         ]
         asked = {law.law_id for law in laws}
-        self._books = RequestBooks(self._cache.config, asked, subject.one_pool)
+        self._books = RequestBooks(self._cache.config, Checks(asked), subject.one_pool)
         self._hearing = Hearing(self._books, profile)
         self._bytes: dict[tuple[Component, PageNumber], bytes] = {}
         """What was written for a page, or for the state at its end."""
@@ -56,9 +67,9 @@ class RequestAcceptor:
             self._untaken += self._cache.take_events()
 
     @property
-    def laws_judged(self) -> Counter[str]:
-        """How often each law was judged, by id."""
-        return self._books.judged
+    def laws_exercised(self) -> Counter[str]:
+        """How often each law was exercised, by id."""
+        return self._books.checks.laws_exercised
 
     @property
     def config(self) -> CacheConfig:
@@ -97,6 +108,7 @@ class RequestAcceptor:
             lambda: _typed(Slots, self._cache.extend(request_id, key)),
             check,
             lambda refusal: self._no_room(request_id, prompt, refusal),
+            runs=running is not None,
         )
 
     def finish(self, request_id: RequestId) -> None:
@@ -112,6 +124,7 @@ class RequestAcceptor:
             lambda: self._cache.finish(request_id),
             check,
             lambda refusal: self._not_ended(request_id, refusal),
+            runs=request_id in self._books.running,
         )
 
     def abort(self, request_id: RequestId) -> None:
@@ -121,6 +134,7 @@ class RequestAcceptor:
             lambda: self._cache.abort(request_id),
             lambda _: self._ended(request_id, "abort"),
             lambda refusal: self._not_ended(request_id, refusal),
+            runs=request_id in self._books.running,
         )
 
     def evict(self, counts: Counts) -> Evicted:
@@ -137,8 +151,8 @@ class RequestAcceptor:
             lambda refusal: self._books.check("REFUSE-1", f"an eviction was refused: {refusal}"),
         )
         at_rest = not self._books.running and not self.config.host_tier
-        if at_rest and counts.full and not answer.freed.full and Need.EVENTS in self._shows:
-            self._hearing.check_nothing_left()
+        if at_rest and counts.full and Need.EVENTS in self._shows:
+            self._hearing.check_freed(answer.freed.full)
             self._raise_what_is_broken(f"evict of {counts}", answer)
         return answer
 
@@ -184,17 +198,24 @@ class RequestAcceptor:
         call: Callable[[], Answer],
         accepted: Callable[[Answer], None],
         refused: Callable[[CacheError], None],
+        *,
+        runs: bool = True,
     ) -> Answer:
-        """Call, look at the answer, the events and the state, and answer as the cache did."""
+        """Call, look at the answer, the events and the state, and answer as the cache did.
+
+        A refusal is none of service where the request does not run that is spoken of.
+        """
         self.steps += 1
         name, words = asked
         try:
             answer = call()
         except CacheError as refusal:
+            self.service.refused[name] += runs
             refused(refusal)
             self._look(name, refused=True)
             self._raise_what_is_broken(f"{name} {words}", refusal)
             raise
+        self.service.served[name] += 1
         accepted(answer)
         self._look(name, refused=False)
         self._raise_what_is_broken(f"{name} {words}", answer)
@@ -207,8 +228,14 @@ class RequestAcceptor:
             self._untaken += events
             self._hearing.hear(asked, events, refused=refused)
         if Need.SNAPSHOT in self._shows:
-            self._books.violations += judge(self._cache.snapshot(), self._state_laws)
-            self._books.judged.update([*SHAPE, *(law.law_id for law in self._state_laws)])
+            self._see(self._cache.snapshot())
+
+    def _see(self, state: Snapshot) -> None:
+        """Ask the laws of states, and those of the tree's shape before them."""
+        broken = judge(state, self._state_laws)
+        self._books.checks.broken += broken
+        for law in () if broken else self._state_laws:
+            self._books.check(law.law_id, None, met=law.premise.is_met(state))
 
     def _given(self, request_id: RequestId, prompt: Prompt, slots: Slots, computed: int) -> None:
         """A request has a block table, of which the first pages must be filled already."""
@@ -255,15 +282,17 @@ class RequestAcceptor:
         running = self._books.running.pop(request_id, None)
         text = f"request {request_id} runs, and could not end: {refusal}"
         self._books.check("REFUSE-1", text if running is not None else None)
+        if running is None:
+            self._books.check("LOCK-10", None)
 
     def _must_run(self, request_id: RequestId, how: str) -> None:
         running = request_id in self._books.running
         text = None if running else f"{how} of request {request_id}, which does not run, was done"
-        self._books.check("LOCK-10", text)
+        self._books.check("LOCK-10", text, met=False)
 
     def _raise_what_is_broken(self, asked: str, answer: object) -> None:
         """Raise the violations of this operation. Raises: LawsBroken."""
-        found, self._books.violations = self._books.violations, []
+        found = self._books.checks.close()
         if not found:
             return
         lines = [f"After operation {self.steps}, {asked},", f"which was answered {answer!r}:"]
@@ -272,7 +301,10 @@ class RequestAcceptor:
             lines += ["", f"{law.law_id} {law.name}: {texts[0]}"]
             lines += [f"    ... and {len(texts) - 1} more"] if len(texts) > 1 else []
             lines.append(f"    The law: {sentence(law)}")
-        raise LawsBroken("\n".join(lines), found)
+        broken = LawsBroken("\n".join(lines), found)
+        if self._on_should is None or not broken.only_should:
+            raise broken
+        self._on_should(broken)
 
 
 def _typed(kind: type[Answer], answer: object) -> Answer:

@@ -6,7 +6,8 @@ freed it. Where its free list says otherwise, one of the two is wrong, and both 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import TypeAlias
 
 from attrs import frozen
@@ -52,6 +53,8 @@ class SlotBooks:
         self._shown = shown
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
+        self._of_pages: list[dict[Slot, PageBook]] = [{}, {}, {}]
+        """Those of them that pages have: few beside those that a request may hold."""
         self.blind = frozenset() if shown else frozenset({SWA_COLUMN})
         """Components whose free slots cannot be seen: window slots are given out beside full ones
         only, so that not all of them can be taken to see which they are."""
@@ -92,33 +95,41 @@ class SlotBooks:
 
     def pages_in(self, column: Column) -> list[tuple[Slot, PageBook]]:
         """The slots that pages have, with the pages."""
-        return [
-            (slot, owner)
-            for slot, owner in self.owners[column].items()
-            if isinstance(owner, PageBook)
-        ]
+        return list(self._of_pages[column].items())
+
+    def owned(self, column: Column, slots: frozenset[Slot]) -> list[Slot]:
+        """Those of the slots that have an owner, in order."""
+        return sorted(slots & self.owners[column].keys())
 
     def give(self, column: Column, slots: Collection[Slot], owner: Owner) -> None:
         """Slots have an owner now."""
-        for slot in slots:
-            self.owners[column][slot] = owner
+        self.owners[column].update(dict.fromkeys(slots, owner))
+        if isinstance(owner, PageBook):
+            self._of_pages[column].update(dict.fromkeys(slots, owner))
+        else:
+            for slot in self._of_pages[column].keys() & slots:
+                del self._of_pages[column][slot]
 
-    def free(self, column: Column, slot: Slot) -> None:
-        """A slot has no owner any more."""
-        self.owners[column].pop(slot, None)
+    def free(self, column: Column, slots: Iterable[Slot]) -> None:
+        """Slots have no owner any more."""
+        for slot in slots:
+            self.owners[column].pop(slot, None)
+            self._of_pages[column].pop(slot, None)
 
     def mark_loading(self, column: Column, free: Collection[Slot], count: int) -> None:
         """Slots that nobody had and that are not free any more were taken for a load."""
-        for slot in range(self.capacity[column]):
-            if count and slot not in self.owners[column] and slot not in free:
-                self.owners[column][slot] = LOADING
-                count -= 1
+        taken = (
+            slot
+            for slot in range(self.capacity[column] if count else 0)
+            if slot not in self.owners[column] and slot not in free
+        )
+        self.give(column, tuple(islice(taken, count)), LOADING)
 
     def settle_on(self, column: Column, slot: Slot, page: PageBook) -> None:
         """A slot is a page's; what else the book has under its name was taken again."""
-        for other in [each for each, owner in self.owners[column].items() if owner is page]:
-            self.owners[column][other] = LOADING
-        self.owners[column][slot] = page
+        others = [each for each, owner in self._of_pages[column].items() if owner is page]
+        self.give(column, others, LOADING)
+        self.give(column, (slot,), page)
 
     def owner_in_words(self, column: Column, slot: Slot) -> str:
         """Who has a slot."""
@@ -136,3 +147,4 @@ class SlotBooks:
                 slot: owner for slot, owner in self.owners[column].items() if owner is HELD
             }
             self.owners[column] = kept
+            self._of_pages[column].clear()

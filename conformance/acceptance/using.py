@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.acceptance.books import Books, OpenReceipt, Read
+from kvcanon.conformance.acceptance.books import Books, OpenReceipt, Read, same_node_below
 from kvcanon.conformance.acceptance.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
@@ -48,6 +48,7 @@ def after_match(books: Books, operation: Match, found: Matched) -> None:
         at_least <= device <= at_most,
         f"a match of {len(operation.key)} pages found {device} of use on the device; "
         f"{_between(at_least, at_most)} are",
+        met=max(device, at_least) > 0,
     )
     at_least = usable_by(books, path, PageBook.surely_anywhere)
     at_most = usable_by(books, path, PageBook.maybe_anywhere)
@@ -56,6 +57,7 @@ def after_match(books: Books, operation: Match, found: Matched) -> None:
         at_least <= found.prefix_pages <= at_most and device <= found.prefix_pages,
         f"a match of {len(operation.key)} pages found {found.prefix_pages} of use, {device} of "
         f"them on the device; {_between(at_least, at_most)} are",
+        met=max(found.prefix_pages, at_least) > 0,
     )
     if books.violations:
         return
@@ -64,6 +66,16 @@ def after_match(books: Books, operation: Match, found: Matched) -> None:
     if not books.violations and books.read is not None:
         _check_bytes(books, path[:device], found.slots, books.read)
     books.use_prefix(path, found.prefix_pages)
+    if books.profile.hits_counted_at_match and found.prefix_pages:
+        _count_hits(path[: found.prefix_pages])
+
+
+def _count_hits(prefix: list[PageBook]) -> None:
+    """Count a hit on what was found; what may be of one node with its end may have one more."""
+    for page in prefix:
+        page.hits += 1
+    for page in (*prefix, *same_node_below(prefix[-1])):
+        page.hits_at_most += 1
 
 
 def usable_by(books: Books, path: list[PageBook], has: Has) -> int:
@@ -92,6 +104,7 @@ def _check_slots(books: Books, path: list[PageBook], slots: Slots) -> None:
         right,
         f"a match of {len(path)} pages on the device gave {counts[0]} full, {counts[1]} window and "
         f"{counts[2]} state slots; {len(path)}, {_between(*swa)} and {state} are there",
+        met=bool(path),
     )
     for column in ALL_COLUMNS if right else ():
         some = slots[COMPONENTS[column]]
@@ -112,11 +125,13 @@ def _check_pending(books: Books, path: list[PageBook], pending: tuple[TransferId
             "MATCH-7",
             transfer_id in pending or not any(page in path for page in surely),
             f"a match does not name transfer {transfer_id}, which loads pages that it found",
+            met=any(page in path for page in surely),
         )
     books.check(
         "MATCH-7",
         set(pending) <= loads.keys(),
         f"a match names {pending} as pending; the loads in flight are {tuple(loads)}",
+        met=bool(pending),
     )
 
 
@@ -147,8 +162,10 @@ def _check_slot(books: Books, column: Column, page: PageBook, slot: Slot) -> Non
     books.check(
         "MATCH-3",
         right,
-        f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe()}, which is "
-        f"{books.slots.owner_in_words(column, slot)}",
+        lambda: (
+            f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe()}, which is "
+            f"{books.slots.owner_in_words(column, slot)}"
+        ),
     )
 
 
@@ -163,17 +180,31 @@ def _lost_unseen(books: Books, column: Column, slot: Slot) -> bool:
 
 def _check_bytes(books: Books, path: list[PageBook], slots: Slots, read: Read) -> None:
     for column in ALL_COLUMNS:
-        some = slots[COMPONENTS[column]]
-        for page, slot in zip(path[len(path) - len(some) :], some, strict=True):
-            if page.content[column]:
-                data = read(COMPONENTS[column], GPU, slot)
-                books.check(
-                    "DATA-1",
-                    data in page.content[column],
-                    f"behind {COMPONENTS[column]} slot {slot} of {page.describe()} is "
-                    f"{data.hex()}, "
-                    f"not {next(iter(page.content[column])).hex()}",
-                )
+        component = COMPONENTS[column]
+        some = slots[component]
+        found = [
+            (page, slot, read(component, GPU, slot))
+            for page, slot in zip(path[len(path) - len(some) :], some, strict=True)
+            if page.content[column] and (page, column) not in books.compared
+        ]
+        books.compared.update((page, column) for page, _, _ in found)
+        wrong = [each for each in found if each[2] not in each[0].content[column]]
+        _check_read(books, column, len(found), wrong)
+
+
+def _check_read(
+    books: Books, column: Column, count: int, wrong: list[tuple[PageBook, Slot, bytes]]
+) -> None:
+    """What is behind the slots of pages is what was written for them."""
+    books.check_each(
+        "DATA-1",
+        count,
+        wrong,
+        lambda each: (
+            f"behind {COMPONENTS[column]} slot {each[1]} of {each[0].describe()} is "
+            f"{each[2].hex()}, not {next(iter(each[0].content[column])).hex()}"
+        ),
+    )
 
 
 def after_lock(books: Books, operation: Lock, receipt: Receipt) -> None:
@@ -184,11 +215,13 @@ def after_lock(books: Books, operation: Lock, receipt: Receipt) -> None:
         "LOCK-9",
         present == len(operation.key),
         f"a lock of {len(operation.key)} pages was given, of which {present} can be there",
+        met=len(operation.key) > 0,
     )
     books.check(
         "LOCK-10",
         receipt.receipt_id not in books.receipts,
         f"receipt {receipt.receipt_id} was given for two locks",
+        met=bool(books.receipts),
     )
     books.receipts[receipt.receipt_id] = OpenReceipt(
         receipt, path, books.window_from(len(path)), MAMBA_COLUMN in books.columns
@@ -220,6 +253,7 @@ def after_unlock(books: Books, operation: Unlock | UnlockWindow, _answer: None) 
         "LOCK-10",
         held is not None,
         f"receipt {operation.receipt.receipt_id}, which is not open, was released",
+        met=False,
     )
     if held is None:
         return
@@ -235,44 +269,55 @@ def after_allocate(books: Books, operation: Allocate, slots: Slots) -> None:
         "ALLOC-5",
         slots.counts() == operation.counts,
         f"{operation.counts} were asked for and {slots.counts()} given",
+        met=bool(operation.counts),
     )
     for column, component in enumerate(COMPONENTS):
-        for slot in slots[component]:
-            owner = books.slots.owners[column].get(slot)
-            right = owner is None and 0 <= slot < books.slots.capacity[column]
-            books.check(
-                "ALLOC-1",
-                right,
-                f"{component} slot {slot} was given out, which is "
-                f"{books.slots.owner_in_words(column, slot)}",
-            )
-            books.written[column].pop(slot, None)
-        books.slots.give(column, slots[component], HELD)
+        some, capacity = slots[component], books.slots.capacity[column]
+        owners = books.slots.owners[column]
+        _check_given(
+            books,
+            column,
+            len(some),
+            [slot for slot in some if slot in owners or not 0 <= slot < capacity],
+        )
+        for slot in books.written[column].keys() & some:
+            del books.written[column][slot]
+        books.slots.give(column, some, HELD)
     if not books.violations:
-        books.check_free("ALLOC-5", f"{slots.counts()} were given out")
+        said = f"{slots.counts()} were given out"
+        books.check_free("ALLOC-5", said, met=bool(operation.counts))
+
+
+def _check_given(books: Books, column: Column, count: int, wrong: list[Slot]) -> None:
+    """Slots that were given out were free, and are slots of the pool."""
+    books.check_each(
+        "ALLOC-1",
+        count,
+        wrong,
+        lambda slot: (
+            f"{COMPONENTS[column]} slot {slot} was given out, which is "
+            f"{books.slots.owner_in_words(column, slot)}"
+        ),
+    )
 
 
 def after_free(books: Books, operation: Free, _answer: None) -> None:
     """Slots come back from those who have them, and are free."""
     for column, component in enumerate(COMPONENTS):
-        for slot in operation.slots[component]:
-            held = books.slots.owners[column].get(slot) is HELD
-            books.check(
-                "ALLOC-1",
-                held,
-                f"{component} slot {slot} was taken back, which is "
-                f"{books.slots.owner_in_words(column, slot)}",
-            )
-            if held:
-                books.slots.free(column, slot)
+        some, owners = operation.slots[component], books.slots.owners[column]
+        books.check_held(column, some, "taken back")
+        books.slots.free(column, [slot for slot in some if owners.get(slot) is HELD])
     if not books.violations:
-        books.check_free("ALLOC-3", f"{operation.slots.counts()} were taken back")
+        counts = operation.slots.counts()
+        books.check_free("ALLOC-3", f"{counts} were taken back", met=bool(counts))
 
 
 def after_reset(books: Books, _operation: Reset, _answer: None) -> None:
     """Nothing is in the tree; what requests have they keep."""
     open_receipts = len(books.receipts) + len(books.transfers)
-    books.check("LOCK-4", not open_receipts, f"reset with {open_receipts} receipts open")
+    there_were = any(page.maybe_anywhere(FULL_COLUMN) for page in books.pages)
+    text = f"reset with {open_receipts} receipts open"
+    books.check("LOCK-4", not open_receipts, text, met=False)
     books.pages.clear()
     books.due.clear()
     books.transfers.clear()
@@ -285,4 +330,5 @@ def after_reset(books: Books, _operation: Reset, _answer: None) -> None:
                 "ALLOC-7",
                 books.slots.look(column, expected).right,
                 f"after a reset not all {expected} {COMPONENTS[column]} slots are free, or more",
+                met=there_were,
             )

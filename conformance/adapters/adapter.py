@@ -11,7 +11,7 @@ goes wrong there is a fault.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar, cast
 
@@ -26,6 +26,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
+from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
 
 
@@ -77,6 +78,57 @@ class CopyControl(Protocol):
         """Let the next poll report that the copy failed."""
 
 
+class WatchedCopies(CopyControl, Protocol):
+    """The same, with what was decided so far."""
+
+    @property
+    def ended(self) -> Mapping[TransferId, bool]:
+        """How copies ended: True for those that were performed."""
+
+
+def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferId, bool]:
+    """How copies ended that were in flight in a state, as whoever decides about them says."""
+    if copies is None or not before.transfers:
+        return {}
+    ended = copies.ended
+    flying = [each.transfer_id for each in before.transfers]
+    return {each: ended[each] for each in flying if each in ended}
+
+
+class RecordedCopies:
+    """Copies of a cache that has a hand of its own on them; what is decided is written down."""
+
+    def __init__(self, copies: CopyControl) -> None:
+        self._copies = copies
+        self._ended: dict[TransferId, bool] = {}
+
+    @property
+    def open_transfer_ids(self) -> Sequence[TransferId]:
+        """As the cache has it."""
+        return self._copies.open_transfer_ids
+
+    @property
+    def ended(self) -> Mapping[TransferId, bool]:
+        """How copies ended; an id that is open again is that of another copy."""
+        for transfer_id in self._copies.open_transfer_ids:
+            self._ended.pop(transfer_id, None)
+        return self._ended
+
+    def perform(self, transfer_id: TransferId) -> None:
+        """Move the bytes now, without telling the cache."""
+        self._copies.perform(transfer_id)
+
+    def acknowledge(self, transfer_id: TransferId) -> None:
+        """Let the next poll report the copy as done."""
+        self._copies.acknowledge(transfer_id)
+        self._ended[transfer_id] = True
+
+    def fail(self, transfer_id: TransferId) -> None:
+        """Let the next poll report that the copy failed."""
+        self._copies.fail(transfer_id)
+        self._ended[transfer_id] = False
+
+
 Option = TypeVar("Option")
 
 
@@ -87,12 +139,20 @@ class Pick(Protocol):
         """One of the options."""
 
 
+SMALL_PAGES, LARGE_PAGES = (1, 2, 4), (6, 16, 64)
+"""Sizes of pages in most cases, and in wide ones."""
+SMALL_WINDOWS, LARGE_WINDOWS = (1, 2, 3, 4, 5, 8), (33, 100, 250)
+"""The same of windows. No large window is a whole number of large pages."""
+MOST_SLOTS = 70_000
+"""Full slots in the largest pool: some have numbers that need more than 16 bits."""
+
+
 @frozen
 class Offer:
-    """Which configurations a cache can be made with; the defaults are all that there are."""
+    """Which configurations a cache can be made with; the defaults are all that are drawn."""
 
-    page_sizes: tuple[int, ...] = (1, 2, 4)
-    windows_tokens: tuple[int | None, ...] = (None, 1, 2, 3, 4, 5, 8)
+    page_sizes: tuple[int, ...] = SMALL_PAGES + LARGE_PAGES
+    windows_tokens: tuple[int | None, ...] = (None, *SMALL_WINDOWS, *LARGE_WINDOWS)
     """None is: without a window."""
     mamba: tuple[bool, ...] = (False, True)
     bigram: tuple[bool, ...] = (False, True)
@@ -103,6 +163,8 @@ class Offer:
     """Whether keys may be of other namespaces than the default one."""
     least_slots: int = 2
     """The smallest pool of full slots that it can be made with."""
+    most_slots: int = MOST_SLOTS
+    """The largest pool of full slots, on either medium."""
     one_pool: bool = False
     """Whether all components share one pool, as large as the pools of them all together."""
 
@@ -149,7 +211,7 @@ class Subject:
     """It has what a `TreeCache` has, and what `can` says; not more, whatever its type says."""
     can: frozenset[Capability]
     shows: frozenset[Need]
-    copies: CopyControl | None
+    copies: WatchedCopies | None
     """None where the cache has no copies, or decides about them alone."""
 
 
@@ -173,7 +235,8 @@ def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
     _require_methods(adapter, made, config, tree.ESSENTIAL)
     can = frozenset(each for each in Capability if callable(getattr(made, each.value, None)))
     _require_profile(adapter, made, can)
-    return Subject(cast("Cache", made), can, _needs_met(can) - adapter.hides, copies)
+    shows = _needs_met(can) | ({Need.ENDS} if copies is not None else set())
+    return Subject(cast("Cache", made), can, shows - adapter.hides, copies)
 
 
 def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubject:
@@ -187,9 +250,16 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
     return RequestSubject(cast("FullRequestCache", made), can, shows, adapter.offer.one_pool)
 
 
+def lacks_of(subject: Subject | RequestSubject) -> tuple[str, ...]:
+    """The operations that a cache has not, and the needs of laws that it cannot show."""
+    lacks = [each.value for each in Capability if each not in subject.can]
+    lacks += [each.value for each in Need if each not in subject.shows]
+    return tuple(dict.fromkeys(lacks))
+
+
 def _make(
     adapter: Adapter, config: CacheConfig, engine: ManualEngine | None
-) -> tuple[object, CopyControl | None]:
+) -> tuple[object, WatchedCopies | None]:
     """What the factory makes, and the hand on its copies. Raises: Unoffered, Fault."""
     try:
         made = adapter.make(config) if engine is None else adapter.make(config, engine=engine)
@@ -202,7 +272,8 @@ def _make(
             f"{adapter.name} made no cache: {what_was_raised(error)}; "
             "raise BadArgument for a configuration that is not offered"
         ) from error
-    return made, engine or cast("CopyControl | None", getattr(made, "copies", None))
+    copies = cast("CopyControl | None", getattr(made, "copies", None))
+    return made, engine or (None if copies is None else RecordedCopies(copies))
 
 
 def _require_kind(adapter: Adapter, kind: CacheKind) -> None:

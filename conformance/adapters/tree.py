@@ -10,12 +10,13 @@ being there. What it opens, judged from outside:
 | `take_events` | what routers are told: EVENT |
 | `read` and `write` | the bytes behind slots: DATA-1 |
 | `reset` | ALLOC-7 |
-| `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES-8 |
+| `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES-9 |
 | `free_slots` | where exactly slots went: RES-5 |
 | `snapshot` | every law of the book |
 
 What readers get wrong: a capability that is missing hides faults, it does not excuse them. Laws
-that need it are reported as not judged, and a run that judged nothing fails.
+that need it are reported as not exercised. The methods of `TreeCache` must each be served, and so
+must a capability that is there.
 """
 
 from __future__ import annotations

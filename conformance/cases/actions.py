@@ -17,12 +17,13 @@ from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.exact import EXACT
 from kvcanon.conformance.cases.kinds import ActionKind, Do, enter
+from kvcanon.conformance.cases.rare import RARE
+from kvcanon.conformance.cases.wide import WIDE
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
 ACTIONS: dict[str, ActionKind] = {}
-"""Every action that is drawn, by name."""
+"""Every action that is drawn, by name; those of `wide` and `rare` come last."""
 
 
 def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do], Do]:
@@ -134,17 +135,10 @@ def evict_host(client: Client, a: int, b: int, c: int) -> None:
     client.cache.evict_host(_pressure(client, a, b, c))
 
 
-@action(4, Capability.LOAD_BACK, host=True)
+@action(2, Capability.LOAD_BACK, host=True)
 def load_back(client: Client, a: int, b: int, c: int) -> None:
     """Load back a known key: one that is usable from the host, if there is one among a few."""
-    key = client.known(a, b)
-    for another in range(8):
-        matched = client.cache.match(key)
-        if matched.prefix_pages > matched.device_pages:
-            key = key.prefix(matched.prefix_pages)
-            break
-        key = client.known(a + another, 1)
-    client.cache.load_back(key, quota_pages=None if c % 4 else c % 7)
+    client.cache.load_back(client.on_host(a, b, 8), quota_pages=None if c % 4 else c % 7)
 
 
 @action(1, Capability.INSERT_HOST, host=True)
@@ -261,6 +255,9 @@ def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
         client.cache.insert(request.key, request.start_pages, slots)
 
 
+ACTIONS |= WIDE | RARE
+
+
 def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
     """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one.
 
@@ -289,7 +286,8 @@ def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c:
     """A slot that cannot be handed over beside others: one of these, or one that nobody holds."""
     if c % 2 and others:
         return others[c // 2 % len(others)]
-    held = {slot for request in client.requests for slot in request.slots[component]}
+    holding = [*client.blocks, *(request.slots for request in client.requests)]
+    held = {slot for slots in holding for slot in slots[component]}
     # Some of these are not held, though a faulty cache gives out slots that there are not.
     slots = range(client.cache.config.capacity(component, GPU) + len(held) + 1)
     not_held = [slot for slot in slots if slot not in held]
@@ -300,12 +298,4 @@ def _fetch(client: Client, key: Key, b: int, c: int) -> None:
     """Place stamped bytes of a key in the host tier, from some page on."""
     client.keys.append(key)
     start = b % (len(key) + 1)
-    count = len(key) - start
-    swa = c % (count + 1) if SWA in client.components else 0
-    mamba = min(count, int(MAMBA in client.components))
-
-    def some(component: Component, last: int) -> tuple[bytes, ...]:
-        return tuple(client.stamps.of_key(component, key)[len(key) - last :])
-
-    payload = HostPayload(some(FULL, count), some(SWA, swa), some(MAMBA, mamba))
-    client.cache.insert_host(key, start, payload)
+    client.fetch(key, start, swa_pages=c % (len(key) - start + 1))

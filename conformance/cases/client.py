@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from attrs import Factory, define, field
 
 from kvcanon.conformance.adapters.adapter import Capability, CopyControl
-from kvcanon.conformance.cases.prompts import known_key, new_prompt
+from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import OutOfSlots
-from kvcanon.spec.operations import Receipt
+from kvcanon.spec.errors import CacheError, OutOfSlots
+from kvcanon.spec.operations import HostPayload, Receipt
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
+    FULL,
     MAMBA,
     SWA,
     Component,
@@ -83,6 +84,8 @@ class Client:
     requests: list[Request] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)
     spent: list[Receipt] = field(factory=list)
+    blocks: list[Slots] = field(factory=list)
+    """Slots that are held to the end of the case, and are of no request."""
     components: tuple[Component, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -97,6 +100,20 @@ class Client:
     def prompt(self, a: int, b: int, c: int) -> Key:
         """A new prompt, which shares its beginning with a known key."""
         return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def long_prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt that is as long as the pools allow."""
+        return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def on_host(self, a: int, b: int, tries: int) -> Key:
+        """A known key that is usable from the host, if there is one among a few."""
+        key = self.known(a, b)
+        for another in range(tries):
+            matched = self.cache.match(key)
+            if matched.prefix_pages > matched.device_pages:
+                return key.prefix(matched.prefix_pages)
+            key = self.known(a + another, 1)
+        return key
 
     # Requests, from match to insert.
 
@@ -155,6 +172,21 @@ class Client:
         )
         self.end(request)
 
+    def hit(self, key: Key, priority: int) -> bool:
+        """Insert what of a key is on the device, without slots; returns whether there is any."""
+        there = key.prefix(self.cache.match(key).device_pages)
+        if len(there):
+            self.cache.insert(there, len(there), Slots(), priority=priority)
+        return len(there) > 0
+
+    def hand_over(self, key: Key, start_pages: int, slots: Slots) -> None:
+        """Insert slots that no request has, or give them back. Raises: CacheError."""
+        try:
+            self.cache.insert(key, start_pages, slots)
+        except CacheError:
+            self.cache.free(slots)
+            raise
+
     def abort(self, request: Request) -> None:
         """End a request, and give back what it was given."""
         self.cache.free(request.slots)
@@ -178,6 +210,27 @@ class Client:
         self.cache.unlock(receipt)
         self.spent.append(receipt)
 
+    def fetch(self, key: Key, start_pages: int, swa_pages: int) -> None:
+        """Place stamped bytes of a key on the host, from some page on. Raises: CacheError."""
+        count = len(key) - start_pages
+
+        def some(component: Component, last: int) -> tuple[bytes, ...]:
+            given = last if component in self.components else 0
+            return tuple(self.stamps.of_key(component, key)[len(key) - given :])
+
+        payload = HostPayload(some(FULL, count), some(SWA, swa_pages), some(MAMBA, min(1, count)))
+        self.cache.insert_host(key, start_pages, payload)
+
+    def settle(self) -> None:
+        """Let every copy in flight end, and take the acknowledgements."""
+        if Capability.FLUSH in self.can:
+            self.cache.flush()
+        elif Capability.POLL in self.can:
+            if self.copies is not None:
+                for transfer_id in self.copies.open_transfer_ids:
+                    self.copies.acknowledge(transfer_id)
+            self.cache.poll()
+
     # The end.
 
     def drain(self, order: Iterable[Component]) -> None:
@@ -189,7 +242,7 @@ class Client:
             self.abort(request)
         for receipt in list(self.receipts):
             self.unlock(receipt)
-        self._flush()
+        self.settle()
         evictions: list[Callable[[Counts], object]] = []
         if Capability.EVICT in self.can:
             evictions.append(self.cache.evict)
@@ -199,7 +252,11 @@ class Client:
         for evict in evictions:
             for component in order:
                 self._evict_all(evict, component)
-        self._flush()
+        self.settle()
+        # Last, so that few slots were free while many looks were taken at them.
+        for slots in self.blocks:
+            self.cache.free(slots)
+        self.blocks.clear()
         if Capability.TAKE_EVENTS in self.can:
             self.cache.take_events()
 
@@ -210,12 +267,3 @@ class Client:
         for _ in range(config.device_slots[component] + config.host_slots[component] + 1):
             if not getattr(evict(one), "freed", Counts())[component]:
                 return
-
-    def _flush(self) -> None:
-        if Capability.FLUSH in self.can:
-            self.cache.flush()
-        elif Capability.POLL in self.can:
-            if self.copies is not None:
-                for transfer_id in self.copies.open_transfer_ids:
-                    self.copies.acknowledge(transfer_id)
-            self.cache.poll()

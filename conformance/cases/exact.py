@@ -19,10 +19,9 @@ from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Request
 from kvcanon.conformance.cases.kinds import ActionKind, enter
-from kvcanon.conformance.cases.prompts import LONGEST_PAGES
+from kvcanon.conformance.cases.prompts import LONGEST_PAGES, page_of
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import HostPayload
-from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key, Page
+from kvcanon.spec.types import MAMBA, SWA, Counts, Key
 
 LETTERS = 4
 """As many different pages may follow a prefix."""
@@ -46,11 +45,6 @@ def exactly(
     b = sum(letter * LETTERS**page for page, letter in enumerate(letters))
     c = namespace + _NAMESPACES * (start_pages + _PAGES * bare_pages)
     return Action(name, len(letters), b, c)
-
-
-def page_of(letter: int, page_size: int, *, bigram: bool) -> Page:
-    """The page that a letter stands for."""
-    return ((letter, letter) if bigram else letter,) * page_size
 
 
 @enter(EXACT, 0)
@@ -93,14 +87,7 @@ def fetch(client: Client, a: int, b: int, c: int) -> None:
     """Place pages of a key in the host tier, as if they came from storage."""
     key = _key(client, a, b, c)
     start, windowed = _handed_over(key, c)
-
-    def some(component: Component, last: int) -> tuple[bytes, ...]:
-        given = last if component in client.components else 0
-        return tuple(client.stamps.of_key(component, key)[len(key) - given :])
-
-    count = len(key) - start
-    payload = HostPayload(some(FULL, count), some(SWA, windowed), some(MAMBA, min(1, count)))
-    client.cache.insert_host(key, start, payload)
+    client.fetch(key, start, windowed)
 
 
 def _compute(client: Client, a: int, b: int, c: int) -> Request:

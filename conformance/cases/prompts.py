@@ -1,5 +1,8 @@
 """Prompts: new keys that share beginnings with known ones, picked by numbers.
 
+Most are short, of an alphabet of three tokens. `long_prompt` makes longer ones, as the pools allow,
+and `twin` changes the high bits of a token, so that tokens of the whole range come up.
+
 What readers get wrong: the alphabet is tiny and the keys are short, on purpose. Prompts that share
 nothing ask a cache nothing.
 """
@@ -9,9 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Key, Namespace, make_key
+from kvcanon.spec.types import FULL, GPU, SWA, Key, Namespace, Page, Unit, make_key
 
 LONGEST_PAGES = 12
+LONGEST_LONG_TOKENS = 1 << 12
+LONGEST_LONG_PAGES = 1 << 8
+"""A long prompt has at most so many tokens, and so many pages."""
+
+FIRST_BRANCH = 3
+"""What branches are made of: letters that other prompts have not."""
+HIGH_BITS = (1 << 16, 1 << 24, 1 << 31, (1 << 32) - 1)
+"""By what a token differs from that of its twin."""
+
+
+def page_of(letter: int, page_size: int, *, bigram: bool) -> Page:
+    """The page that a letter stands for."""
+    return ((letter, letter) if bigram else letter,) * page_size
 
 
 def known_key(keys: Sequence[Key], a: int, b: int) -> Key:
@@ -42,3 +58,68 @@ def new_prompt(
     base = known[a % len(known)]
     shared = base if b % 2 else base.prefix(b % (len(base) + 1))
     return Key((*shared.pages, *made.pages)[:LONGEST_PAGES], namespace)
+
+
+def long_prompt(
+    keys: Sequence[Key],
+    namespaces: Sequence[Namespace],
+    config: CacheConfig,
+    picks: tuple[int, int, int],
+) -> Key:
+    """A new prompt that may need half of a pool: some pages of a known key, and many new ones."""
+    a, b, c = picks
+    namespace = namespaces[max(0, c % (2 * len(namespaces)) - len(namespaces))]
+    known = [key for key in keys if key.namespace == namespace]
+    base = known[a % len(known)] if known and b % 4 else Key((), namespace)
+    shared = base.prefix(len(base) - a % (len(base) + 1) // 2)
+    longest = longest_pages(config)
+    pages = 1 + b % max(1, longest >> c % 4)
+    tokens = [(b >> at % 11) % 3 for at in range(pages * config.page_size)]
+    made = make_key([*tokens, 0], config.page_size, namespace, bigram=config.bigram)
+    return Key((*shared.pages, *made.pages)[:longest], namespace)
+
+
+def longest_pages(config: CacheConfig) -> int:
+    """Pages of the longest prompt: half of the smaller pool, and no more than is bearable."""
+    room = config.capacity(FULL, GPU)
+    if SWA in config.components:
+        room = min(room, config.capacity(SWA, GPU))
+    return max(1, min(room // 2, LONGEST_LONG_PAGES, LONGEST_LONG_TOKENS // config.page_size))
+
+
+def twin(key: Key, b: int, c: int) -> Key:
+    """The same key, but for the high bits of one token of one page; a twin's twin is the key."""
+    if not len(key):
+        return key
+    at, bits = c % len(key), HIGH_BITS[b % len(HIGH_BITS)]
+    page = list(key.pages[at])
+    place = b // len(HIGH_BITS) % len(page)
+    page[place] = _with_other_bits(page[place], bits)
+    pages: tuple[Page, ...] = (*key.pages[:at], tuple(page), *key.pages[at + 1 :])
+    return Key(pages, key.namespace)
+
+
+def branches_of(key: Key, config: CacheConfig, b: int, c: int) -> list[Key]:
+    """Keys that leave a known one at three points, each with a page of its own."""
+    letters = range(FIRST_BRANCH + c % 2 * 3, FIRST_BRANCH + c % 2 * 3 + 3)
+    return [
+        Key(
+            (*key.pages[:at], page_of(letter, config.page_size, bigram=config.bigram)),
+            key.namespace,
+        )
+        for at, letter in zip(points_of(key, b, c), letters, strict=False)
+    ]
+
+
+def points_of(key: Key, b: int, c: int) -> list[int]:
+    """Three places within a key, or as many as it has: from the front, the end, or the middle."""
+    places = range(1, len(key))
+    if not places:
+        return []
+    found = dict.fromkeys(places[(b + at * (1 + c % 7)) % len(places)] for at in range(3))
+    points = sorted(found)
+    return (points, points[::-1], list(found))[b % 3]
+
+
+def _with_other_bits(unit: Unit, bits: int) -> Unit:
+    return unit ^ bits if isinstance(unit, int) else (unit[0], unit[1] ^ bits)

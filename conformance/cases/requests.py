@@ -16,7 +16,15 @@ from attrs import define, field
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.adapters.request import FullRequestCache, RequestId
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
-from kvcanon.conformance.cases.prompts import known_key, new_prompt
+from kvcanon.conformance.cases.prompts import (
+    branches_of,
+    known_key,
+    long_prompt,
+    new_prompt,
+    points_of,
+    twin,
+)
+from kvcanon.conformance.cases.wide import HITS
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
 
@@ -36,6 +44,10 @@ class RequestClient:
     def prompt(self, a: int, b: int, c: int) -> Key:
         """A new prompt, which shares its beginning with a known key."""
         return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def long_prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt that is as long as the pools allow."""
+        return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     def some(self, a: int) -> RequestId | None:
         """A running request, if there is one."""
@@ -125,6 +137,27 @@ def admit(client: RequestClient, a: int, b: int, c: int) -> None:
     client.admit(key)
 
 
+def serve_twin(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request for a known key of which one token has other high bits."""
+    key = twin(known_key(client.keys, a, 1), b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def serve_long(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request for a long prompt."""
+    key = client.long_prompt(a, b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def admit_long(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a request with a long prompt in."""
+    key = client.long_prompt(a, b, c)
+    client.keys.append(key)
+    client.admit(key)
+
+
 def grow(client: RequestClient, a: int, b: int, c: int) -> None:
     """Let a running request grow by a page, or a few."""
     request_id = client.some(a)
@@ -168,6 +201,44 @@ def reset(client: RequestClient, a: int, b: int, _c: int) -> None:
     client.cache.reset()
 
 
+def lock_parts(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let requests in that hold prefixes of a known prompt, and all of it."""
+    key = known_key(client.keys, a, 1)
+    for at in (len(key), *points_of(key, b, c)):
+        client.admit(key.prefix(at))
+
+
+def unlock_some(client: RequestClient, a: int, b: int, _c: int) -> None:
+    """End a few requests before their time."""
+    for at in range(1 + b % 4):
+        request_id = client.some(a + at)
+        if request_id is not None:
+            client.end(request_id, client.cache.abort)
+
+
+def start_over(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End every request, and forget everything, now and then."""
+    if a % 2:
+        return
+    for request_id in list(client.running):
+        client.end(request_id, client.cache.abort)
+    client.cache.reset()
+
+
+def hit_again(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A known prompt again and again."""
+    key = known_key(client.keys, a, b)
+    for _ in range(HITS[c % len(HITS)]):
+        client.end(client.admit(key), client.cache.finish)
+
+
+def branch(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Whole requests for prompts that leave a known one at three points."""
+    for key in branches_of(known_key(client.keys, a, 1), client.cache.config, b, c):
+        client.keys.append(key)
+        client.end(client.admit(key), client.cache.finish)
+
+
 def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
     """Read the events."""
     client.cache.take_events()
@@ -189,9 +260,18 @@ Do = Callable[[RequestClient, int, int, int], None]
 ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
     "serve": (serve, frozenset()),
     "admit": (admit, frozenset()),
+    "serve_twin": (serve_twin, frozenset()),
+    "serve_long": (serve_long, frozenset()),
+    "admit_long": (admit_long, frozenset()),
     "grow": (grow, frozenset()),
     "finish": (finish, frozenset()),
+    "finish_ranked": (finish, frozenset()),
+    "hit_again": (hit_again, frozenset()),
+    "branch": (branch, frozenset()),
+    "lock_parts": (lock_parts, frozenset()),
+    "unlock_some": (unlock_some, frozenset()),
     "abort": (abort, frozenset()),
+    "start_over": (start_over, frozenset({Capability.RESET})),
     "evict": (evict, frozenset({Capability.EVICT})),
     "reset": (reset, frozenset({Capability.RESET})),
     "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),

@@ -1,7 +1,8 @@
 """The command line: `laws`, `check`, `explore`, `prove`, `mutants`, `replay`, `bench`, `peers`.
 
-Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken. 2: the call is at
-fault, or the cache that was named; one line on stderr says how.
+Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken, or too little came
+up to say that none is. 2: the call is at fault, or the cache that was named; one line on stderr
+says how.
 
 What readers get wrong: results go to stdout, everything else to stderr. A progress bar is shown on
 a terminal only, so that a pipe gets the report and nothing besides.

@@ -1,7 +1,8 @@
 """`kvcanon check`: caches before the judge, and what came of it.
 
-What readers get wrong: exit code 0 says that no law is broken that could be judged. How many these
-were, and why the others were not, the report says.
+What readers get wrong: exit code 0 says that no law is broken of those that were exercised, and
+that every operation was served which every cache has. Which laws were not exercised, and why, the
+report says.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kvcanon.conformance.reports.script import file_name
 from kvcanon.conformance.reports.text import text_report
 
 BROKEN = 1
+"""Also where too little came up: a cache that does nothing has not passed."""
 
 VECTORS = "vectors"
 
@@ -79,6 +81,9 @@ def check_command(
             "--black-box", help="Judge by answers, events and bytes alone, and look at no state."
         ),
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Let a law that only SHOULD be kept fail the check.")
+    ] = False,
     json: OutFile = None,
     junit: OutFile = None,
     html: OutFile = None,
@@ -95,7 +100,7 @@ def check_command(
         ),
     ] = None,
 ) -> None:
-    """Judge caches by every law that they let one ask, and report what is broken."""
+    """Judge caches by every law that they let one ask; report what is broken or never came up."""
     writers: dict[Path, Callable[[CheckReport], str]] = {
         path: write
         for path, write in (
@@ -119,6 +124,7 @@ def check_command(
             only=chosen,
             known=[each.law for each in differences],
             black_box=black_box,
+            strict=strict,
             jobs=jobs,
             minutes=minutes,
             store=store,
@@ -134,7 +140,7 @@ def check_command(
         require_shown(known, differences, shown)
     if report.verdict is Verdict.NOT_JUDGED:
         raise Fault("nothing was judged")
-    if report.verdict is Verdict.BROKEN:
+    if report.verdict is not Verdict.HOLDS:
         raise typer.Exit(BROKEN)
 
 
@@ -179,7 +185,9 @@ def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
     """Write the script of every failure; the files, by the number of the failure."""
     folder.mkdir(parents=True, exist_ok=True)
     written: dict[int, str] = {}
-    retold = [(cache.name, each) for cache in report.caches for each in cache.failures]
+    retold = [
+        (cache.name, each) for cache in report.caches for each in (*cache.failures, *cache.unkept)
+    ]
     for number, (cache, each) in enumerate(retold, 1):
         path = folder / file_name(cache, each.failure.finding)
         path.write_text(each.script, encoding="utf-8")

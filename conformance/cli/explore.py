@@ -25,8 +25,8 @@ from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, ex
 from kvcanon.conformance.exploring.failing import failure_of, retold
 from kvcanon.conformance.exploring.report import (
     failure_text,
-    is_vacuous,
     json_of,
+    lacks_evidence,
     markdown_of,
     text_of,
     verdict_of,
@@ -65,7 +65,7 @@ def explore_command(
     ] = None,
     jobs: Jobs = None,
     premises: Annotated[
-        bool, typer.Option("--premises", help="Say of each law whether what it speaks of came up.")
+        bool, typer.Option("--premises", help="Say of each law how often it was exercised.")
     ] = False,
     scripts: Scripts = None,
     markdown: Markdown = False,
@@ -95,7 +95,7 @@ def explore_command(
         print_json([json_of(each) for each in found])
     else:
         out.print(verdict_of(found))
-    if any(each.broken is not None or is_vacuous(each) for each in found):
+    if any(each.broken is not None or lacks_evidence(each) for each in found):
         raise typer.Exit(BROKEN)
 
 

@@ -2,7 +2,7 @@
 
 What readers get wrong: the list has the first sentence of each law only. Why it is a law, where it
 was seen broken, and a fault that breaks it in as few calls as could be found, is on its page:
-`kvcanon laws RES-4`.
+`kvcanon laws RES-4`. Of a law that is retired there is one sentence: what became of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from rich.text import Text
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.terminal import Report, columns, print_json
+from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.reports.coding import lines_of, literal
 from kvcanon.conformance.reports.retelling import calls_of
 from kvcanon.conformance.reports.text import calls
 from kvcanon.conformance.vectors.transcript import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
-from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.law import LAWS, RETIRED, Law
+from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
+from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
+from kvcanon.spec.refusals import cells as refusals_in_words
 
 
 def laws(
@@ -31,8 +35,27 @@ def laws(
         str | None, typer.Argument(metavar="[ID]", help="A law, as RES-4: its whole page.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    emissions: Annotated[
+        bool, typer.Option("--emissions", help="Print which events each operation sends.")
+    ] = False,
+    refusals: Annotated[
+        bool, typer.Option("--refusals", help="Print when each operation is refused.")
+    ] = False,
 ) -> None:
-    """List the laws, or print one of them whole."""
+    """List the laws, or print one of them whole, or the table of events or of refusals."""
+    given = {law_id: law_id is not None, "--emissions": emissions, "--refusals": refusals}
+    asked = [each for each, is_given in given.items() if is_given]
+    if asked[1:]:
+        raise Fault(f"laws prints one law or one table; drop {asked[0]} or {asked[1]}")
+    if emissions:
+        _print_emissions(as_json=as_json)
+        return
+    if refusals:
+        _print_refusals(as_json=as_json)
+        return
+    if law_id is not None and law_id.upper() in RETIRED:
+        _print_retired(law_id.upper(), as_json=as_json)
+        return
     law = None if law_id is None else law_named(law_id)
     if as_json:
         print_json([_to_json(each) for each in LAWS.values()] if law is None else _to_json(law))
@@ -42,6 +65,26 @@ def laws(
         _print_page(law)
         for witness in _witnesses(law):
             _print_witness(witness)
+
+
+def _print_emissions(*, as_json: bool) -> None:
+    if as_json:
+        print_json([dict(zip(HEADS, cells(row), strict=True)) for row in EMISSIONS])
+    else:
+        typer.echo("\n".join(table()))
+
+
+def _print_refusals(*, as_json: bool) -> None:
+    rows = refusals_in_words()
+    if as_json:
+        print_json([dict(zip(REFUSAL_HEADS, row, strict=True)) for row in rows])
+        return
+    out, table = Report(), columns()
+    table.add_column(no_wrap=True)
+    table.add_row(*[Text(head, "dim") for head in REFUSAL_HEADS])
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
 
 
 def _to_json(law: Law) -> dict[str, object]:
@@ -57,6 +100,14 @@ def _to_json(law: Law) -> dict[str, object]:
         "seen_broken": law.seen_broken,
         "witnesses": [witness.vector_id for witness in _witnesses(law)],
     }
+
+
+def _print_retired(law_id: str, *, as_json: bool) -> None:
+    """What became of a law that is no more."""
+    if as_json:
+        print_json({"id": law_id, "retired": RETIRED[law_id]})
+    else:
+        Report().print(f"{law_id} is retired. {RETIRED[law_id]}")
 
 
 def _print_list() -> None:

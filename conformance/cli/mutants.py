@@ -20,12 +20,15 @@ from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.check import BROKEN
+from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.conformance.cli.options import AsJson, Seed
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import workers
 from kvcanon.conformance.judging.effort import effort_named
 from kvcanon.conformance.judging.killing import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
+from kvcanon.conformance.mutating.measuring import Asked
+from kvcanon.conformance.mutating.reviewed import Core
 
 EFFORTS = ("quick", "standard")
 WIDTH = 170
@@ -83,9 +86,23 @@ def mutants_command(
     only: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="These mutants only.")
     ] = None,
+    mechanical: Annotated[
+        bool, typer.Option("--mechanical", help="Mutants that a program makes, judged by laws.")
+    ] = False,
+    core: Annotated[
+        Core, typer.Option(help="The cache that is changed; for --mechanical.")
+    ] = Core.REFERENCE,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="So many of them only; for --mechanical."),
+    ] = None,
     effort: Annotated[
-        str, typer.Option(metavar="|".join(EFFORTS), help="How much is played at most.")
-    ] = "standard",
+        str | None,
+        typer.Option(
+            metavar="|".join(EFFORTS),
+            help="How much is played at most. Usual: standard; quick for --mechanical.",
+        ),
+    ] = None,
     seed: Seed = 0,
     jobs: Annotated[
         int | None,
@@ -97,6 +114,15 @@ def mutants_command(
     ] = False,
 ) -> None:
     """Find every planted fault in every way, and print how soon; needs the checkout."""
+    if mechanical:
+        ids = tuple(each.strip() for each in only.split(",")) if only is not None else ()
+        asked = Asked(core, sample, ids, effort or "quick", seed, jobs or os.cpu_count() or 1)
+        if not mechanical_mutants(asked, as_json=as_json, as_markdown=as_markdown).reached:
+            raise typer.Exit(BROKEN)
+        return
+    if sample is not None or core is not Core.REFERENCE:
+        raise Fault("--sample and --core are for --mechanical; give that, too")
+    effort = effort or "standard"
     if effort not in EFFORTS:
         raise Fault(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
     rows = _rows(only, effort, seed, jobs or os.cpu_count() or 1)

@@ -110,10 +110,10 @@ def _operations(result: Replay) -> Table:
 def _verdict(judgement: Judgement | None) -> list[Text]:
     if judgement is None:
         return [Text("Not judged: with --guard 1 every law is asked after every step.", "yellow")]
-    asked = [law_id for law_id, times in judgement.laws.items() if times]
+    exercised = [law_id for law_id, times in judgement.laws.items() if times]
     summary = (
-        f"{judgement.judged:,} of {judgement.steps:,} steps judged by {len(asked)} laws, "
-        f"{sum(judgement.laws.values()):,} times in all"
+        f"{judgement.judged:,} of {judgement.steps:,} steps judged; {len(exercised)} laws were "
+        f"exercised, {sum(judgement.laws.values()):,} times in all"
     )
     if judgement.broken:
         return [
@@ -122,7 +122,9 @@ def _verdict(judgement: Judgement | None) -> list[Text]:
             Text(f"{summary}."),
         ]
     lines = [Text.assemble(("No law is broken. ", "bold green"), f"{summary}.")]
-    not_asked = [law_id for law_id in LAWS if law_id not in asked]
-    if not_asked:
-        lines.append(Text(f"Not judged: {', '.join(not_asked)}.", "yellow"))
+    if judgement.unkept:
+        lines.append(Text(f"SHOULD, not kept: {', '.join(judgement.unkept)}.", "yellow"))
+    others = [law_id for law_id in LAWS if law_id not in exercised]
+    if others:
+        lines.append(Text(f"Not exercised: {', '.join(others)}.", "yellow"))
     return lines

@@ -6,6 +6,7 @@ function of its path alone, so that it may be worked out anywhere, and twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from time import process_time
 
@@ -61,8 +62,8 @@ class Expansion:
     steps: int = 0
     """How many operations of the cache were."""
     cpu_seconds: float = 0.0
-    reached: frozenset[str] = frozenset()
-    """The ids of laws whose premise came up, here or before."""
+    laws_exercised: Counter[str] = Factory(Counter)
+    """How often each law was exercised."""
     broken: Broken | None = None
     """What is wrong at the end of the first of the shortest paths that end so."""
 
@@ -100,6 +101,7 @@ class Expander:
         """Go on from states: ask the laws of each, make each move, ask the laws of each step."""
         found, seen, witness, began = Expansion(), set[bytes](), self._witness, process_time()
         witness.states = witness.steps = 0
+        witness.laws_exercised = found.laws_exercised
         for index, path in enumerate(paths):
             for edge in self.edges(path, found):
                 found.moves += 1
@@ -107,7 +109,6 @@ class Expander:
                     seen.add(edge.digest)
                     found.edges.append((index, edge))
         found.states, found.steps = witness.states, witness.steps
-        found.reached = frozenset(witness.reached)
         found.cpu_seconds = process_time() - began
         return found
 
@@ -117,8 +118,11 @@ class Expander:
         None where they are broken.
         """
         product = self._trail.to(path)
+        state = product.subject.cache.snapshot()
         try:
-            self._witness.see_state(product.subject.cache.snapshot())
+            if not path:
+                self._witness.see_start(state)
+            self._witness.see_state(state)
         except Exception as problem:  # noqa: BLE001  # No state of a cache must raise anything.
             found.note(path, problem)
             return None
@@ -138,7 +142,10 @@ class Expander:
                 twin = self.origin.again(product, path)
                 # What was played again may number what it has otherwise.
                 state = start if at_start is not None else twin.subject.cache.snapshot()
-            watched = WatchedCache(twin.subject.cache, state, told, self._witness, self._stamps)
+            subject = twin.subject
+            watched = WatchedCache(
+                subject.cache, state, told, self._witness, self._stamps, copies=subject.copies
+            )
             twin.client.cache = watched
             try:
                 twin.do(action)

@@ -10,7 +10,7 @@ then is it known that no shorter path leads to it, and that it is the first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
@@ -85,8 +85,8 @@ class Exploration:
     edges: int
     steps: int
     """Operations of the cache on these edges, each of which was judged."""
-    reached: frozenset[str]
-    """The laws whose premise came up."""
+    laws_exercised: Mapping[str, int]
+    """How often each law was exercised, where it was."""
     seconds: float
     """By the clock, in all runs."""
     cpu_seconds: float
@@ -102,14 +102,14 @@ class Exploration:
         return not self.left and self.broken is None
 
     @property
-    def vacuous(self) -> tuple[str, ...]:
-        """The laws that were asked, and of which nothing that they speak of came up."""
-        return tuple(law_id for law_id in self.law_ids if law_id not in self.reached)
+    def not_exercised(self) -> tuple[str, ...]:
+        """The laws that were asked, and whose situation never came up."""
+        return tuple(law_id for law_id in self.law_ids if not self.laws_exercised.get(law_id))
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """Those of them of which something should have come up in this scope."""
-        return tuple(law_id for law_id in self.vacuous if has_to_come_up(self.scope, law_id))
+        """Those of them whose situation has to come up in this scope."""
+        return tuple(law_id for law_id in self.not_exercised if has_to_come_up(self.scope, law_id))
 
 
 def explore(
@@ -172,7 +172,7 @@ class _Run:
             len(progress.visited),
             progress.edges,
             progress.steps,
-            frozenset(progress.reached),
+            dict(sorted(progress.laws_exercised.items())),
             progress.seconds,
             progress.cpu_seconds,
             jobs,
@@ -218,7 +218,7 @@ class _Run:
         progress.at += len(paths)
         progress.edges += found.moves
         progress.steps += found.steps
-        progress.reached |= found.reached
+        progress.laws_exercised.update(found.laws_exercised)
         progress.cpu_seconds += found.cpu_seconds
         nearest = self._broken
         if found.broken is not None and (

@@ -13,14 +13,13 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.exploring.expanding import Broken
 from kvcanon.conformance.exploring.scope import Scope
 from kvcanon.conformance.judging.finding import Finding, Grounds
-from kvcanon.conformance.judging.play import Judges
+from kvcanon.conformance.judging.play import Judges, laws_of
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial
 from kvcanon.conformance.reports.coding import lines_of
 from kvcanon.conformance.reports.report import Retold
 from kvcanon.conformance.reports.retelling import judges_of, retell
 from kvcanon.conformance.reports.script import script_of
-from kvcanon.spec.law import LAWS
 
 UNSEEN = "The guard, under which the path was played once more, sees nothing of it."
 
@@ -28,8 +27,7 @@ UNSEEN = "The guard, under which the path was played once more, sees nothing of 
 def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence[str]) -> Failure:
     """What is wrong at the end of a path, as the guard sees it, or else as the explorer did."""
     case = Case(scope.config, broken.path, drain=())
-    laws = tuple(LAWS[law_id] for law_id in law_ids)
-    finding, _ = Trial(adapter, Judges(laws=laws)).play(case)
+    finding, _ = Trial(adapter, Judges(laws=laws_of(law_ids or None))).play(case)
     if finding is None:
         finding = Finding(
             adapter.name,

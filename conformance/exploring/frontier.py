@@ -11,6 +11,7 @@ to and no fewer, and the paths to them are therefore the shortest.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path as File
 from typing import Any, TypeAlias
@@ -30,7 +31,7 @@ Path: TypeAlias = tuple[Action, ...]
 RECENT = 1 << 18
 """As many digests are kept apart until they are sorted in among the others."""
 
-FORMAT = "kvcanon-exploration/1"
+FORMAT = "kvcanon-exploration/2"
 
 
 class Visited:
@@ -108,8 +109,8 @@ class Progress:
     """How many states there were in each level that is done."""
     edges: int = 0
     steps: int = 0
-    reached: set[str] = Factory(set)
-    """The ids of laws whose premise came up."""
+    laws_exercised: Counter[str] = Factory(Counter)
+    """How often each law was exercised, by id."""
     seconds: float = 0.0
     """How long it took, in all runs."""
     cpu_seconds: float = 0.0
@@ -133,7 +134,7 @@ def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
         "levels": progress.levels,
         "edges": progress.edges,
         "steps": progress.steps,
-        "reached": sorted(progress.reached),
+        "laws_exercised": progress.laws_exercised,
         "seconds": progress.seconds,
         "cpu_seconds": progress.cpu_seconds,
     }
@@ -174,7 +175,7 @@ def load(file: File, of: Mapping[str, str]) -> Progress:
                 told["levels"],
                 told["edges"],
                 told["steps"],
-                set(told["reached"]),
+                Counter(told["laws_exercised"]),
                 told["seconds"],
                 told["cpu_seconds"],
             )

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact import exactly, page_of
+from kvcanon.conformance.cases.exact import exactly
+from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.exploring.plain import performed_by
 from kvcanon.conformance.exploring.product import Product
 from kvcanon.conformance.exploring.scope import Scope

@@ -116,6 +116,7 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     new.clock, new.next_id = state.clock, state.next_id
     twin._open = {each: _order(order, new, transfers) for each, order in engine._open.items()}
     twin._performed, twin._completions = set(engine._performed), list(engine._completions)
+    twin.ended = dict(engine.ended)
     clone: ReferenceCache = object.__new__(ReferenceCache)
     clone._state = new
     return clone, twin

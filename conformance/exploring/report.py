@@ -16,7 +16,6 @@ from rich.text import Text
 
 from kvcanon.conformance.exploring.expanding import Broken
 from kvcanon.conformance.exploring.explore import Exploration
-from kvcanon.conformance.exploring.premises import WORDS
 from kvcanon.conformance.reports.report import Retold
 from kvcanon.conformance.reports.script import headline
 from kvcanon.conformance.reports.text import calls
@@ -46,12 +45,12 @@ def verdict_of(explorations: Sequence[Exploration]) -> Text:
     """The last line: what is true of all of them."""
     broken = [each.scope.name for each in explorations if each.broken is not None]
     left = [each.scope.name for each in explorations if each.left and each.broken is None]
-    vacuous = [each.scope.name for each in explorations if is_vacuous(each)]
+    vacuous = [each.scope.name for each in explorations if lacks_evidence(each)]
     states = sum(each.states for each in explorations)
     if broken:
         return Text(f"BROKEN in {', '.join(broken)}", "bold red")
     if vacuous:
-        return Text(f"Nothing is broken, but VACUOUS: {', '.join(vacuous)}.", "bold red")
+        return Text(f"NOT EXERCISED: laws that have to be, in {', '.join(vacuous)}.", "bold red")
     if left:
         return Text(f"Nothing is broken so far; {', '.join(left)} not exhausted.", "bold yellow")
     return Text.assemble(
@@ -60,8 +59,8 @@ def verdict_of(explorations: Sequence[Exploration]) -> Text:
     )
 
 
-def is_vacuous(found: Exploration) -> bool:
-    """Whether a scope was gone through and did not come to what its laws speak of."""
+def lacks_evidence(found: Exploration) -> bool:
+    """Whether a scope was gone through without an exercise of some law that has to be."""
     return found.exhausted and bool(found.missed)
 
 
@@ -74,21 +73,19 @@ def _facts(found: Exploration) -> Table:
     table.add_row("states", f"{found.states:,} that differ by more than names{left}")
     table.add_row("steps", f"{found.edges:,} moves, which are {found.steps:,} operations")
     table.add_row("depth", f"{len(found.levels) - 1}: {', '.join(f'{n:,}' for n in found.levels)}")
-    table.add_row("laws", f"{len(found.law_ids)}, of every state or of every step")
-    table.add_row("premises", _reached(found))
+    table.add_row("laws", _laws(found))
     table.add_row("time", _time(found))
     return table
 
 
-def _reached(found: Exploration) -> str:
-    vacuous = found.vacuous
-    reached = f"{len(found.law_ids) - len(vacuous)} came up"
-    beyond = len(vacuous) - len(found.missed)
-    parts = [reached]
+def _laws(found: Exploration) -> str:
+    exercised = len(found.law_ids) - len(found.not_exercised)
+    beyond = len(found.not_exercised) - len(found.missed)
+    parts = [f"{exercised} of {len(found.law_ids)} exercised"]
     if beyond:
-        parts.append(f"{beyond} are beyond the scope")
+        parts.append(f"{beyond} beyond the scope")
     if found.missed:
-        parts.append(f"NOT REACHED: {', '.join(found.missed)}")
+        parts.append(f"NOT EXERCISED: {', '.join(found.missed)}")
     return "; ".join(parts)
 
 
@@ -104,14 +101,15 @@ def _time(found: Exploration) -> str:
 
 def _premises(found: Exploration) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("law", "what it speaks of", ""):
+    for heading in ("law", "its situation"):
         table.add_column(heading)
+    table.add_column("exercised", justify="right")
     for law_id in found.law_ids:
-        if law_id in found.reached:
-            came = "came up"
+        if times := found.laws_exercised.get(law_id):
+            came = f"{times:,}"
         else:
-            came = "NOT REACHED" if law_id in found.missed else "beyond the scope"
-        table.add_row(f"{law_id} {LAWS[law_id].name}", WORDS[law_id], came)
+            came = "NOT EXERCISED" if law_id in found.missed else "beyond the scope"
+        table.add_row(f"{law_id} {LAWS[law_id].name}", LAWS[law_id].premise.words, came)
     return table
 
 
@@ -126,7 +124,8 @@ def json_of(found: Exploration) -> Mapping[str, Any]:
         "levels": list(found.levels),
         "left": found.left,
         "laws": list(found.law_ids),
-        "reached": sorted(found.reached),
+        "laws_exercised": dict(found.laws_exercised),
+        "not_exercised": list(found.not_exercised),
         "missed": list(found.missed),
         "seconds": found.seconds,
         "cpu_seconds": found.cpu_seconds,
@@ -147,12 +146,12 @@ def _broken(broken: Broken) -> Mapping[str, Any]:
 def markdown_of(explorations: Sequence[Exploration]) -> str:
     """The tables of the docs: what was visited, and where each law had something to say."""
     lines = [
-        "| scope | states | moves | operations | depth | premises | CPU | states/s | moves/s |",
+        "| scope | states | moves | operations | depth | exercised | CPU | states/s | moves/s |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         *map(_row, explorations),
         _sum(explorations),
         "",
-        "| law | what it speaks of | came up in |",
+        "| law | its situation | exercised in |",
         "| --- | --- | --- |",
         *_law_rows(explorations),
     ]
@@ -168,7 +167,7 @@ def _row(found: Exploration) -> str:
         f"{found.edges:,}",
         f"{found.steps:,}",
         str(len(found.levels) - 1),
-        f"{len(found.law_ids) - len(found.vacuous)} of {len(found.law_ids)}",
+        f"{len(found.law_ids) - len(found.not_exercised)} of {len(found.law_ids)}",
         f"{found.cpu_seconds:,.0f} s",
         f"{found.states / cpu:,.0f}",
         f"{found.edges / cpu:,.0f}",
@@ -185,14 +184,14 @@ def _sum(explorations: Sequence[Exploration]) -> str:
 
 
 def _law_rows(explorations: Sequence[Exploration]) -> Iterator[str]:
-    for law_id, words in sorted(WORDS.items(), key=lambda item: list(LAWS).index(item[0])):
-        came = [each.scope.name for each in explorations if law_id in each.reached]
-        others = [each.scope.name for each in explorations if law_id not in each.reached]
-        yield f"| {law_id} `{LAWS[law_id].name}` | {words} | {_where(came, others)} |"
+    for law_id, law in LAWS.items():
+        came = [each.scope.name for each in explorations if each.laws_exercised.get(law_id)]
+        others = [each.scope.name for each in explorations if each.scope.name not in came]
+        yield f"| {law_id} `{law.name}` | {law.premise.words} | {_where(came, others)} |"
 
 
 def _where(came: Sequence[str], others: Sequence[str]) -> str:
-    """The scopes in which something came up; or the others, where these are fewer."""
+    """The scopes in which a law was exercised; or the others, where these are fewer."""
     if not others:
         return "all"
     named = ", ".join(f"`{name}`" for name in min(came, others, key=len))

@@ -10,11 +10,13 @@ before. The state may be an old one; the way to it is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 
+from kvcanon.conformance.adapters.adapter import WatchedCopies, ends_known
 from kvcanon.conformance.cases.client import Stamps
-from kvcanon.conformance.exploring.asking import Relevant
-from kvcanon.conformance.exploring.premises import STATES, STEPS, STREAMS, OfStep, OfStream
+from kvcanon.conformance.evidence import Shared, by_premise
+from kvcanon.conformance.relevant import Relevant
 from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
@@ -29,10 +31,7 @@ from kvcanon.spec.views import Stamp, Step
 
 
 class Book:
-    """The laws that are asked of a cache, and of which of them the premises came up.
-
-    Those of the tree's shape are asked in any case.
-    """
+    """The laws that are asked of a cache. Those of the tree's shape are asked in any case."""
 
     def __init__(self, laws: Iterable[Law], shows: frozenset[Need]) -> None:
         asked = [law for law in laws if law.needs <= shows and law.law_id not in SHAPE]
@@ -46,7 +45,7 @@ class Book:
 
 
 class Witness:
-    """Asks the laws of a book, counts how often, and notes which premises came up."""
+    """Asks the laws of a book, and counts how often each was exercised."""
 
     def __init__(self, book: Book) -> None:
         self.book = book
@@ -54,22 +53,27 @@ class Witness:
         """States of which the laws of states were asked."""
         self.steps = 0
         """Operations of the cache of which the laws of steps and streams were asked."""
-        self.reached: set[str] = set()
-        """The ids of laws whose premise came up."""
+        self.laws_exercised: Counter[str] = Counter()
+        """How often the premise of each law was met."""
         self._silent: Snapshot | None = None
         """The last state of which the laws of streams were asked with nothing in the stream."""
-        self._states = [law_id for law_id in book.law_ids if law_id in STATES]
-        self._steps = _waiting(STEPS, book.law_ids)
-        self._streams = _waiting(STREAMS, book.law_ids)
+        laws = [LAWS[law_id] for law_id in book.law_ids]
+        self._states = by_premise(laws, Kind.STATE)
+        self._steps = Relevant(by_premise(laws, Kind.STEP), Shared.exercised_by)
+        self._streams = Relevant(by_premise(laws, Kind.STREAM), Shared.exercised_by)
+
+    def see_start(self, state: Snapshot) -> None:
+        """Ask the laws of the events of a cache that nobody has used. Raises: LawsBroken."""
+        stream = Stream(Residency(()), state.events, state, begins=True)
+        _require(_all_broken(self.book.streams.of_stream(stream), stream))
+        self._count(self._streams.of_stream(stream), stream)
 
     def see_state(self, state: Snapshot) -> None:
         """Ask the laws of a state. Raises: LawsBroken."""
         _require(_all_broken(self.book.shape, state))
         _require(_all_broken(self.book.states, state))
         self.states += 1
-        for law_id in self._states:
-            if law_id not in self.reached and STATES[law_id][1](state):
-                self.reached.add(law_id)
+        self._count(self._states, state)
 
     def see_step(self, step: Step, stream: Stream) -> None:
         """Ask the laws of a step, and of the events that it sent. Raises: LawsBroken."""
@@ -84,12 +88,12 @@ class Witness:
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
-        for law_id in self._steps.of_step(step):
-            if law_id not in self.reached and STEPS[law_id][1](step):
-                self.reached.add(law_id)
-        for law_id in self._streams.of_stream(stream):
-            if law_id not in self.reached and STREAMS[law_id][1](stream):
-                self.reached.add(law_id)
+        self._count(self._steps.of_step(step), step)
+        self._count(self._streams.of_stream(stream), stream)
+
+    def _count(self, premises: Iterable[Shared], subject: Subject) -> None:
+        for shared in premises:
+            self.laws_exercised.update(shared.exercised_by(subject))
 
 
 class WatchedCache(WrappedCache):
@@ -102,12 +106,15 @@ class WatchedCache(WrappedCache):
         told: set[Resident],
         witness: Witness,
         stamps: Stamps | None,
+        *,
+        copies: WatchedCopies | None,
     ) -> None:
         super().__init__(cache)
         self.state = state
         """The state now."""
         self._told = told
         self._witness = witness
+        self._copies = copies
         self._stamps = stamps
         """None where the bytes behind slots cannot be compared."""
 
@@ -137,7 +144,8 @@ class WatchedCache(WrappedCache):
             after = before
         sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
         stamps = self._read(operation, outcome)
-        step = Step(before, operation, outcome, after, sent, stamps)
+        ended = ends_known(self._copies, before)
+        step = Step(before, operation, outcome, after, sent, stamps, ended=ended)
         stream = Stream(Residency(self._told), sent, after)
         self._witness.see_step(step, stream)
         self.state = after
@@ -188,12 +196,6 @@ def _share(before: Snapshot, after: Snapshot) -> bool:
             nodes[node_id] = node
             shared += 1
     return shared == len(nodes) == len(before.nodes) and before.root_id == after.root_id
-
-
-def _waiting(premises: Mapping[str, OfStep | OfStream], law_ids: Iterable[str]) -> Relevant[str]:
-    """The premises that are waited for, each by the id of its law."""
-    asked = [law_id for law_id in law_ids if law_id in premises]
-    return Relevant(asked, lambda law_id, subject: premises[law_id][1](subject))
 
 
 def _broken(law: Law, subject: Subject) -> list[str]:

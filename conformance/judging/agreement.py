@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
+from kvcanon.conformance.evidence import Service
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
@@ -57,10 +58,12 @@ class Difference:
 
 
 class Recorder(WrappedCache):
-    """A cache whose operations and answers are kept, as facts, while somebody compares them."""
+    """A cache whose operations are counted, and kept with their answers while somebody compares."""
 
     def __init__(self, cache: Cache, *, recording: bool) -> None:
         super().__init__(cache)
+        self.service = Service()
+        """Which operations were served."""
         self.facts: list[tuple[str, Fact, Fact]] = []
         """What was asked and answered since the last comparison."""
         self._recording = recording
@@ -84,14 +87,16 @@ class Recorder(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        if not self._recording:
-            return call(*args, **kwargs)
         try:
             answer = call(*args, **kwargs)
         except CacheError as refusal:
-            self._note(operation, _refusal(refusal))
+            self.service.note(operation, refused=True)
+            if self._recording:
+                self._note(operation, _refusal(refusal))
             raise
-        self._note(operation, self._answer(answer))
+        self.service.note(operation, refused=False)
+        if self._recording:
+            self._note(operation, self._answer(answer))
         return answer
 
     def _note(self, operation: Operation, answer: Fact) -> None:
@@ -149,7 +154,7 @@ def first_difference(model: Recorder, other: Recorder, numbers: PageNumbers) -> 
 
 def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact], ...]:
     """What a state says of pages, of recency and of room, without slots, ids and cuts."""
-    rows = page_rows(state, numbers)
+    rows = page_rows(state, numbers, state.below_root())
     pages_of: dict[int, list[int]] = {}
     for number, row in rows.items():
         pages_of.setdefault(row.node_id, []).append(number)

@@ -27,12 +27,11 @@ from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Finding, Tally
-from kvcanon.conformance.judging.play import Judges
+from kvcanon.conformance.judging.play import Judges, laws_of
 from kvcanon.conformance.judging.reduce import reduce_case
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial, is_silence, same_fault
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.spec.law import LAWS
+from kvcanon.conformance.judging.walker import draw_case, scale_of
 
 WHITE_EVERY = 8
 """One case in so many is judged by the cache's states; the others from outside, far faster."""
@@ -56,20 +55,23 @@ class Search:
     adapter: Adapter
     seed: int = 0
     against: Adapter | None = None
-    law_ids: tuple[str, ...] = ()
-    """The laws that are asked; none given, all."""
+    law_ids: tuple[str, ...] | None = None
+    """The laws that are asked; None, all."""
 
     def trial(self, number: int) -> Trial:
         """How the case of a number is played."""
-        white = number % WHITE_EVERY == 0
-        laws = tuple(LAWS[law_id] for law_id in self.law_ids)
+        white = self._is_white(number)
         compared = number % COMPARED_EVERY == 1
         against = self.against if compared else None
-        return Trial(self.adapter, Judges(black_box=not white, laws=laws), against)
+        return Trial(self.adapter, Judges(black_box=not white, laws=laws_of(self.law_ids)), against)
 
     def case(self, number: int) -> Case:
         """The case of a number; those of another seed are others."""
-        return draw_case((self.seed << 40) + number, self.adapter.offer)
+        scale = scale_of(number, inside=self._is_white(number))
+        return draw_case((self.seed << 40) + number, self.adapter.offer, scale=scale)
+
+    def _is_white(self, number: int) -> bool:
+        return number % WHITE_EVERY == 0
 
 
 @frozen
@@ -112,8 +114,8 @@ class Report:
 
     @property
     def enough(self) -> bool:
-        """Whether there is no point in going on."""
-        found = self.found.values()
+        """Whether there is no point in going on. What only should be kept hides nothing else."""
+        found = [each for each in self.found.values() if not each.finding.only_should]
         silences = sum(each.times for each in found if is_silence(each.finding))
         findings = sum(each.times for each in found)
         return (
@@ -200,7 +202,7 @@ class Named:
     cache: str
     seed: int = 0
     against: str | None = None
-    law_ids: tuple[str, ...] = ()
+    law_ids: tuple[str, ...] | None = None
     black_box: bool = False
 
     def search(self) -> Search:

@@ -17,24 +17,26 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import (
     Adapter,
     CacheKind,
-    Capability,
     RequestSubject,
     Subject,
     Unoffered,
+    lacks_of,
     make_request_subject,
     make_subject,
 )
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import adapter_as, distinct, workers
 from kvcanon.conformance.judging.effort import effort_named
+from kvcanon.conformance.judging.essentials import always_refused, missing
 from kvcanon.conformance.judging.finding import Tally
 from kvcanon.conformance.judging.plan import Outcome, Plan, Progress, RunStage, silent
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.judging.stages import draw, walk
 from kvcanon.conformance.judging.trial import is_silence
 from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.vectors.stage import NAME as VECTORS
 from kvcanon.conformance.vectors.stage import hold
-from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.law import LAWS, Law, Level
 
 CONFIGS_TRIED = 200
 """How many configurations are tried until a cache is made with one."""
@@ -49,6 +51,7 @@ def check(
     only: Collection[str] = (),
     known: Collection[str] = (),
     black_box: bool = False,
+    strict: bool = False,
     jobs: int | None = None,
     minutes: float | None = None,
     store: str | None = None,
@@ -56,8 +59,9 @@ def check(
 ) -> CheckResult:
     """Check caches, each by its name.
 
-    `only` names stages, laws, or both; `known` the laws that are known to be broken. Raises: Fault,
-    also where nothing was judged of a cache.
+    `only` names stages, laws, or both; `known` the laws that are known to be broken; where it is
+    `strict`, laws that should be kept must be. Raises: Fault, also where nothing was judged of a
+    cache.
     """
     stages, law_ids = _chosen(only)
     unknown = sorted(set(known) - LAWS.keys())
@@ -72,6 +76,7 @@ def check(
         only=law_ids,
         known=frozenset(known),
         black_box=black_box,
+        strict=strict,
         store=store,
         progress=progress,
     )
@@ -82,13 +87,20 @@ def check(
         if against is not None and isinstance(subject, RequestSubject):
             raise Fault(f"{name} is used by requests; agreement is between caches of prefixes")
     outcomes = _run(plan, stages)
-    results = tuple(_result(adapters[name], made[name], outcomes, plan.known) for name in made)
+    results = tuple(_result(adapters[name], made[name], outcomes, plan) for name in made)
     for result in results:
-        if result.name in plan.names and not result.failures and not result.tally.laws:
-            raise Fault(f"nothing was judged of {result.name}; it lacks {', '.join(result.lacks)}")
+        if result.name in plan.names:
+            _require_judged(result)
     shown = tuple(each for each in results if each.name in plan.names or each.failures)
     ran = tuple(outcome.stage for outcome in outcomes)
-    return CheckResult(shown, effort, seed, ran, against)
+    return CheckResult(shown, effort, seed, ran, against, strict)
+
+
+def _require_judged(result: CacheResult) -> None:
+    """Refuse a check in which no law was exercised. Raises: Fault."""
+    if not result.failures and not result.unkept and not result.tally.laws:
+        lacks = f"it lacks {', '.join(result.lacks)}" if result.lacks else "no case came to it"
+        raise Fault(f"nothing was judged of {result.name}; {lacks}")
 
 
 def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -136,41 +148,60 @@ def _result(
     adapter: Adapter,
     subject: Subject | RequestSubject,
     outcomes: Sequence[Outcome],
-    known: frozenset[str],
+    plan: Plan,
 ) -> CacheResult:
     """What the stages found out about one cache."""
-    tally = Tally()
-    for outcome in outcomes:
-        tally.add(outcome.tallies.get(adapter.name, Tally()))
+    tallies = {each.stage.name: each.tallies.get(adapter.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
     failures = distinct(each for each in everything if each.finding.cache == adapter.name)
-    lacks = [each.value for each in Capability if each not in subject.can]
-    lacks += [each.value for each in Need if each not in subject.shows]
-    return CacheResult(
+    news = [each for each in failures if not each.laws or each.laws - plan.known]
+    unkept = [each for each in news if each.finding.only_should and not plan.strict]
+    result = CacheResult(
         adapter.name,
         adapter.profile,
-        tuple(dict.fromkeys(lacks)),
-        tally,
-        _standings(tally, failures, known),
-        tuple(each for each in failures if not each.laws or each.laws - known),
+        lacks_of(subject),
+        tallies,
+        {},
+        tuple(each for each in news if each not in unkept),
+        tuple(unkept),
     )
+    result = evolve(result, standings=_standings(result.tally, failures, plan))
+    return evolve(result, missing=_missing(adapter.kind, result, plan))
 
 
-def _standings(
-    tally: Tally, failures: Collection[Failure], known: Collection[str]
-) -> Mapping[str, Standing]:
+def _standings(tally: Tally, failures: Collection[Failure], plan: Plan) -> Mapping[str, Standing]:
     """What is known of every law of the book."""
     broken = {law_id for failure in failures for law_id in failure.laws}
-    standings = {}
-    for law_id in LAWS:
-        if law_id in broken:
-            standings[law_id] = Standing.KNOWN if law_id in known else Standing.BROKEN
-        else:
-            standings[law_id] = Standing.HELD if tally.laws[law_id] else Standing.NOT_JUDGED
-    return standings
+    return {law_id: _standing(law, tally, plan, broken) for law_id, law in LAWS.items()}
 
 
-STAGES: dict[str, RunStage] = {"vectors": hold, "walker": walk, "machine": draw}
+def _standing(law: Law, tally: Tally, plan: Plan, broken: Collection[str]) -> Standing:
+    if law.law_id not in broken:
+        return Standing.HELD if tally.laws[law.law_id] else Standing.NOT_EXERCISED
+    if law.law_id in plan.known:
+        return Standing.KNOWN
+    must = plan.strict or law.level is Level.MUST
+    return Standing.BROKEN if must else Standing.NOT_KEPT
+
+
+def _missing(kind: CacheKind, result: CacheResult, plan: Plan) -> tuple[str, ...]:
+    """What has to come up for a cache to hold, and did not.
+
+    The cases of a broken one end early, so that only what it was asked for tells something.
+    """
+    if result.failures:
+        return always_refused(kind, result.tally)
+    standing = Standing.NOT_EXERCISED
+    exercised = {law_id for law_id, each in result.standings.items() if each is not standing}
+    drawn = Tally()
+    for name, tally in result.tallies.items():
+        if name != VECTORS:
+            drawn.add(tally)
+    # What is known to be broken is asked by vectors alone.
+    return missing(kind, result.tally, drawn, exercised | plan.known, plan.only)
+
+
+STAGES: dict[str, RunStage] = {VECTORS: hold, "walker": walk, "machine": draw}
 """What a check consists of, in this order."""
-SHARES = {"vectors": 1, "walker": 3, "machine": 1}
+SHARES = {VECTORS: 1, "walker": 3, "machine": 1}
 """How the time is divided among the stages that have not run yet."""

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from attrs import Factory, define, frozen
 
+from kvcanon.spec.law import LAWS, Level
+
 
 class Grounds(StrEnum):
     """Why something is a finding."""
@@ -43,6 +45,12 @@ class Finding:
     """Which operation of the cache it was, counted from 1."""
 
     @property
+    def only_should(self) -> bool:
+        """Whether no law is broken but such as should be kept, and need not."""
+        should = (LAWS[law_id].level is Level.SHOULD for law_id in self.broken)
+        return self.grounds is Grounds.LAW and all(should)
+
+    @property
     def fingerprint(self) -> tuple[str, Grounds, str]:
         """What findings of one fault most likely share."""
         return self.cache, self.grounds, self.name
@@ -50,21 +58,27 @@ class Finding:
 
 @define
 class Tally:
-    """What was judged in cases, added up."""
+    """What came up in cases, added up."""
 
     cases: int = 0
     actions: int = 0
     steps: int = 0
     """Operations of caches."""
     laws: Counter[str] = Factory(Counter)
-    """How often each law was judged, by id."""
+    """How often each law was exercised, by id."""
+    served: Counter[str] = Factory(Counter)
+    """How often each operation was served, by its name."""
+    refused: Counter[str] = Factory(Counter)
+    """How often each was refused."""
     unoffered: int = 0
     """Cases that the cache sat out, as it is not made with their configuration."""
 
     def add(self, other: Tally) -> None:
-        """Add what was judged elsewhere."""
+        """Add what came up elsewhere."""
         self.cases += other.cases
         self.actions += other.actions
         self.steps += other.steps
         self.laws.update(other.laws)
+        self.served.update(other.served)
+        self.refused.update(other.refused)
         self.unoffered += other.unoffered

@@ -31,17 +31,16 @@ from kvcanon.conformance.judging.finding import Finding, Tally
 from kvcanon.conformance.judging.machine import CI, STEPS, Found, Journal, machine_of
 from kvcanon.conformance.judging.play import Judges
 from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.judging.walker import draw_case, scale_of
 from kvcanon.conformance.overriding import Plant, overriding
 from kvcanon.conformance.vectors.transcript import PLAIN
 from kvcanon.conformance.vectors.vector import Level, Vector, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import LAWS
 from kvcanon.spec.transfer import TransferEngine
 
-NO_LAWS = Judges(black_box=True, laws=(LAWS["NS-2"],))
-"""Judges who never speak: what they ask is of the book alone, and no cache can break it."""
+NO_LAWS = Judges(black_box=True, laws=())
+"""Judges who ask no law: what they find is a crash, or a difference from another cache."""
 
 FEW = 300
 """Cases after which a fault that has not been seen most likely cannot be, in that way."""
@@ -88,13 +87,17 @@ class Kill:
     """The vector, if it was one."""
 
 
-def find_mutants(start: Path) -> tuple[Mutant, ...]:
-    """The mutants of the checkout that a folder is in. Raises: Fault."""
+def find_checkout(start: Path) -> Path:
+    """The checkout that a folder is in. Raises: Fault."""
     for folder in (start, *start.parents):
         if (folder / WHERE).is_file():
-            break
-    else:
-        raise Fault(f"{start} is in no checkout of kvcanon: there is no {WHERE} above it")
+            return folder
+    raise Fault(f"{start} is in no checkout of kvcanon: there is no {WHERE} above it")
+
+
+def find_mutants(start: Path) -> tuple[Mutant, ...]:
+    """The mutants of the checkout that a folder is in. Raises: Fault."""
+    folder = find_checkout(start)
     if (tests := str(folder / "tests")) not in sys.path:
         sys.path.insert(0, tests)
     try:
@@ -164,8 +167,9 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
             if journal.shortest is None:
                 raise
         total.add(journal.tally)
-        if journal.shortest is not None:
-            return _kill(journal.shortest.finding, total, began)
+        found = journal.shortest or journal.unkept
+        if found is not None:
+            return _kill(found.finding, total, began)
     return None
 
 
@@ -206,8 +210,11 @@ def _few(effort: Effort) -> int:
 
 def _walk(trial: Trial, cases: int | None, from_seed: int) -> Kill | None:
     began, total = monotonic(), Tally()
-    for number in islice(count(from_seed << 40), cases):
-        finding, tally = trial.play(draw_case(number, trial.adapter.offer))
+    inside = not trial.judges.black_box or trial.against is not None
+    for number in islice(count(), cases):
+        scale = scale_of(number, inside=inside)
+        case = draw_case((from_seed << 40) + number, trial.adapter.offer, scale=scale)
+        finding, tally = trial.play(case)
         total.add(tally)
         if finding is not None:
             return _kill(finding, total, began)

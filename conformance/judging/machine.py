@@ -84,9 +84,11 @@ class Journal:
     """What came of the cases that were drawn."""
 
     tally: Tally = Factory(Tally)
-    """What was judged, up to the first finding; what comes later only reduces it."""
+    """What came up, to the first finding that ends a case; what comes later only reduces it."""
     closed: bool = False
     shortest: Found | None = None
+    unkept: Found | None = None
+    """The shortest case in which nothing is broken but a law that should be kept."""
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -135,15 +137,23 @@ class CacheMachine(RuleBasedStateMachine):
         if not self.journal.closed:
             self.journal.tally.add(self._caches.tallies()[self.trial.adapter.name])
             self.journal.closed = bool(findings)
+        case = Case(self.config, tuple(self._actions), self._drain)
         for finding in () if found_before else findings:
-            self._raise(finding, Case(self.config, tuple(self._actions), self._drain))
+            self._raise(finding, case)
+        for finding in () if findings else self._caches.unkept():
+            self.journal.unkept = _shorter(self.journal.unkept, Found(finding, case))
 
     def _raise(self, finding: Finding, case: Case) -> None:
         found = Found(finding, case)
-        shortest = self.journal.shortest
-        if shortest is None or len(case.actions) < len(shortest.case.actions):
-            self.journal.shortest = found
+        self.journal.shortest = _shorter(self.journal.shortest, found)
         raise found
+
+
+def _shorter(one: Found | None, other: Found) -> Found:
+    """The one of two findings that takes fewer actions; the first if they are as long."""
+    if one is None or len(other.case.actions) < len(one.case.actions):
+        return other
+    return one
 
 
 def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
@@ -164,7 +174,9 @@ def run_machine(
     from_seed: int = 0,
     database: ExampleDatabase | None = None,
 ) -> tuple[Failure | None, Tally]:
-    """Draw so many cases of a seed; the smallest in which something is found, and what was judged.
+    """Draw so many cases of a seed; the smallest in which something is found, and what came up.
+
+    Laws that should be kept, and need not, are reported only where all others are.
 
     A database may be shared by processes, and must not be by caches: each needs a folder, or a
     prefix of keys, of its own.
@@ -186,6 +198,8 @@ def run_machine(
         if journal.shortest is None:
             raise
         return _failure(trial, journal.shortest, from_seed), journal.tally
+    if journal.unkept is not None:
+        return _failure(trial, journal.unkept, from_seed), journal.tally
     return None, journal.tally
 
 

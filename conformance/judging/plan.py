@@ -39,15 +39,17 @@ class Plan:
     """The ids of laws that are known to be broken."""
     black_box: bool = False
     """Whether to judge by answers, events and bytes, though a cache may show its state."""
+    strict: bool = False
+    """Whether laws that should be kept must be."""
     store: str | None = None
     """Where a deep check keeps what was done: a directory, or the URL of a Redis."""
     progress: Progress = silent
 
     @property
-    def law_ids(self) -> tuple[str, ...]:
-        """The laws that random cases ask; none, all."""
+    def law_ids(self) -> tuple[str, ...] | None:
+        """The laws that random cases ask; None, all."""
         if not self.known:
-            return self.only
+            return self.only or None
         return tuple(law_id for law_id in self.only or LAWS if law_id not in self.known)
 
 

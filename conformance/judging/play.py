@@ -33,7 +33,7 @@ from kvcanon.conformance.guard import GuardedCache, guard
 from kvcanon.conformance.judging.agreement import Recorder, first_difference
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
 from kvcanon.conformance.judging.patience import ACTION_SECONDS, CacheSilent, within
-from kvcanon.conformance.verdict import LawsBroken
+from kvcanon.conformance.verdict import LawsBroken, OnShould
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Law, Need
@@ -47,8 +47,8 @@ class Judges:
 
     black_box: bool = False
     """Whether to look at answers and events only, though the cache shows more."""
-    laws: tuple[Law, ...] = ()
-    """The laws that are asked; none given, all."""
+    laws: tuple[Law, ...] | None = None
+    """The laws that are asked; None asks all, and an empty tuple none."""
 
     def asked(self, shows: Collection[Need]) -> list[Law]:
         """The laws whose needs a cache meets."""
@@ -57,33 +57,50 @@ class Judges:
     @property
     def every_law(self) -> tuple[Law, ...]:
         """The laws that are asked, whatever a cache shows."""
-        return self.laws or tuple(LAWS.values())
+        return tuple(LAWS.values()) if self.laws is None else self.laws
 
 
 ALL_JUDGES = Judges()
 
 
+def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
+    """The laws of these ids; of None they are None, which asks all."""
+    return None if law_ids is None else tuple(LAWS[law_id] for law_id in law_ids)
+
+
 def make_judged(
-    adapter: Adapter, config: CacheConfig, judges: Judges = ALL_JUDGES
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: Judges = ALL_JUDGES,
+    on_should: OnShould | None = None,
 ) -> tuple[Subject, GuardedCache | Acceptor]:
-    """Make an empty cache, and the judge that it is used through. Raises: as `make_subject`."""
+    """Make an empty cache, and the judge that it is used through. Raises: as `make_subject`.
+
+    Where only laws are broken that should be kept, the judge tells `on_should`, or else raises.
+    """
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
-        return subject, guard(subject.cache, laws=judges.asked(subject.shows))
-    return subject, Acceptor(subject, adapter.profile, judges.every_law)
+        laws = judges.asked(subject.shows)
+        return subject, guard(
+            subject.cache, laws=laws, copies=subject.copies, new=True, on_should=on_should
+        )
+    return subject, Acceptor(subject, adapter.profile, judges.every_law, on_should)
 
 
 def make_judged_requests(
-    adapter: Adapter, config: CacheConfig, judges: Judges = ALL_JUDGES
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: Judges = ALL_JUDGES,
+    on_should: OnShould | None = None,
 ) -> tuple[RequestSubject, RequestAcceptor]:
     """The same of a cache that is used by requests. Raises: as `make_request_subject`."""
     subject = make_request_subject(adapter, config)
-    judge = RequestAcceptor(subject, adapter.profile, judges.every_law, black_box=judges.black_box)
-    return subject, judge
+    laws, black_box = judges.every_law, judges.black_box
+    return subject, RequestAcceptor(subject, adapter.profile, laws, on_should, black_box=black_box)
 
 
 class Run:
-    """One cache through one case, up to the first finding."""
+    """One cache through one case, up to the first finding that ends it."""
 
     def __init__(
         self,
@@ -96,6 +113,8 @@ class Run:
     ) -> None:
         self.name = adapter.name
         self.finding: Finding | None = None
+        self.unkept: Finding | None = None
+        """The first that only a law which should be kept is broken: it does not end the case."""
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | Acceptor | RequestAcceptor
         self.client: Client | RequestClient
@@ -104,11 +123,13 @@ class Run:
         """Index of the action that is being done, or was done last."""
         namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
         if adapter.kind is CacheKind.REQUEST:
-            asked, self._judge = make_judged_requests(adapter, config, judges)
+            asked, judge = make_judged_requests(adapter, config, judges, self._note_should)
+            self._judge, self._service = judge, judge.service
             self.client = RequestClient(self._judge, asked.can, stamps, namespaces)
         else:
-            subject, self._judge = make_judged(adapter, config, judges)
+            subject, self._judge = make_judged(adapter, config, judges, self._note_should)
             self.recorder = Recorder(self._judge, recording=compared)
+            self._service = self.recorder.service
             self.client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
 
     def act(self, action: Action) -> None:
@@ -127,9 +148,16 @@ class Run:
         self._try(lambda: self.client.drain(order))
 
     def tally(self) -> Tally:
-        """What was judged so far."""
-        judged = Counter(self._judge.laws_judged)
-        return Tally(1, self._actions, self._judge.steps, +judged)
+        """What came up so far."""
+        exercised, service = Counter(self._judge.laws_exercised), self._service
+        return Tally(
+            1,
+            self._actions,
+            self._judge.steps,
+            +exercised,
+            Counter(service.served),
+            Counter(service.refused),
+        )
 
     def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding, and stop."""
@@ -165,17 +193,7 @@ class Run:
         try:
             within(ACTION_SECONDS, do)
         except LawsBroken as broken:
-            first = broken.violations[0]
-            self.finding = Finding(
-                cache=self.name,
-                grounds=Grounds.LAW,
-                name=first.law.law_id,
-                broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
-                text=first.text,
-                words=str(broken),
-                action=self._at,
-                operation=self._judge.steps,
-            )
+            self.finding = self._finding_of(broken)
         except CacheError as refusal:
             text = f"refused in the drain, where nobody holds anything: {refusal}"
             self.found(Grounds.CRASH, type(refusal).__name__, text, text)
@@ -185,6 +203,28 @@ class Run:
         except Exception as error:  # noqa: BLE001  # Whatever it is, the cache must not raise it.
             text = f"raised {what_was_raised(error)}"
             self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+
+    def _note_should(self, broken: LawsBroken) -> None:
+        """Note the first time that a law is not kept which should be, and go on."""
+        if self.unkept is None:
+            self.unkept = self._finding_of(broken)
+        else:
+            more = (each.law.law_id for each in broken.violations)
+            all_broken = tuple(dict.fromkeys((*self.unkept.broken, *more)))
+            self.unkept = evolve(self.unkept, broken=all_broken)
+
+    def _finding_of(self, broken: LawsBroken) -> Finding:
+        first = broken.violations[0]
+        return Finding(
+            cache=self.name,
+            grounds=Grounds.LAW,
+            name=first.law.law_id,
+            broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
+            text=first.text,
+            words=str(broken),
+            action=self._at,
+            operation=self._judge.steps,
+        )
 
 
 class SideBySide:
@@ -237,11 +277,15 @@ class SideBySide:
         self._compare()
 
     def findings(self) -> list[Finding]:
-        """What was found so far."""
+        """What was found so far, and ended the case for a cache."""
         return [run.finding for run in self._everyone if run.finding is not None]
 
+    def unkept(self) -> list[Finding]:
+        """What should be kept and was not, of each cache, so far."""
+        return [run.unkept for run in self._everyone if run.unkept is not None]
+
     def tallies(self) -> dict[str, Tally]:
-        """What was judged so far, of each cache."""
+        """What came up so far, with each cache."""
         played = {run.name: run.tally() for run in self._everyone}
         return played | {name: Tally(unoffered=1) for name in self._absent}
 
@@ -273,8 +317,9 @@ def play(
 ) -> tuple[list[Finding], dict[str, Tally]]:
     """Play a case on caches side by side; `against` is a cache that the others must agree with.
 
-    A cache with a finding is asked nothing more. Returns the findings, and what was judged of each
-    cache. Raises: Fault.
+    A cache with a finding is asked nothing more, unless it is of a law that should be kept, and
+    need not: such findings come last. Returns the findings, and what came up with each cache.
+    Raises: Fault.
     """
     caches = SideBySide(case.config, adapters, judges, against)
     for action in case.actions:
@@ -283,4 +328,4 @@ def play(
             break
     if case.drain:
         caches.drain(case.drain)
-    return caches.findings(), caches.tallies()
+    return [*caches.findings(), *caches.unkept()], caches.tallies()

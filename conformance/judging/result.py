@@ -1,7 +1,7 @@
-"""What came of a check: failures with their reduced cases, and what was judged of each cache.
+"""What came of a check: failures with their reduced cases, and what is known of every law.
 
-What readers get wrong: held, broken and not judged are three. A law that was never asked has not
-held, and a cache of which nothing was judged has failed.
+What readers get wrong: a law has held only where it was exercised. One that was asked all the time,
+and to which nothing ever came that a faulty cache could have done wrong, is not exercised.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ class Standing(StrEnum):
     """What is known of a law and a cache."""
 
     HELD = "held"
+    """It was exercised, and never found broken."""
     BROKEN = "broken"
+    NOT_KEPT = "not kept"
+    """It should be kept, need not, and is broken; where the check is strict that is `BROKEN`."""
     KNOWN = "known"
     """Broken, as the file of known differences says."""
-    NOT_JUDGED = "not judged"
+    NOT_EXERCISED = "not exercised"
 
 
 @frozen
@@ -67,10 +70,24 @@ class CacheResult:
     profile: Profile
     lacks: tuple[str, ...]
     """Operations that the cache has not, and needs of laws that it cannot show."""
-    tally: Tally
+    tallies: Mapping[str, Tally]
+    """What came up in each stage, by its name."""
     standings: Mapping[str, Standing]
     """Of every law of the book, by id."""
     failures: tuple[Failure, ...]
+    """What it fails the check for."""
+    unkept: tuple[Failure, ...] = ()
+    """What it should keep, and does not."""
+    missing: tuple[str, ...] = ()
+    """What has to come up for a cache to hold, and did not; a sentence each, without its stop."""
+
+    @property
+    def tally(self) -> Tally:
+        """What came up in all stages."""
+        total = Tally()
+        for tally in self.tallies.values():
+            total.add(tally)
+        return total
 
 
 @frozen
@@ -82,6 +99,8 @@ class CheckResult:
     seed: int
     stages: tuple[Stage, ...]
     against: str | None = None
+    strict: bool = False
+    """Whether laws that should be kept must be."""
 
     @property
     def failures(self) -> tuple[Failure, ...]:

@@ -68,8 +68,12 @@ def draw(plan: Plan, by: Workers, deadline: float) -> Outcome:
 def _draw(
     plan: Plan, asked: Named, by: Workers, deadline: float
 ) -> tuple[Tally, tuple[Failure, ...], str]:
-    """Run the machine again and again, each time from another seed; one failure is enough."""
+    """Run the machine again and again, each time from another seed; one failure is enough.
+
+    It is not, where only a law is broken that should be kept.
+    """
     tally, why = Tally(), ""
+    failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
     waiting: deque[Future[tuple[Failure | None, Tally]]] = deque()
     runs = _numbers(wanted, each)
@@ -84,12 +88,14 @@ def _draw(
                 else:
                     waiting.append(by.executor.submit(run_once, asked, number, each, plan.store))
             if not waiting:
-                return tally, (), why
+                return tally, tuple(failures), why
             failure, judged = waiting.popleft().result()
             tally.add(judged)
             plan.progress(f"machine, {asked.cache}", tally.cases, wanted)
             if failure is not None:
-                return tally, (failure,), ENOUGH
+                failures.append(failure)
+                if not failure.finding.only_should:
+                    return tally, tuple(failures), ENOUGH
     finally:
         for future in waiting:
             future.cancel()
@@ -156,5 +162,6 @@ class _Watch:
             steps=sum(tally.steps for tally in tallies),
             seconds=monotonic() - self._began,
             cut_short=cut_short,
+            unoffered=sum(tally.unoffered for tally in tallies),
         )
         return Outcome(stage, self._tallies, distinct(self._failures))

@@ -40,6 +40,8 @@ from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
 if TYPE_CHECKING:
     from redis import Redis
 
+FORMAT = 2
+"""Of the reports in a store; those of another one are of another campaign."""
 CLAIM_SECONDS = 1800
 """After so long a claim is void; no block should take that."""
 
@@ -184,7 +186,7 @@ def open_examples(location: str, asked: Named) -> ExampleDatabase:
 
 def campaign_name(asked: Named, cases_each: int) -> str:
     """One name for all who play the same: a part to read, and a part that tells all apart."""
-    facts = [__version__, *asdict(asked).values(), cases_each]
+    facts = [__version__, FORMAT, *asdict(asked).values(), cases_each]
     digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
     readable = "".join(each if each.isalnum() else "-" for each in asked.cache)
     return f"{readable}-seed-{asked.seed}-{digest}"
@@ -263,7 +265,8 @@ def report_from_json(text: str | bytes) -> Report:
     """The report of an earlier run, or of another machine."""
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
-    report = Report(Tally(**{**tally, "laws": Counter(tally["laws"])}))
+    counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused")}
+    report = Report(Tally(**{**tally, **counters}))
     for each in value["found"]:
         finding = each["finding"]
         report.take(

@@ -27,7 +27,7 @@ class Trial:
     """The cache that it must agree with."""
 
     def play(self, case: Case) -> tuple[Finding | None, Tally]:
-        """Play a case: what was found, of the cache or else of the other, and what was judged."""
+        """Play a case: what was found, of the cache or else of the other, and what came up."""
         try:
             found, tallies = play(case, [self.adapter], self.judges, self.against)
         except Fault as fault:

@@ -14,34 +14,63 @@ from random import Random
 from kvcanon.conformance.adapters.adapter import Offer
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
-from kvcanon.conformance.cases.configs import any_config, usual_config
+from kvcanon.conformance.cases.configs import Scale, any_config, usual_config, wide_config
+from kvcanon.conformance.cases.wide import WIDE, occupy
 from kvcanon.spec.config import CacheConfig
 
-LENGTHS = (12, 30, 60, 120)
-LONG = 400
-SWARM = (0, 0.3, 1, 1, 1, 4)
+LENGTHS = (10, 25, 50, 90)
+LONG = 320
+SWARM = (0, 0, 0.3, 1, 1, 6)
 """What the weight of an action may be multiplied with in a case."""
 
 USUAL_SHARE = 1 / 8
-"""The share of cases on the usual configuration, where a cache can show it."""
+"""The share of small cases on the usual configuration, where a cache can show it."""
 LONG_SHARE = 1 / 24
-"""The share of long cases: some faults need a cache that has seen a lot."""
+"""The share of small cases that are long: some faults need a cache that has seen a lot."""
+
+WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
+"""Of so many cases those of these numbers are large or vast, where they are judged from outside."""
+WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
+"""One case in so many is wide, where the laws are asked of its states: that takes long."""
+WIDE_LENGTHS = (10, 20, 30)
+WIDE_WEIGHT = 4
+"""What the weight of wide actions is multiplied with in wide cases."""
 
 
-def draw_case(seed: int, offer: Offer, config: CacheConfig | None = None) -> Case:
-    """The case of a seed; of a given configuration, or of any that is offered."""
+def scale_of(number: int, *, inside: bool) -> Scale:
+    """How large the case of a number is, which depends on how it is judged."""
+    if inside:
+        return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
+    at = number % WIDE_EVERY
+    return Scale.VAST if at == VAST_AT else Scale.LARGE if at in LARGE_AT else Scale.SMALL
+
+
+def draw_case(
+    seed: int, offer: Offer, config: CacheConfig | None = None, scale: Scale = Scale.SMALL
+) -> Case:
+    """The case of a seed; of a given configuration, or of any that is offered at a scale."""
     random = Random(seed)
-    drawn = any_config(random.choice, offer)
+    large = None if scale is Scale.SMALL else wide_config(random.choice, offer, scale)
+    drawn = large or any_config(random.choice, offer)
     usual = usual_config()
-    if random.random() < USUAL_SHARE and is_offered(usual, offer):
+    if large is None and random.random() < USUAL_SHARE and is_offered(usual, offer):
         drawn = usual
     weights = [kind.weight * random.choice(SWARM) for kind in ACTIONS.values()]
     if not any(weights):
         weights = [1.0 for _ in ACTIONS]
-    length = LONG if random.random() < LONG_SHARE else random.choice(LENGTHS)
+    if large is not None:
+        weights = [
+            weight * (WIDE_WEIGHT if name in WIDE else 1)
+            for name, weight in zip(ACTIONS, weights, strict=True)
+        ]
+        length = random.choice(WIDE_LENGTHS)
+    else:
+        length = LONG if random.random() < LONG_SHARE else random.choice(LENGTHS)
     names = random.choices(tuple(ACTIONS), weights, k=length)
     picks = [[random.randrange(PICKS) for _ in range(3)] for _ in names]
     actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
+    if large is not None and scale is not Scale.WIDE:
+        actions = (Action(occupy.__name__), *actions)
     return Case(config or drawn, actions, tuple(random.sample(DRAIN, len(DRAIN))))
 
 
@@ -56,4 +85,5 @@ def is_offered(config: CacheConfig, offer: Offer) -> bool:
         and config.eviction_policy in offer.eviction_policies
         and config.load_back_threshold_pages in offer.load_back_thresholds_pages
         and config.device_slots.full >= offer.least_slots
+        and max(config.device_slots.full, config.host_slots.full) <= offer.most_slots
     )

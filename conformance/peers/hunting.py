@@ -57,8 +57,8 @@ class Hunted:
     """What came of it."""
 
     found: bool
-    judged: int
-    """How often the law was judged."""
+    exercised: int
+    """How often the law was exercised."""
     cases: int
     steps: int
     seconds: float
@@ -94,16 +94,16 @@ def hunt(wanted: Hunt) -> Hunted:
             broken = case, finding
             break
     seconds = round(monotonic() - begun, 1)
-    judged = played.laws[law.law_id]
+    exercised = played.laws[law.law_id]
     if broken is None:
-        return Hunted(False, judged, played.cases, played.steps, seconds, cut_short)
+        return Hunted(False, exercised, played.cases, played.steps, seconds, cut_short)
     case, finding = reduce_case(*broken, trial) or broken
     failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
     judges = judges_of(failure, (law.law_id,))
     lines = lines_of(retell(failure, adapter, judges).calls)
     return Hunted(
         True,
-        judged,
+        exercised,
         played.cases,
         played.steps,
         seconds,

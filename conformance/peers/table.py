@@ -1,7 +1,7 @@
 """The table of regressions: for each bug of the past, whether the judge finds it in two releases.
 
 What readers get wrong: a row is fulfilled if the bug is found in the earlier release, and is not in
-the later one, by the same law with the same effort. A law that was never judged has found nothing.
+the later one, by the same law with the same effort. A law that never came up has found nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
     FOUND = "found"
     NOT_FOUND = "not found"
-    NOT_JUDGED = "not judged"
+    NOT_EXERCISED = "not exercised"
     MISSING = "no environment"
 
 
@@ -46,7 +46,7 @@ class Cell:
             return Outcome.MISSING
         if self.hunted.found:
             return Outcome.FOUND
-        return Outcome.NOT_FOUND if self.hunted.judged else Outcome.NOT_JUDGED
+        return Outcome.NOT_FOUND if self.hunted.exercised else Outcome.NOT_EXERCISED
 
     @property
     def expected(self) -> Outcome:

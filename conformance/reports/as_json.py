@@ -1,7 +1,7 @@
 """The report as JSON, in a format of its own version.
 
 What readers get wrong: the format is what `schema/check.schema.json` says, not what this release
-happens to write. A field that changes its meaning gets a new format, `kvcanon-check/2`.
+happens to write. A field that changes its meaning gives the format a new number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvcanon.conformance.judging.result import Standing
 from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Retold
 
-FORMAT = "kvcanon-check/1"
+FORMAT = "kvcanon-check/2"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 """A JSON Schema of what `check_json` returns, draft 2020-12."""
@@ -33,6 +33,7 @@ def check_json(report: CheckReport) -> dict[str, object]:
         "effort": result.effort,
         "seed": result.seed,
         "against": result.against,
+        "strict": result.strict,
         "stages": [asdict(stage) for stage in result.stages],
         "known": [asdict(known) for known in report.known],
         "caches": [_cache(cache) for cache in report.caches],
@@ -46,25 +47,35 @@ def json_text(value: dict[str, object]) -> str:
 
 def _cache(cache: CacheReport) -> dict[str, object]:
     tally = cache.result.tally
+    operations = sorted({*tally.served, *tally.refused})
     return {
         "name": cache.name,
         "verdict": cache.verdict.value,
+        "missing": list(cache.result.missing),
         "departures": [asdict(departure) for departure in cache.departures],
+        "offers": list(cache.offered),
         "lacks": list(cache.result.lacks),
         "played": {"cases": tally.cases, "actions": tally.actions, "steps": tally.steps},
+        "operations": [
+            {"name": name, "served": tally.served[name], "refused": tally.refused[name]}
+            for name in operations
+        ],
         "counts": {standing.value: cache.count(standing) for standing in Standing},
         "laws": [
             {
                 "id": judged.law.law_id,
                 "name": judged.law.name,
                 "level": judged.law.level.value,
+                "premise": judged.law.premise.words,
                 "standing": judged.standing.value,
                 "times": judged.times,
+                "stages": dict(judged.stages),
                 "remark": judged.remark,
             }
             for judged in cache.laws
         ],
         "failures": [_failure(retold) for retold in cache.failures],
+        "not_kept": [_failure(retold) for retold in cache.unkept],
     }
 
 

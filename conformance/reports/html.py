@@ -16,7 +16,14 @@ from kvcanon.conformance.reports.coding import Line
 from kvcanon.conformance.reports.markup import Markup, joined, tag
 from kvcanon.conformance.reports.report import CacheReport, CheckReport, Judged, Retold, Verdict
 from kvcanon.conformance.reports.script import headline
-from kvcanon.conformance.reports.text import action_name, holds, laws_counted, seen
+from kvcanon.conformance.reports.text import (
+    action_name,
+    came_up_too_little,
+    held_least,
+    holds,
+    laws_counted,
+    seen,
+)
 from kvcanon.spec.law import LAWS
 
 STYLE = Path(__file__).with_name("page.css")
@@ -51,6 +58,7 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
             class_="kicker",
         ),
         tag("h1", _standing(report.verdict.value, _verdict(report))),
+        *([tag("p", too_little)] if (too_little := came_up_too_little(report)) else []),
     )
 
 
@@ -58,6 +66,8 @@ def _verdict(report: CheckReport) -> str:
     match report.verdict:
         case Verdict.HOLDS:
             return holds(report)
+        case Verdict.NOT_EXERCISED:
+            return "Too little was exercised"
         case Verdict.NOT_JUDGED:
             return "Nothing was judged"
         case Verdict.BROKEN:
@@ -67,7 +77,8 @@ def _verdict(report: CheckReport) -> str:
 
 
 def _summary(report: CheckReport) -> Markup:
-    headings = ("Cache", "Held", "Broken", "Known", "Not judged", "Failures", "Operations")
+    standings = (standing.value.capitalize() for standing in Standing)
+    headings = ("Cache", *standings, "Failures", "Operations")
     rows = [
         tag(
             "tr",
@@ -105,6 +116,8 @@ def _caches(report: CheckReport) -> list[Markup]:
             tag("h2", cache.name, id=f"cache-{number}"),
             _facts(cache),
             *(_failure(retold) for retold in cache.failures),
+            *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
+            *(_failure(retold) for retold in cache.unkept),
             _laws(cache),
         )
         for number, cache in enumerate(report.caches, 1)
@@ -120,9 +133,13 @@ def _facts(cache: CacheReport) -> Markup:
         ("Laws", joined(laws_counted(cache))),
         ("Profile", joined(*departures) if departures else joined("the canon's")),
     ]
+    if cache.offered:
+        rows.append(("Offers", joined("; ".join(cache.offered))))
     if cache.result.lacks:
         rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
-    rows += [("Not judged", joined(told)) for told in cache.not_judged]
+    if cache.least_exercised:
+        rows.append(("Held least", joined(held_least(cache))))
+    rows += [("Not exercised", joined(told)) for told in cache.not_exercised]
     return tag("dl", *(joined(tag("dt", name), tag("dd", told)) for name, told in rows))
 
 
@@ -173,9 +190,11 @@ def _row(number: str, code: str, answer: str, class_: str = "") -> Markup:
 
 
 def _laws(cache: CacheReport) -> Markup:
-    headings = ("Law", "Name", "Standing", "Times judged", "Remark")
+    stages = tuple(cache.result.tallies)
+    headings = ("Law", "Name", "Standing", "Exercised", *map(str.capitalize, stages), "Remark")
     rows = [_law(judged) for judged in cache.laws]
-    table = _table(f"Laws of {cache.name}", headings, rows, numbers=(3,))
+    numbers = tuple(range(3, 4 + len(stages)))
+    table = _table(f"Laws of {cache.name}", headings, rows, numbers)
     return _folded(f"All {len(cache.laws)} laws", table)
 
 
@@ -186,6 +205,7 @@ def _law(judged: Judged) -> Markup:
         tag("td", judged.law.name),
         tag("td", _standing(judged.standing.value, judged.standing.value)),
         _number(judged.times),
+        *(_number(times) for times in judged.stages.values()),
         tag("td", judged.remark, class_="remark"),
     )
 

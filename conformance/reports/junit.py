@@ -1,7 +1,8 @@
 """The report as JUnit XML, which most CI servers read.
 
 What readers get wrong: the same tests are there in every run, whatever the outcome, so that a CI
-server can tell their history. A law that was not judged is skipped, with the reason.
+server can tell their history. A law that was not exercised is skipped, with the reason; one that
+held has a property that says how often it was exercised.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.result import Standing
-from kvcanon.conformance.reports.report import CacheReport, CheckReport, Judged, Retold
+from kvcanon.conformance.reports.report import (
+    CacheReport,
+    CheckReport,
+    Judged,
+    Retold,
+    Verdict,
+)
 
 _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -31,6 +38,7 @@ def check_junit(report: CheckReport) -> str:
         if result.against is not None:
             _other(suite, cache, f"agreement with {result.against}", Grounds.AGREEMENT)
         _other(suite, cache, "no crash", Grounds.CRASH)
+        _enough(suite, cache)
         _count(suite, [suite])
     _count(root, list(root))
     indent(root)
@@ -46,19 +54,24 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
             first = failures[0].failure.finding.text if failures else "broken"
             told = "\n\n".join(_told(each) for each in failures)
             SubElement(case, "failure", type=law.law_id, message=_text(first)).text = _text(told)
-        case Standing.NOT_JUDGED:
-            SubElement(case, "skipped", message=_text(f"not judged: {judged.remark}"))
+        case Standing.NOT_KEPT:
+            failures = list(_breaking(cache, law.law_id))
+            first = failures[0].failure.finding.text if failures else "broken"
+            SubElement(case, "skipped", message=_text(f"SHOULD, not kept: {first}"))
+        case Standing.NOT_EXERCISED:
+            SubElement(case, "skipped", message=_text(f"not exercised: {judged.remark}"))
         case Standing.KNOWN:
             SubElement(case, "skipped", message=_text(f"known to be broken: {judged.remark}"))
         case Standing.HELD:
-            pass
+            properties = SubElement(case, "properties")
+            SubElement(properties, "property", name="exercised", value=str(judged.times))
 
 
 def _breaking(cache: CacheReport, law_id: str) -> Iterator[Retold]:
     """The failures in which a law is broken; those come first that have their name from it."""
     failures = [
         each
-        for each in cache.failures
+        for each in (*cache.failures, *cache.unkept)
         if law_id in {*each.failure.finding.broken, *each.failure.laws}
     ]
     yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
@@ -73,6 +86,14 @@ def _other(suite: Element, cache: CacheReport, name: str, grounds: Grounds) -> N
         tag = "error" if grounds is Grounds.CRASH else "failure"
         told = SubElement(case, tag, type=_text(finding.name), message=_text(finding.text))
         told.text = _text("\n\n".join(_told(each) for each in failures))
+
+
+def _enough(suite: Element, cache: CacheReport) -> None:
+    """A test of whether that came up which has to, for a cache to hold."""
+    case = _case(suite, cache, "essentials came up")
+    if cache.result.missing:
+        told = _text("; ".join(cache.result.missing))
+        SubElement(case, "failure", type=Verdict.NOT_EXERCISED.value, message=told)
 
 
 def _case(suite: Element, cache: CacheReport, name: str) -> Element:

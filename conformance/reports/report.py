@@ -1,19 +1,19 @@
 """The report of a check as a value: all that each way of writing it down has to say.
 
-What readers get wrong: a law that was not judged has a reason. The cache does not show what the
-law looks at, or the law was not asked for, or nothing in the cases came to it; these are three, and
-only the last one goes away with more effort.
+What readers get wrong: a law that was not exercised has a reason. The cache does not offer or show
+what the law looks at, or the law was not asked for, or its situation never came up; these are
+three, and only the last one goes away with more effort.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from attrs import fields, frozen
 
-from kvcanon.conformance.acceptance.coverage import FROM_OUTSIDE, missing_for
-from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.acceptance.coverage import why_not_exercised
+from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.judging.campaign import adapter_as
 from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.known import Known
@@ -21,7 +21,7 @@ from kvcanon.conformance.reports.coding import Line, lines_of, literal
 from kvcanon.conformance.reports.retelling import judges_of, retell
 from kvcanon.conformance.reports.script import script_of
 from kvcanon.spec.config import CANON, Profile
-from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.law import LAWS, Law
 
 
 class Verdict(StrEnum):
@@ -29,11 +29,16 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     BROKEN = "broken"
+    NOT_EXERCISED = "not exercised"
+    """Nothing was found, and too little came up: an operation that every cache has, or a law."""
     NOT_JUDGED = "not judged"
-    """No law was judged, and nothing was found."""
+    """Nothing was found, and no law was exercised at all."""
 
 
-NOT_ASKED = "it was not asked for"
+NOT_ASKED = "not asked for"
+
+FEW = 3
+"""How many of the laws that were exercised least are named."""
 
 DEPARTURES = {
     "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
@@ -54,8 +59,16 @@ DEPARTURES = {
     "heals_in_place": "window data that was gone comes back with new full slots, in place of those "
     "that were there",
     "tombstone_leaves": "what would be a leaf without window data is not kept",
+    "unreachable_windows_kept": "an insert frees the window slots that it is handed for pages out "
+    "of reach of its end",
+    "hits_counted_at_match": "hits are counted by matches, and not by inserts",
+    "loads_keep_host_copies": "under write_back the host copy of what is loaded is given up when "
+    "the load is done",
+    "removes_end_first": "the pages of one node are removed in any order, also the first one first",
     "uncovered_tombstones_stay": "a node without window data leaves with the last of what is below "
     "it",
+    "cushion_refreshed": "a use leaves the window data of the page before its window as it was",
+    "limits": "calls are refused that the table of grounds has no ground against",
 }
 """What it means that a field of a profile is not as in the canon."""
 
@@ -92,10 +105,15 @@ class Judged:
 
     law: Law
     standing: Standing
-    times: int
-    """How often it was judged."""
+    stages: Mapping[str, int]
+    """How often it was exercised in each stage."""
     remark: str
-    """Why it was not judged, or what is known of it; empty otherwise."""
+    """Why it was not exercised, or what is known of it; empty otherwise."""
+
+    @property
+    def times(self) -> int:
+        """How often it was exercised."""
+        return sum(self.stages.values())
 
 
 @frozen
@@ -108,22 +126,31 @@ class CacheReport:
     laws: tuple[Judged, ...]
     """Every law of the book."""
     failures: tuple[Retold, ...]
+    unkept: tuple[Retold, ...]
+    """Of laws that it should keep, and need not."""
 
     def count(self, standing: Standing) -> int:
         """How many laws stand so."""
         return sum(each.standing is standing for each in self.laws)
 
     @property
-    def judged(self) -> int:
-        """How many laws were judged, whatever came of it."""
-        return len(self.laws) - self.count(Standing.NOT_JUDGED)
+    def asked(self) -> int:
+        """How many laws were asked for."""
+        return sum(each.remark != NOT_ASKED for each in self.laws)
+
+    @property
+    def exercised(self) -> int:
+        """How many laws were exercised, whatever came of it."""
+        return len(self.laws) - self.count(Standing.NOT_EXERCISED)
 
     @property
     def verdict(self) -> Verdict:
         """What came of it for this cache."""
         if self.failures or self.count(Standing.BROKEN):
             return Verdict.BROKEN
-        return Verdict.HOLDS if self.judged else Verdict.NOT_JUDGED
+        if not self.exercised:
+            return Verdict.NOT_JUDGED
+        return Verdict.NOT_EXERCISED if self.result.missing else Verdict.HOLDS
 
     @property
     def departures(self) -> tuple[Departure, ...]:
@@ -131,11 +158,22 @@ class CacheReport:
         return tuple(_departures(self.result.profile))
 
     @property
-    def not_judged(self) -> tuple[str, ...]:
-        """The laws that were not judged, by the reason, in words."""
+    def offered(self) -> tuple[str, ...]:
+        """What the cache can be made with, where that is not everything."""
+        return tuple(_offered(adapter_as(self.name).offer))
+
+    @property
+    def least_exercised(self) -> tuple[Judged, ...]:
+        """The few laws that held, and were exercised least."""
+        held = [each for each in self.laws if each.standing is Standing.HELD]
+        return tuple(sorted(held, key=lambda each: each.times)[:FEW])
+
+    @property
+    def not_exercised(self) -> tuple[str, ...]:
+        """The laws that were not exercised, by the reason, in words."""
         reasons: dict[str, list[str]] = {}
         for each in self.laws:
-            if each.standing is Standing.NOT_JUDGED:
+            if each.standing is Standing.NOT_EXERCISED:
                 reasons.setdefault(each.remark, []).append(each.law.law_id)
         return tuple(
             # Who asked for some laws knows that all the others were left out.
@@ -154,9 +192,9 @@ class CheckReport:
 
     @property
     def verdict(self) -> Verdict:
-        """What came of it: one cache of which nothing was judged makes the whole check void."""
+        """What came of it: one cache of which too little is known makes the whole check void."""
         verdicts = {cache.verdict for cache in self.caches}
-        for verdict in (Verdict.BROKEN, Verdict.NOT_JUDGED):
+        for verdict in (Verdict.BROKEN, Verdict.NOT_JUDGED, Verdict.NOT_EXERCISED):
             if verdict in verdicts:
                 return verdict
         return Verdict.HOLDS if verdicts else Verdict.NOT_JUDGED
@@ -183,7 +221,7 @@ def _of_cache(cache: CacheResult, only: Collection[str], known: Sequence[Known])
         Judged(
             law,
             cache.standings[law.law_id],
-            cache.tally.laws[law.law_id],
+            {stage: tally.laws[law.law_id] for stage, tally in cache.tallies.items()},
             _remark(law, cache, only, known),
         )
         for law in LAWS.values()
@@ -191,7 +229,8 @@ def _of_cache(cache: CacheResult, only: Collection[str], known: Sequence[Known])
     asked = [each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)]
     adapter = adapter_as(cache.name)
     failures = tuple(_retold(failure, adapter, asked) for failure in cache.failures)
-    return CacheReport(cache.name, cache, laws, failures)
+    unkept = tuple(_retold(failure, adapter, asked) for failure in cache.unkept)
+    return CacheReport(cache.name, cache, laws, failures, unkept)
 
 
 def _retold(failure: Failure, adapter: Adapter, asked: Collection[str]) -> Retold:
@@ -204,21 +243,22 @@ def _retold(failure: Failure, adapter: Adapter, asked: Collection[str]) -> Retol
 def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence[Known]) -> str:
     standing = cache.standings[law.law_id]
     excuse = next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
-    if standing is not Standing.NOT_JUDGED:
+    if standing is not Standing.NOT_EXERCISED:
         return excuse
     if excuse:
         return "it is known to be broken, and no vector came to it"
-    hidden: list[str] = sorted(need.value for need in law.needs if need.value in cache.lacks)
-    if Need.SNAPSHOT.value in hidden:
-        # From outside it may be judged all the same, by what the operations show.
-        hidden = [Need.SNAPSHOT.value]
-        if law.law_id in FROM_OUTSIDE:
-            hidden = missing_for(law.law_id, cache.lacks)
-    if hidden:
-        return f"the cache has no {' and no '.join(hidden)}"
     if LAWS.keys() & only and law.law_id not in only:
         return NOT_ASKED
-    return "no case came to it"
+    return why_not_exercised(law, cache.lacks)
+
+
+def _offered(offer: Offer) -> Iterator[str]:
+    for each in fields(Offer):
+        value, usual = getattr(offer, each.name), each.default
+        if value != usual:
+            options = value if isinstance(value, tuple) else (value,)
+            told = ", ".join(dict.fromkeys("none" if one is None else str(one) for one in options))
+            yield f"{each.name.replace('_', ' ')}: {told}"
 
 
 def _departures(profile: Profile) -> Iterator[Departure]:

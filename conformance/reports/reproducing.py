@@ -21,13 +21,12 @@ from kvcanon.conformance.acceptance.requests import RequestAcceptor
 from kvcanon.conformance.adapters.adapter import CacheKind, CopyControl
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import case_from_json
-from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
+from kvcanon.conformance.judging.play import Judges, laws_of, make_judged, make_judged_requests
 from kvcanon.conformance.judging.trial import Trial
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key, Slots
 
@@ -37,7 +36,7 @@ def judged(
     name: str,
     case: Mapping[str, Any],
     *,
-    laws: Sequence[str] = (),
+    laws: Sequence[str] | None = None,
     black_box: bool = False,
     against: str | None = None,
 ) -> Iterator[tuple[Cache | RequestAcceptor, CopyControl | None]]:
@@ -50,7 +49,7 @@ def judged(
     played = case_from_json(case)
     trial = Trial(
         adapter_named(name),
-        Judges(black_box, tuple(LAWS[law_id] for law_id in laws)),
+        Judges(black_box, laws_of(laws)),
         None if against is None else adapter_named(against),
     )
     cache, copies = _made(trial, played.config)

@@ -22,14 +22,14 @@ from kvcanon.conformance.cases.requests import RequestClient, act_by_requests
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.finding import Grounds
 from kvcanon.conformance.judging.patience import ACTION_SECONDS, CacheSilent, within
-from kvcanon.conformance.judging.play import Judges, make_judged, make_judged_requests
+from kvcanon.conformance.judging.play import Judges, laws_of, make_judged, make_judged_requests
 from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import Level
 from kvcanon.spec.operations import Evict, Evicted, Operation, Reset, TakeEvents
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import (
@@ -300,9 +300,14 @@ class Retelling:
 
 
 def judges_of(failure: Failure, asked: Collection[str]) -> Judges:
-    """Judges who are sure to say what was found, and nothing else before; of the laws asked."""
-    laws = failure.finding.broken or asked
-    return Judges(failure.black_box, tuple(LAWS[law_id] for law_id in laws))
+    """Judges who are sure to say what was found, and nothing else before; of the laws asked.
+
+    They raise what should be kept, too, which may have been broken before what must be.
+    """
+    laws = laws_of(failure.finding.broken or asked)
+    if laws and not failure.finding.only_should:
+        laws = tuple(law for law in laws if law.level is Level.MUST) or laws
+    return Judges(failure.black_box, laws)
 
 
 def retell(failure: Failure, adapter: Adapter, judges: Judges) -> Retelling:

@@ -100,7 +100,7 @@ def _imports(code: str) -> str:
 
 def _arguments(cache: str, failure: Failure, judges: Judges) -> str:
     parts = [json.dumps(cache), "CASE"]
-    if judges.laws:
+    if judges.laws is not None:
         parts.append(f"laws={json.dumps([law.law_id for law in judges.laws])}")
     if judges.black_box:
         parts.append("black_box=True")

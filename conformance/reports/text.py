@@ -27,15 +27,18 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     A part that is a plain string is to be copied, and must not be wrapped.
     """
     yield _title(report)
+    if report.verdict is not Verdict.HOLDS:
+        yield _verdict(report)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
     number = 0
     unwritten: list[tuple[int, Retold]] = []
     for cache in report.caches:
         yield Text(cache.name, "bold cyan")
         yield Padding(_facts(cache), (0, 0, 1, 2))
-        for retold in cache.failures:
+        for retold in (*cache.failures, *cache.unkept):
             number += 1
-            yield from _failure(number, retold, scripts.get(number))
+            unkept = retold in cache.unkept
+            yield from _failure(number, retold, scripts.get(number), unkept=unkept)
             if number not in scripts:
                 unwritten.append((number, retold))
     for each, retold in unwritten:
@@ -72,26 +75,44 @@ def _facts(cache: CacheReport) -> Table:
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
     table.add_row("profile", Text("\n".join(_profile(cache))))
+    if cache.offered:
+        table.add_row("offers", Text("; ".join(cache.offered)))
     if cache.result.lacks:
         table.add_row("lacks", Text(", ".join(cache.result.lacks)))
     table.add_row("laws", Text(laws_counted(cache)))
+    if cache.least_exercised:
+        table.add_row("held least", Text(held_least(cache)))
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
-    for told in cache.not_judged:
-        table.add_row("not judged", Text(told))
+    for told in cache.not_exercised:
+        table.add_row("not exercised", Text(told))
     return table
 
 
 def laws_counted(cache: CacheReport) -> str:
-    """How many laws were judged, and what came of them, in a line."""
-    counts = [
+    """What came of the laws, in a line."""
+    always = (Standing.HELD, Standing.BROKEN, Standing.NOT_EXERCISED)
+    return ", ".join(
         f"{cache.count(standing)} {standing.value}"
-        for standing in (Standing.HELD, Standing.BROKEN, Standing.KNOWN)
-        if standing is not Standing.KNOWN or cache.count(standing)
+        for standing in Standing
+        if standing in always or cache.count(standing)
+    )
+
+
+def held_least(cache: CacheReport) -> str:
+    """The laws that held in the fewest situations, and in how many."""
+    return ", ".join(f"{each.law.law_id} {times(each.times)}" for each in cache.least_exercised)
+
+
+def came_up_too_little(report: CheckReport) -> str:
+    """What did not come up that has to, of which cache if there are several; empty if all did."""
+    told = [
+        f"{cache.name}: {', '.join(missing)}" if len(report.caches) > 1 else ", ".join(missing)
+        for cache in report.caches
+        if (missing := cache.result.missing)
     ]
-    not_judged = cache.count(Standing.NOT_JUDGED)
-    return f"{cache.judged} judged: {', '.join(counts)}; {not_judged} not judged"
+    return f"NOT EXERCISED: {'; '.join(told)}" if told else ""
 
 
 def _profile(cache: CacheReport) -> Iterator[str]:
@@ -104,9 +125,15 @@ def _profile(cache: CacheReport) -> Iterator[str]:
         )
 
 
-def _failure(number: int, retold: Retold, script: str | None) -> Iterator[RenderableType]:
+def _failure(
+    number: int, retold: Retold, script: str | None, *, unkept: bool
+) -> Iterator[RenderableType]:
     finding = retold.failure.finding
-    yield Text(f"Failure {number}: {headline(finding)}", "bold red")
+    heading = f"{number}: {headline(finding)}"
+    if unkept:
+        yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
+    else:
+        yield Text(f"Failure {heading}", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
     yield Padding(Text("\n".join(seen(retold))), (0, 0, 1, 2))
     if retold.lines:
@@ -179,28 +206,40 @@ def calls(lines: Sequence[Line], actions: Sequence[Action], last_number: int | N
 def _verdict(report: CheckReport) -> Text:
     match report.verdict:
         case Verdict.HOLDS:
-            judged = min(cache.judged for cache in report.caches)
-            return Text.assemble((f"{holds(report)}. ", "bold green"), f"{judged} were judged.")
+            return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))
+        case Verdict.NOT_EXERCISED:
+            return Text(came_up_too_little(report), "bold red")
         case Verdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
         case Verdict.BROKEN:
-            return Text(f"BROKEN: {', '.join(_names(report))}", "bold red")
+            broken = f"BROKEN: {', '.join(_names(report))}"
+            told = [broken, *filter(None, [came_up_too_little(report)])]
+            return Text(". ".join(told), "bold red")
 
 
 def holds(report: CheckReport) -> str:
     """What to say of a check that found nothing new."""
+    if unkept := _standing_so(report, Standing.NOT_KEPT):
+        return f"No law is broken but what only SHOULD be kept: {', '.join(unkept)}"
     known = any(cache.count(Standing.KNOWN) for cache in report.caches)
     return "No law is broken but what is known" if known else "No law is broken"
 
 
+def laws_exercised(report: CheckReport) -> str:
+    """How many laws were exercised, of each cache if they differ."""
+    counts = {f"{cache.exercised} of {cache.asked}": None for cache in report.caches}
+    return f"{' and '.join(counts)} laws were exercised."
+
+
 def _names(report: CheckReport) -> list[str]:
     """The laws that are broken, all of them, and what was found besides laws."""
-    laws = [
-        each.law.law_id
-        for cache in report.caches
-        for each in cache.laws
-        if each.standing is Standing.BROKEN
-    ]
+    laws = _standing_so(report, Standing.BROKEN)
     findings = [each.failure.finding for cache in report.caches for each in cache.failures]
     others = [headline(each) for each in findings if each.grounds is not Grounds.LAW]
     return list(dict.fromkeys((*laws, *others)))
+
+
+def _standing_so(report: CheckReport, standing: Standing) -> list[str]:
+    """The ids of the laws that stand so with some cache."""
+    laws = (each for cache in report.caches for each in cache.laws)
+    return list(dict.fromkeys(each.law.law_id for each in laws if each.standing is standing))

@@ -10,20 +10,21 @@ from collections.abc import Callable
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap
-from kvcanon.reference import backup, cache, evict, host
+from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.match import on_device
 from kvcanon.reference.slots import drop, free_room, shortage
-from kvcanon.reference.state import Node, State
+from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.reference.transfer import settle
 from kvcanon.reference.victims import vacate
-from kvcanon.spec.transfer import Direction
+from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, WritePolicy
 
 EvictInside = Callable[[State, Node, Component], None]
 EvictHost = Callable[[State, Counts], Counts]
 MakeRoom = Callable[[State, Counts], bool]
 Vacate = Callable[[State, Node, Medium], None]
+SettleOne = Callable[..., TransferStatus]
 
 
 def parts_on_host(overrides: Overrides) -> None:
@@ -60,6 +61,37 @@ def locks_of_the_device(overrides: Overrides) -> None:
 
     wrap(overrides, cache, host.evict_host, evict_wrapper)
     wrap(overrides, backup, host.make_host_room, room_wrapper)
+
+
+def exclusive_host(overrides: Overrides) -> None:
+    """Host copies of a node go when its load is done, under write_back (`loads_keep_host_copies`).
+
+    All of them or none: where the device lacks one, or another load still reads one, all stay.
+    """
+
+    def wrapper(settle_one: SettleOne) -> SettleOne:
+        def settle_and_give_up(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
+            status = settle_one(state, ended, ok=ok)
+            if status is TransferStatus.DONE and ended.direction is Direction.LOAD_BACK:
+                for node in dict.fromkeys(node for node, _ in reversed(ended.parts)):
+                    if _is_spare(state, node):
+                        vacate(state, node, CPU)
+            return status
+
+        return settle_and_give_up
+
+    wrap(overrides, transfer, transfer._settle_one, wrapper)
+
+
+def _is_spare(state: State, node: Node) -> bool:
+    """Whether all that a node has on the host is on the device too, and no copy reads it."""
+    if state.config.write_policy is not WritePolicy.WRITE_BACK or node.data[FULL].host is None:
+        return False
+    read = {part for each in state.transfers.values() for part in each.parts}
+    return all(
+        data.host is None or (on_device(data) and (node, component) not in read)
+        for component, data in node.data.items()
+    )
 
 
 def _evict_locked(state: State, count: int) -> Counts:

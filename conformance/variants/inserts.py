@@ -12,16 +12,74 @@ from attrs import evolve
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
-from kvcanon.reference import insert
+from kvcanon.reference import cache, insert
+from kvcanon.reference import match as matching
 from kvcanon.reference.insert import _Incoming
 from kvcanon.reference.slots import release
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import cut, remove_leaf
-from kvcanon.spec.operations import Inserted
+from kvcanon.reference.tree import cut, remove_leaf, walk
+from kvcanon.spec.operations import Inserted, Matched
+from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Key, Slots
 
 Merge = Callable[[State, Node, _Incoming, int], None]
+MergeWindow = Callable[[State, Node, int, _Incoming, int], None]
 FillLeaf = Callable[[State, Node, _Incoming, int], Node]
+
+
+def matches_count_hits(overrides: Overrides) -> None:
+    """A match counts hits on the prefix that it finds, an insert none (`hits_counted_at_match`)."""
+
+    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
+        def match_and_count(state: State, key: Key) -> Matched:
+            matched = match(state, key)
+            for node, _ in walk(state, key):
+                if node.start < matched.prefix_pages:
+                    node.hit_count += 1
+            return matched
+
+        return match_and_count
+
+    wrap(overrides, cache, matching.match, wrapper)
+    _count_from(overrides, lambda state, key, counted_pages: len(key))  # noqa: ARG005 # None do.
+
+
+def unreachable_windows_dropped(overrides: Overrides) -> None:
+    """Window slots of pages that the end does not reach are freed (`unreachable_windows_kept`)."""
+
+    def merge_wrapper(merge: MergeWindow) -> MergeWindow:
+        def merge_what_is_reached(
+            state: State, node: Node, begin: int, incoming: _Incoming, tick: int
+        ) -> None:
+            reached = max(begin, min(node.end, _reach(state, incoming)))
+            if SWA in node.data and begin < reached and node.data[SWA].device is None:
+                insert._free(state, SWA, incoming.swa(begin, reached), incoming)
+                begin = reached
+            merge(state, node, begin, incoming, tick)
+
+        return merge_what_is_reached
+
+    def fill_wrapper(fill: FillLeaf) -> FillLeaf:
+        def fill_what_is_reached(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
+            begin = max(leaf.start, incoming.swa_from)
+            dropped = incoming.swa(begin, max(begin, _reach(state, incoming)))
+            if SWA in leaf.data and dropped:
+                kept = incoming.slots.swa[begin - incoming.swa_from + len(dropped) :]
+                incoming.slots = evolve(incoming.slots, swa=kept)
+                incoming.swa_from = begin + len(dropped)
+                insert._free(state, SWA, dropped, incoming)
+            return fill(state, leaf, incoming, tick)
+
+        return fill_what_is_reached
+
+    wrap(overrides, insert, insert._merge_window, merge_wrapper)
+    wrap(overrides, insert, insert._fill_leaf, fill_wrapper)
+
+
+def _reach(state: State, incoming: _Incoming) -> int:
+    """The first page whose window data the end of the inserted key can see."""
+    end = incoming.full_from + len(incoming.slots.full)
+    return window_start(end, state.config.window_tokens or 1, state.config.page_size)
 
 
 def every_insert_hits(overrides: Overrides) -> None:

@@ -58,6 +58,7 @@ def join(state: State, upper: Node) -> Node:
     lower.parent, lower.start = upper.parent, upper.start
     lower.pages = (*upper.pages, *lower.pages)
     lower.last_access = max(upper.last_access, lower.last_access)
+    lower.hit_count = max(upper.hit_count, lower.hit_count)
     upper.parent.children[edge(upper.parent, lower.namespace, lower.pages[0])] = lower
     del state.nodes[upper.node_id]
     for component, above in upper.data.items():

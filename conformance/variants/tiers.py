@@ -7,14 +7,19 @@ it must be taken back, from the deepest page up.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import takewhile
+from operator import is_not
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
-from kvcanon.reference import backup, load, lock, transfer, tree
+from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import Stop, path_to, upwards
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.operations import LoadedBack
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Copy, Direction, TransferStatus
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, TransferId
@@ -22,6 +27,7 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Me
 Announce = Callable[[State, Node, Medium], None]
 Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Transfer]
 Undo = Callable[[State, Transfer], None]
+Settlements = tuple[tuple[TransferId, TransferStatus], ...]
 
 
 def loads_announced_early(overrides: Overrides) -> None:
@@ -106,6 +112,51 @@ def chains_in_one_copy(overrides: Overrides) -> None:
         return back_up_chain
 
     wrap_everywhere(overrides, backup.back_up, wrapper)
+
+
+def independent_copies_settle_early(overrides: Overrides) -> None:
+    """A copy settles when it comes, but after those that it builds on."""
+
+    def wrapper(_: Callable[..., Settlements]) -> Callable[..., Settlements]:
+        def settle_what_may(state: State, direction: Direction | None = None) -> Settlements:
+            for completion in state.engine.poll():
+                state.arrived[completion.transfer_id] = completion.ok
+            settled: list[tuple[TransferId, TransferStatus]] = []
+            while (ready := _next_to_settle(state, direction)) is not None:
+                ok = state.arrived.pop(ready.transfer_id)
+                settled.append((ready.transfer_id, transfer._settle_one(state, ready, ok=ok)))
+            return tuple(settled)
+
+        return settle_what_may
+
+    wrap_everywhere(overrides, transfer.settle, wrapper)
+
+
+def _next_to_settle(state: State, direction: Direction | None) -> Transfer | None:
+    """Of the copies that have ended, the first to come that builds on none in flight."""
+    for transfer_id in state.arrived:
+        ended = state.transfers[transfer_id]
+        if direction in (None, ended.direction) and not any(
+            transfer._builds_on(ended, {node for node, c in each.parts if c is FULL})
+            for each in takewhile(partial(is_not, ended), state.transfers.values())
+            if each.direction is ended.direction
+        ):
+            return ended
+    return None
+
+
+def loads_without_quota(overrides: Overrides) -> None:
+    """A load-back that is given a quota is refused (`limits`)."""
+
+    def wrapper(usual: Callable[..., LoadedBack]) -> Callable[..., LoadedBack]:
+        def load_without_quota(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+            if quota_pages is not None:
+                raise BadArgument("quota_pages", "is given; this cache takes none")
+            return usual(state, key, quota_pages)
+
+        return load_without_quota
+
+    wrap(overrides, cache, load.load_back, wrapper)
 
 
 def _telling(enqueue: Enqueue) -> Enqueue:

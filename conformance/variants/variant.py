@@ -10,17 +10,25 @@ from the plain one it may be. These are the freedoms, each a variation that also
 - *How much leaves at once.* A victim is a node, and nodes are of any size: a long one frees more
   than was asked for. Or only its tail leaves, to the page. By profile, tombstones leave with the
   last of what is below them.
-- *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole,
-  and the page before a window may be refreshed or not. By profile, cuts may move what they part,
-  a use may refresh every state on its path, and the host may keep an order of its own.
+- *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole.
+  By profile, cuts may move what they part,
+  a use may refresh every state on its path, or leave the page before its window alone, and the
+  host may keep an order of its own.
 - *What an insert keeps.* By profile, a tombstone may take the full slots that are handed over
-  with its window slots, a leaf without window data may be dropped, and every insert may count hits.
-- *What is on the host.* By profile, window data and states without full data, and nothing that a
-  lock would keep there.
+  with its window slots, a leaf without window data may be dropped, and so may window data that the
+  end of the key does not reach.
+- *What counts as a hit.* By profile, every insert of a request, or its matches and no insert.
+- *What is on the host.* By profile, window data and states without full data, nothing that a lock
+  would keep there, and nothing that was loaded.
+- *What is tried in vain.* A load or a backup that cannot succeed may be declined before anything is
+  evicted for it.
 - *Which duplicate leaves first.* Host copies of what the device has, under write_back.
-- *How copies are bundled.* A node at a time, or a whole chain in one transfer.
+- *How copies are bundled, and when they settle.* A node at a time, or a whole chain in one
+  transfer; in the order of their enqueueing, or as they end, but after those that they build on.
 - *When a load is announced and of use, and how far a lock reaches.* By profile: at its enqueue, if
   it is taken back when the copy fails; and over all of the node in which the window begins.
+- *In which order pages are removed.* By profile, those of one node in any.
+- *What is refused.* By profile, what it has no call for, such as a quota for a load.
 - *What things are called.* Any free slot will do, and ids need be neither small nor in order.
 
 Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
@@ -39,11 +47,21 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.overriding import Overrides, Plant, overriding
-from kvcanon.conformance.variants import cuts, evictions, hosts, inserts, numbers, tiers, uses
+from kvcanon.conformance.variants import (
+    cuts,
+    declining,
+    evictions,
+    hosts,
+    inserts,
+    numbers,
+    removes,
+    tiers,
+    uses,
+)
 from kvcanon.conformance.variants.rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
-from kvcanon.spec.config import CANON, MambaRefresh, Profile, StoreMoment
+from kvcanon.spec.config import CANON, Limit, MambaRefresh, Profile, StoreMoment
 
 
 @frozen
@@ -85,6 +103,10 @@ VARIATIONS: dict[str, Variation] = {
             load_back_usable=StoreMoment.ENQUEUED,
         ),
     ),
+    "loads_without_quota": Variation(
+        tiers.loads_without_quota,
+        lambda profile: evolve(profile, limits=frozenset({Limit.NO_QUOTA})),
+    ),
     "whole_node_windows": Variation(
         tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
     ),
@@ -110,8 +132,23 @@ VARIATIONS: dict[str, Variation] = {
         evictions.uncovered_tombstones_leave,
         lambda profile: evolve(profile, uncovered_tombstones_stay=False),
     ),
+    "bare_windows": Variation(
+        uses.bare_windows, lambda profile: evolve(profile, cushion_refreshed=False)
+    ),
+    "matches_count_hits": Variation(
+        inserts.matches_count_hits, lambda profile: evolve(profile, hits_counted_at_match=True)
+    ),
+    "unreachable_windows_dropped": Variation(
+        inserts.unreachable_windows_dropped,
+        lambda profile: evolve(profile, unreachable_windows_kept=False),
+    ),
+    "exclusive_host": Variation(
+        hosts.exclusive_host, lambda profile: evolve(profile, loads_keep_host_copies=False)
+    ),
+    "removes_front_to_back": Variation(
+        removes.removes_front_to_back, lambda profile: evolve(profile, removes_end_first=False)
+    ),
     **_free(
-        uses.bare_windows,
         uses.recent_duplicates_first,
         cuts.uncut_matches,
         cuts.whole_leaves,
@@ -120,7 +157,10 @@ VARIATIONS: dict[str, Variation] = {
         cuts.cuts_where_walks_end,
         cuts.halved_nodes,
         cuts.leaving_tails,
+        declining.impossible_loads_declined_first,
+        declining.impossible_backups_declined_first,
         tiers.chains_in_one_copy,
+        tiers.independent_copies_settle_early,
         numbers.high_slots_first,
         numbers.scattered_ids,
         numbers.upper_parts_keep_ids,
@@ -133,18 +173,26 @@ CHOSEN = (
     "states_on_the_path",
     "host_in_order_of_arrival",
     "loads_of_use_early",
+    "loads_without_quota",
     "whole_node_windows",
     "parts_on_host",
     "locks_of_the_device",
+    "matches_count_hits",
     "every_insert_hits",
     "idle_hits_uncounted",
     "new_slots_heal",
     "windowless_leaves_dropped",
+    "unreachable_windows_dropped",
+    "exclusive_host",
     "uncovered_tombstones_leave",
+    "impossible_loads_declined_first",
+    "impossible_backups_declined_first",
+    "removes_front_to_back",
     "bare_windows",
     "recent_duplicates_first",
     "uncut_matches",
     "whole_leaves",
+    "independent_copies_settle_early",
     "joined_chains",
     "chains_in_one_copy",
     "high_slots_first",

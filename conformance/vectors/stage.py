@@ -72,7 +72,7 @@ def hold(plan: Plan, by: Workers, deadline: float) -> Outcome:
 
 def _hold(plan: Plan, name: str, by: Workers, deadline: float) -> Held:
     """Play all vectors on one cache. Raises: Fault: not all of them were."""
-    asked = Named(name, plan.seed, plan.against, plan.only, plan.black_box)
+    asked = Named(name, plan.seed, plan.against, plan.only or None, plan.black_box)
     if plan.against == name:
         asked = evolve(asked, against=None)
     total, there = Held(), len(vector_files())
@@ -106,7 +106,7 @@ def play_vectors(
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break
-        held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids, known))
+        held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
         if any(is_silence(failure.finding) for failure in held.failures):
             held.why_not_all = "it gave no answer"
             break

@@ -24,7 +24,7 @@ from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.exact import EXACT
 from kvcanon.conformance.faults import Fault
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, RETIRED
 
 FORMAT = "kvcanon-vector/1"
 FIELDS = ("format", "id", "law", "reason", "mutant", "level", "case", "transcript")
@@ -47,8 +47,10 @@ class Vector:
     """A case, and why it is there."""
 
     vector_id: str
-    """The id of its law, and a letter; never used again for anything else."""
+    """The id of the law that it was made for, and a letter; never used again for anything else."""
     law_id: str
+    """The law that is broken in it: another than in its id where that one has passed on to it what
+    it says here."""
     mutant: str
     """The fault that the case was found and reduced with."""
     reason: str
@@ -87,8 +89,9 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     law_id = value["law"]
     if law_id not in LAWS:
         raise ValueError(f"there is no law {law_id!r}")
-    if value["id"] != name or re.fullmatch(f"{law_id}-[a-z]+", name) is None:
-        raise ValueError(f"its id is {value['id']!r}, which is not {law_id}, a letter and its name")
+    made_for = re.fullmatch(r"([A-Z]+-[0-9]+)-[a-z]+", name)
+    if value["id"] != name or made_for is None or made_for[1] not in (LAWS.keys() | RETIRED):
+        raise ValueError(f"its id is {value['id']!r}, which is not a law, a letter and its name")
     case = case_from_json(value["case"])
     unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:

@@ -10,6 +10,7 @@ from attrs import evolve
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.sglang.hosted import HostedCache
 from kvcanon.conformance.adapters.sglang.installed import has, version
+from kvcanon.conformance.adapters.sglang.limits import LIMITS
 from kvcanon.conformance.adapters.sglang.making import World, make_world
 from kvcanon.conformance.adapters.sglang.native import NativeCache, native_tree_of
 from kvcanon.conformance.adapters.sglang.unified import tree_of
@@ -29,6 +30,7 @@ FLAT = Profile(
     heals_in_place=False,
     tombstone_leaves=False,
     host_order_by_use=False,
+    limits=LIMITS,
 )
 """Of releases whose cache is one object."""
 CORED = evolve(

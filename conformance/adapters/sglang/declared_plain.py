@@ -9,6 +9,7 @@ from attrs import evolve
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.sglang.installed import named, takes, version
+from kvcanon.conformance.adapters.sglang.limits import LIMITS
 from kvcanon.conformance.adapters.sglang.making import make_world
 from kvcanon.conformance.adapters.sglang.plain import (
     RadixCache,
@@ -25,6 +26,7 @@ version()
 RADIX_PROFILE = Profile(
     split_keeps_recency=False,
     hits_once_a_request=takes(named("InsertParams"), "inserted_len"),
+    limits=LIMITS,
 )
 WINDOW_PROFILE = Profile(
     window_lock_exact=False,
@@ -32,6 +34,7 @@ WINDOW_PROFILE = Profile(
     heals_in_place=False,
     tombstone_leaves=False,
     uncovered_tombstones_stay=False,
+    limits=LIMITS,
 )
 
 

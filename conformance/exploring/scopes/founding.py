@@ -55,7 +55,7 @@ FOUNDING: dict[str, Scope] = {
         CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_through"),
         fans=(1,),
         receipts=0,
-        made_for=("EVENT-3",),
+        made_for=("EVENT-10",),
     ),
     "tombstone_is_announced": Scope(
         "founding_tombstone",
@@ -64,7 +64,7 @@ FOUNDING: dict[str, Scope] = {
         fans=(1, 1),
         evictions=(ONE_FULL, ONE_SWA),
         receipts=0,
-        made_for=("EVENT-5",),
+        made_for=("EVENT-10",),
     ),
     "cut_leaves_all_names_above": Scope(
         "founding_cut",

@@ -1,0 +1,49 @@
+"""Checks: what was asked of one operation, and how often each law was exercised in all.
+
+A check has substance where a faulty cache could have failed it: a match that found a page, or had
+to find one, but not a match in an empty cache. Only then is its law exercised, at most once an
+operation, and not by an operation that broke a law.
+
+What readers get wrong: a check without substance is no idle one. It accuses a cache that fails it,
+and says nothing for one that does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from attrs import Factory, define
+
+from kvcanon.spec.law import LAWS, Violation
+
+
+@define(eq=False)
+class Checks:
+    """The checks of one operation, and the count of those before."""
+
+    asked: Collection[str]
+    """The ids of the laws that are asked."""
+    laws_exercised: Counter[str] = Factory(Counter)
+    """In how many operations each law was exercised."""
+    broken: list[Violation] = Factory(list)
+    """What this operation has broken so far."""
+    _met: set[str] = Factory(set)
+    """The laws that this operation has exercised so far."""
+
+    def note(self, law_id: str, problem: str | None, *, met: bool) -> None:
+        """Note a check: what is wrong, if anything, and whether it has substance."""
+        if law_id not in self.asked:
+            return
+        if met:
+            self._met.add(law_id)
+        if problem is not None:
+            self.broken.append(Violation(LAWS[law_id], problem))
+
+    def close(self) -> list[Violation]:
+        """End the operation; returns what it broke."""
+        broken, self.broken = self.broken, []
+        if not broken:
+            self.laws_exercised.update(self._met)
+        self._met.clear()
+        return broken

@@ -1,0 +1,56 @@
+"""Declining: what cannot succeed is given up before anything is evicted for it.
+
+What readers get wrong: the plain cache evicts first and looks then whether that was enough. Both
+are lawful, as no page is promised to stay; but a cache that looks first keeps more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.rules import wrap
+from kvcanon.reference import backup, evict, host, load
+from kvcanon.reference.state import State
+from kvcanon.spec.types import CPU, GPU, Component, Counts
+
+Evict = Callable[[State, Counts], Counts]
+MakeRoom = Callable[[State, Counts], bool]
+
+
+def impossible_loads_declined_first(overrides: Overrides) -> None:
+    """A load that had no room even if all that is not locked left evicts nothing."""
+
+    def wrapper(usual: Evict) -> Evict:
+        def evict_what_helps(state: State, short: Counts) -> Counts:
+            components = state.config.components
+            helps = all(short[each] <= _unlocked_slots(state, each) for each in components)
+            return usual(state, short) if helps else Counts()
+
+        return evict_what_helps
+
+    wrap(overrides, load, evict.evict, wrapper)
+
+
+def _unlocked_slots(state: State, component: Component) -> int:
+    """The device slots of a component that evictions could free."""
+    nodes = state.owners[component, GPU]
+    return sum(
+        len(node.data[component].device or ())
+        for node in nodes
+        if not node.data[component].lock_refs
+    )
+
+
+def impossible_backups_declined_first(overrides: Overrides) -> None:
+    """A backup that is larger than the whole host pool evicts nothing from it."""
+
+    def wrapper(usual: MakeRoom) -> MakeRoom:
+        def make_room_that_can_be(state: State, needed: Counts) -> bool:
+            config = state.config
+            fits = all(needed[each] <= config.capacity(each, CPU) for each in config.components)
+            return fits and usual(state, needed)
+
+        return make_room_that_can_be
+
+    wrap(overrides, backup, host.make_host_room, wrapper)

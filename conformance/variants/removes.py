@@ -1,0 +1,32 @@
+"""Removes: in which order the pages of one node are said to leave.
+
+What readers get wrong: the order inside a node is a choice, and that between nodes is none. A page
+leaves after those of the nodes below its own, whatever the profile says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.rules import wrap
+from kvcanon.reference import victims
+from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.types import Medium
+
+Announce = Callable[[State, Node, Medium], None]
+
+
+def removes_front_to_back(overrides: Overrides) -> None:
+    """A node's pages are removed from the first to the last (`removes_end_first`)."""
+
+    def wrapper(announce: Announce) -> Announce:
+        def announce_forwards(state: State, node: Node, medium: Medium) -> None:
+            waiting = len(state.events)
+            announce(state, node, medium)
+            state.events[waiting:] = reversed(state.events[waiting:])
+
+        return announce_forwards
+
+    wrap(overrides, victims, announce_removed, wrapper)
