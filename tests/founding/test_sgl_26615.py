@@ -1,0 +1,201 @@
+"""sgl#26615, recency of window data: its rules, and its five tests over pages and windows.
+
+The report's tests look at the order of a list. These look at who leaves: window data is evicted a
+page at a time, until that of another prompt goes that was used in between.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import LoadDecision
+from kvcanon.spec.oracle.pages import pages_covering
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, make_key
+from scenes import BOTH_CACHES, cached_pages, judged_cache, put, shown
+
+each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
+each_window = pytest.mark.parametrize(
+    ("page_size", "window"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (2, 4), (4, 2), (4, 8)]
+)
+PAGES = 7
+POOLS = Counts(full=24, swa=24)
+
+
+def chain(cache: Cache, pages: int, *, first: int = 1) -> list[int]:
+    """A prompt in nodes of a page each."""
+    size = cache.config.page_size
+    tokens = list(range(first, first + pages * size))
+    for length in range(1, pages + 1):
+        put(cache, tokens[: length * size], start_pages=length - 1)
+    return tokens
+
+
+def kept_when_another_leaves(cache: Cache, tokens: list[int], other: list[int]) -> str:
+    """Which pages of a prompt have window data when the first of another prompt's leaves."""
+    while shown(cache, other, SWA).startswith("#"):
+        assert cache.evict(Counts(swa=1)).freed.swa
+    return shown(cache, tokens, SWA)
+
+
+def window_and_cushion(pages: int, page_size: int, window: int) -> str:
+    """The pages at the end of a prompt that a use of it makes recent: its window and one more."""
+    recent = pages_covering(window, page_size) + 1
+    return "." * (pages - recent) + "#" * recent
+
+
+@each_cache
+@each_window
+def test_report_insert_refreshes_no_ancestor_on_its_way(
+    name: str, page_size: int, window: int
+) -> None:
+    """An insert makes recent what it walks past, and not only the window at its end."""
+    config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
+    cache, _ = judged_cache(name, config)
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    longer = [*tokens, *range(900, 900 + page_size)]
+    put(cache, longer, start_pages=PAGES)
+    assert kept_when_another_leaves(cache, longer, other) == window_and_cushion(
+        PAGES + 1, page_size, window
+    )
+
+
+@each_cache
+@each_window
+def test_report_match_refreshes_its_window_and_the_cushion(
+    name: str, page_size: int, window: int
+) -> None:
+    """A match makes recent what its end cannot see, or leaves its window or the cushion old."""
+    config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
+    cache, _ = judged_cache(name, config)
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    assert cached_pages(cache, tokens) == PAGES
+    assert kept_when_another_leaves(cache, tokens, other) == window_and_cushion(
+        PAGES, page_size, window
+    )
+
+
+@each_cache
+def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -> None:
+    """The window of a match is that of the longest prompt, not that of the prefix it found."""
+    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    assert cached_pages(cache, tokens[:4]) == 4
+    # The last page is a leaf, which leaves whole.
+    assert kept_when_another_leaves(cache, tokens, other) == ".###..."
+
+
+@each_cache
+@pytest.mark.parametrize(("length", "recent"), [(1, 3), (2, 4), (3, 3), (4, 4)])
+def test_report_cushion_ends_with_the_node_that_reaches_it(
+    name: str, length: int, recent: int
+) -> None:
+    """A node counts though the pages below it fill window and cushion, or does not before.
+
+    The window has two pages. Leaves of one page stay as they are, three of them are needed; of two:
+    two leaves; those of three and four are cut where their window begins, into 1 + 2 and 2 + 2.
+    """
+    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = list(range(1, 1 + 4 * length))
+    for end in range(length, len(tokens) + 1, length):
+        put(cache, tokens[:end], start_pages=end - length)
+    other = chain(cache, 2, first=500)
+    assert cached_pages(cache, tokens) == len(tokens)
+    expected = "." * (len(tokens) - recent) + "#" * recent
+    assert kept_when_another_leaves(cache, tokens, other) == expected
+
+
+@each_cache
+def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
+    """What no one can reach stays, and the window of a newer prompt leaves in its place."""
+    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    for _ in range(3):
+        assert cached_pages(cache, tokens) == PAGES
+    signs = []
+    for _ in range(PAGES - 3):
+        cache.evict(Counts(swa=1))
+        signs.append(shown(cache, tokens, SWA))
+    assert signs == [".######", "..#####", "...####", "....###"]
+    assert shown(cache, other, SWA) == "##"
+    assert cached_pages(cache, tokens) == PAGES
+
+
+@each_cache
+def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
+    """A load takes its window slots from a newer prompt, or the slots of what is recent."""
+    config = CacheConfig(
+        window_tokens=2,
+        device_slots=Counts(full=40, swa=24),
+        host_slots=POOLS,
+        write_policy="write_through",
+    )
+    cache, _ = judged_cache(name, config)
+    loaded = [700, 701]
+    put(cache, loaded)
+    cache.flush()
+    cache.evict(Counts(full=2))
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    cache.flush()
+    assert cached_pages(cache, tokens) == PAGES
+    free = Counts(swa=len(cache.free_slots(SWA, GPU)))
+    cache.allocate(Counts(full=free.swa, swa=free.swa))
+    answer = cache.load_back(make_key(loaded, 1))
+    assert (answer.decision, answer.evicted) == (LoadDecision.ENQUEUED, Counts(swa=2))
+    assert shown(cache, tokens, SWA) == "..#####"
+    assert shown(cache, other, SWA) == "##"
+
+
+@each_cache
+@pytest.mark.parametrize("use", ["match", "insert"])
+def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) -> None:
+    """With the window data the full data of old ancestors grows old, and leaves."""
+    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(cache, PAGES)
+    other = chain(cache, 2, first=500)
+    if use == "match":
+        cache.match(make_key(tokens, 1))
+    else:
+        put(cache, [*tokens, 900], start_pages=PAGES)
+    cache.evict(Counts(full=2))
+    assert shown(cache, other, FULL) == ".."
+    assert shown(cache, tokens, FULL) == "#" * PAGES
+
+
+@each_cache
+def test_report_ancestor_without_window_data_is_passed_over(name: str) -> None:
+    """A tombstone in the window or the cushion ends a refresh, or is given a place in the order."""
+    cache, _ = judged_cache(name, CacheConfig(window_tokens=4, device_slots=POOLS))
+    tokens = list(range(1, 7))
+    for length, window in ((2, 2), (4, 0), (6, 2)):
+        put(cache, tokens[:length], start_pages=length - 2, window_pages=window)
+    other = chain(cache, 2, first=500)
+    assert shown(cache, tokens, SWA) == "##..##"
+    put(cache, [*tokens, 7], start_pages=6)
+    # Window and cushion are the last five pages: the tombstone counts for two, and what is above
+    # it is old.
+    assert kept_when_another_leaves(cache, [*tokens, 7], other) == "....###"
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("states_on_the_path", "###."), *((name, ".###") for name in BOTH_CACHES)]
+)
+def test_report_states_of_the_path_are_refreshed_by_profile(name: str, left: str) -> None:
+    """A match makes other states recent than that of its end, or, by profile, those of its path.
+
+    The report refreshes the states of all ancestors; the canon that of the end.
+    """
+    config = CacheConfig(mamba=True, device_slots=Counts(full=24, mamba=8))
+    cache, _ = judged_cache(name, config)
+    tokens = chain(cache, 3)
+    other = [500]
+    put(cache, other)
+    assert cached_pages(cache, tokens) == 3
+    cache.evict(Counts(mamba=1))
+    assert shown(cache, tokens, MAMBA) + shown(cache, other, MAMBA) == left
