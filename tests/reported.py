@@ -176,19 +176,34 @@ def result_of(
     known: str = "",
     profile: Profile = CANON,
     lacks: tuple[str, ...] = (),
+    unkept: tuple[Failure, ...] = (),
+    missing: tuple[str, ...] = (),
 ) -> CacheResult:
     """What a check would say of a cache: laws that nothing is said of held."""
     standings = dict.fromkeys(LAWS, Standing.HELD)
     for law in LAWS.values():
         if {need.value for need in law.needs} & set(lacks):
-            standings[law.law_id] = Standing.NOT_JUDGED
+            standings[law.law_id] = Standing.NOT_EXERCISED
     for failure in failures:
         standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
+    for failure in unkept:
+        standings |= dict.fromkeys(failure.laws, Standing.NOT_KEPT)
     if known:
         standings[known] = Standing.KNOWN
-    laws = Counter({law: 9 for law, how in standings.items() if how is not Standing.NOT_JUDGED})
-    tally = Tally(cases=480, actions=9_000, steps=31_415, laws=laws)
-    return CacheResult(name, profile, lacks, tally, standings, failures)
+    came = [law for law, how in standings.items() if how is not Standing.NOT_EXERCISED]
+    served = Counter(match=40, insert=9)
+    tallies = {
+        "vectors": Tally(cases=82, actions=90, steps=410, laws=Counter(dict.fromkeys(came, 2))),
+        "walker": Tally(
+            cases=480,
+            actions=9_000,
+            steps=31_415,
+            laws=Counter(dict.fromkeys(came, 7)),
+            served=served,
+            refused=Counter(insert=1, reset=3),
+        ),
+    }
+    return CacheResult(name, profile, lacks, tallies, standings, failures, unkept, missing)
 
 
 def check_of(*caches: CacheResult, against: str | None = None) -> CheckResult:

@@ -13,6 +13,10 @@ from typing import TypeVar
 
 import pytest
 
+from kvcanon.conformance.adapters.adapter import WatchedCopies
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.judging.play import make_judged
+from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -46,6 +50,20 @@ def new_cache(config: CacheConfig) -> tuple[ReferenceCache, ManualEngine]:
     """A cache of this configuration, and the engine that copies for it when a test says so."""
     engine = ManualEngine()
     return ReferenceCache(config, engine), engine
+
+
+BOTH_CACHES = ("reference", "optimized")
+
+
+def judged_cache(name: str, config: CacheConfig) -> tuple[Cache, WatchedCopies]:
+    """A cache that every law judges while it works, and the hand on its copies.
+
+    The name is that of one of ours, or of a variation of the plain cache.
+    """
+    adapter = adapter_named(name) if name in BOTH_CACHES else varied(name, [name])
+    subject, judge = make_judged(adapter, config)
+    assert subject.copies is not None
+    return judge, subject.copies
 
 
 def prompt(cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE) -> Key:

@@ -21,16 +21,17 @@ from kvcanon.reference import (
     insert,
     lock,
     slots,
+    snapshot,
     transfer,
     victims,
 )
 from kvcanon.reference.state import Node, State, Transfer
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld
 from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Slots
+from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
 
 OUTSIDE = Judges(black_box=True)
 
@@ -52,11 +53,37 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
         "windowless_leaves_dropped",
         "uncovered_tombstones_leave",
         "loads_of_use_early",
+        "unreachable_windows_dropped",
+        "matches_count_hits",
+        "exclusive_host",
+        "removes_front_to_back",
+        "independent_copies_settle_early",
     ],
 )
 def test_what_is_declared_is_not_accused(name: str) -> None:
     """A cache is accused from outside of what it declares to do."""
     assert findings(varied(name, [name]), range(40)) == []
+
+
+def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
+    """A cache that declares in which order a node is removed may remove its parent before it."""
+    announced, profile = announce.announce_removed, Profile(removes_end_first=False)
+
+    def removes_the_front_alone(patch: Overrides) -> None:
+        """Of the pages that leave only the first is removed."""
+
+        def announce_first(state: State, node: Node, medium: Medium) -> None:
+            waiting = len(state.events)
+            announced(state, node, medium)
+            state.events[waiting:] = state.events[-1:]
+
+        patch.setattr(victims, "announce_removed", announce_first)
+        take = snapshot.take_snapshot
+        patch.setattr(cache, "take_snapshot", lambda state: evolve(take(state), profile=profile))
+
+    adapter = Adapter("it", overriding(removes_the_front_alone), profile=profile)
+    laws = {law for _, found in findings(adapter, range(40)) for law in found.broken}
+    assert "EVENT-12" in laws
 
 
 class NoFreeSlots(ReferenceCache):

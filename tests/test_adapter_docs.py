@@ -154,7 +154,7 @@ def test_links_lead_somewhere() -> None:
     assert all((DOCS / target).is_file() for target in targets)
 
 
-def laws_judged(methods: set[str]) -> set[str]:
+def laws_exercised(methods: set[str]) -> set[str]:
     """What is judged from outside of a cache that has these methods besides the six."""
     lacking = {each.value for each in Capability} - methods
     make = type("Fewer", (ReferenceCache,), dict.fromkeys(lacking))
@@ -170,5 +170,5 @@ def test_capability_opens_the_laws_that_the_page_says(name: str) -> None:
     """A method is said to open a law that is asked without it, or is not asked with it."""
     opened = set(re.findall(r"[A-Z]+-\d+", ROWS[name][-1]))
     with_others = set(re.findall(r"`(\w+)`", ROWS[name][-1]))
-    assert opened <= laws_judged({name, *with_others})
-    assert not opened & laws_judged(with_others)
+    assert opened <= laws_exercised({name, *with_others})
+    assert not opened & laws_exercised(with_others)

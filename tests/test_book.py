@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import kvcanon.spec
 import kvcanon.spec.laws
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, law
+from kvcanon.spec.law import LAWS, RETIRED, SHAPE, Kind, Law, Need, law
+from kvcanon.spec.laws.premises import ANY_NODE
 from kvcanon.spec.snapshot import Snapshot
 
 SPEC = Path(kvcanon.spec.__file__).parent
@@ -69,8 +70,25 @@ def test_every_area_has_laws_in_the_order_of_the_book() -> None:
 def test_ids_count_up_inside_their_area() -> None:
     """The numbers of an area have a gap, or do not stand in order in its module."""
     for area in AREAS:
-        numbers = [int(i.rpartition("-")[2]) for i, each in LAWS.items() if each.area == area]
-        assert numbers == list(range(1, len(numbers) + 1)), area
+        numbers = _numbers(area, LAWS)
+        assert numbers == sorted(numbers), area
+        every = sorted(numbers + _numbers(area, RETIRED))
+        assert every == list(range(1, len(every) + 1)), area
+
+
+def _numbers(area: str, law_ids: Iterable[str]) -> list[int]:
+    """The numbers of an area among some ids."""
+    parts = [law_id.rpartition("-") for law_id in law_ids]
+    return [int(number) for found, _, number in parts if found == area]
+
+
+def test_what_became_of_a_retired_law_is_said() -> None:
+    """A retired law is in the book all the same, or names a successor that is none."""
+    assert not RETIRED.keys() & LAWS.keys()
+    for law_id, sentence in RETIRED.items():
+        assert sentence.endswith(".")
+        named = set(re.findall(r"[A-Z]+-[1-9][0-9]*", sentence))
+        assert named <= LAWS.keys(), law_id
 
 
 @pytest.mark.parametrize("each", LAWS.values(), ids=list(LAWS))
@@ -92,7 +110,7 @@ def test_law_without_reasons_is_refused() -> None:
     """A law may be registered without saying why."""
     with pytest.raises(ValueError, match="Why"):
 
-        @law("TREE-99", Kind.STATE, needs=(Need.SNAPSHOT,))
+        @law("TREE-99", Kind.STATE, ANY_NODE, needs=(Need.SNAPSHOT,))
         def bare(state: Snapshot) -> Iterator[str]:
             """Hold."""
             yield from ()
@@ -102,7 +120,22 @@ def test_law_id_is_never_reused() -> None:
     """Two laws may share an id."""
     with pytest.raises(ValueError, match="TREE-1 is taken by one_root"):
 
-        @law("TREE-1", Kind.STATE)
+        @law("TREE-1", Kind.STATE, ANY_NODE)
+        def another(state: Snapshot) -> Iterator[str]:
+            """Hold.
+
+            Why: to take an id.
+
+            Seen broken: not seen
+            """
+            yield from ()
+
+
+def test_retired_id_is_never_reused() -> None:
+    """A new law may take the id of one that is no more, and old reports mean another law."""
+    with pytest.raises(ValueError, match="NS-2 is retired; ids are never reused"):
+
+        @law("NS-2", Kind.STATE, ANY_NODE)
         def another(state: Snapshot) -> Iterator[str]:
             """Hold.
 

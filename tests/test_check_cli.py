@@ -77,7 +77,7 @@ def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     """A pull request is stopped though nothing is wrong."""
     printed = read(capsys, "check", "reference", "--only", "walker,LOCK-8", code=0)
     assert "effort, seed 0" in printed
-    assert printed.splitlines()[-1] == "No law is broken. 1 were judged."
+    assert printed.splitlines()[-1] == "No law is broken. 1 of 1 laws were exercised."
 
 
 def test_a_broken_law_exits_with_1_and_every_report(
@@ -140,11 +140,11 @@ def test_caches_side_by_side_are_told_apart(
     assert [cache["verdict"] for cache in report["caches"]] == ["broken", "holds"]
 
 
-def test_what_was_not_asked_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_asked_is_not_exercised(capsys: pytest.CaptureFixture[str]) -> None:
     """Laws that --only leaves out are reported as held."""
     printed = " ".join(read(capsys, *FORGETFUL, code=1).split())
-    assert f"1 judged: 0 held, 1 broken; {len(LAWS) - 1} not judged" in printed
-    assert f"not judged {len(LAWS) - 1} laws: it was not asked for" in printed
+    assert f"0 held, 1 broken, {len(LAWS) - 1} not exercised" in printed
+    assert f"not exercised {len(LAWS) - 1} laws: not asked for" in printed
 
 
 def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixtur
     options = ("--only", "walker,TREE-1,MATCH-1", "--black-box", "--json", str(path))
     read(capsys, "check", "reference", *options, code=0)
     laws = {law["id"]: law for law in value(path)["caches"][0]["laws"]}
-    assert laws["TREE-1"]["remark"] == "the cache has no snapshot"
+    assert laws["TREE-1"]["remark"] == "not offered: the cache has no snapshot"
     assert laws["MATCH-1"]["standing"] == "held"
 
 
@@ -161,7 +161,8 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
     """A cache without a snapshot is refused, or what it cannot show is said to hold."""
     printed = read(capsys, "check", "reported:Blind", "--jobs", "1", code=1)
     assert "lacks" in printed
-    assert re.search("not judged TREE-1,.*: the cache has no snapshot", " ".join(printed.split()))
+    told = "not exercised TREE-1,.*: not offered: the cache has no snapshot"
+    assert re.search(told, " ".join(printed.split()))
     assert "BROKEN: MATCH-" in printed
 
 
@@ -172,6 +173,7 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
         (("quux",), "no cache 'quux'"),
         (("reported:nothing",), "reported has no factory 'nothing'"),
         (("reference", "--only", "RES-44"), "no law RES-44; near it are RES-4, "),
+        (("reference", "--only", "NS-2"), "NS-2 is retired. It was a law of `spec.hashing`"),
         (("reference", "--only", " , "), "--only names no law"),
         (("reference", "--effort", "much"), "no effort 'much'; choose of quick"),
         (("reference", "--json", "/nowhere/at/all.json"), "no folder /nowhere/at"),

@@ -37,7 +37,7 @@ def facts(result: CheckResult) -> object:
 
 
 def test_a_sound_cache_holds_every_law() -> None:
-    """The reference is accused, or a law is counted as held that nobody asked."""
+    """The reference is accused, or a law is counted as held that was not exercised."""
     result = check(["reference"], jobs=1)
     assert not result.failures
     assert [stage.name for stage in result.stages] == list(STAGES)
@@ -46,7 +46,7 @@ def test_a_sound_cache_holds_every_law() -> None:
     assert cache.tally.steps == sum(stage.steps for stage in result.stages)
     assert cache.lacks == ()
     for law_id, standing in cache.standings.items():
-        assert standing is (Standing.HELD if cache.tally.laws[law_id] else Standing.NOT_JUDGED)
+        assert standing is (Standing.HELD if cache.tally.laws[law_id] else Standing.NOT_EXERCISED)
     assert cache.standings.keys() == LAWS.keys()
 
 
@@ -95,8 +95,14 @@ def test_only_the_laws_asked_for_are_judged() -> None:
     """A law that was not asked for has held, or is broken."""
     (cache,) = check(["faulty:Leaky"], only=["MATCH-1", "walker"], jobs=1).caches
     assert cache.standings["MATCH-1"] is Standing.HELD
-    assert cache.standings["ALLOC-1"] is Standing.NOT_JUDGED
+    assert cache.standings["ALLOC-1"] is Standing.NOT_EXERCISED
     assert not cache.failures
+
+
+def test_all_laws_are_not_asked_where_the_one_asked_is_known() -> None:
+    """With the only law left out, random cases ask every law that nobody asked for."""
+    with pytest.raises(Fault, match="nothing was judged of reference"):
+        check(["reference"], only=["walker", "RES-4"], known=["RES-4"], jobs=1)
 
 
 def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None:
@@ -112,10 +118,10 @@ def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None
 
 
 def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
-    """Nobody knows why a law was not judged."""
+    """Nobody knows why a law was not exercised."""
     (cache,) = check(["faulty:OPAQUE"], only=["walker"], jobs=1).caches
     assert {"snapshot", "events", "bytes"} <= set(cache.lacks)
-    assert cache.standings["TREE-1"] is Standing.NOT_JUDGED
+    assert cache.standings["TREE-1"] is Standing.NOT_EXERCISED
     assert Standing.HELD in cache.standings.values()
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kvcanon.conformance.cli import main
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, RETIRED
+from kvcanon.spec.laws.emission import EMISSIONS, cells, table
+from kvcanon.spec.refusals import cells as refusals
 
 SHORT = ("--limit", "25")
 KVCANON = (
@@ -119,10 +121,40 @@ def test_laws_id_json_is_the_law(capsys: pytest.CaptureFixture[str]) -> None:
     assert read_json(capsys, "laws", "RES-4")["name"] == LAWS["RES-4"].name
 
 
+@pytest.mark.parametrize("law_id", RETIRED)
+def test_laws_retired_id_says_what_became_of_it(
+    capsys: pytest.CaptureFixture[str], law_id: str
+) -> None:
+    """Whoever reads an old report does not learn where a law has gone."""
+    printed = " ".join(read(capsys, "laws", law_id.lower()).split())
+    assert printed == f"{law_id} is retired. {RETIRED[law_id]}"
+    assert read_json(capsys, "laws", law_id) == {"id": law_id, "retired": RETIRED[law_id]}
+
+
 def test_laws_unknown_id_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """A typing error in an id ends without a hint."""
     assert "no law RES-44; near it are RES-4, " in fault(capsys, "laws", "RES-44")
     assert "no law quux; near it are TREE-1, " in fault(capsys, "laws", "quux")
+
+
+def test_laws_emissions_prints_the_table_of_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table is not printed, or not as a program wants it, or goes with a law."""
+    assert read(capsys, "laws", "--emissions").splitlines() == table()
+    rows = read_json(capsys, "laws", "--emissions")
+    assert [tuple(row.values()) for row in rows] == [cells(row) for row in EMISSIONS]
+    assert "drop RES-4 or --emissions" in fault(capsys, "laws", "RES-4", "--emissions")
+
+
+def test_laws_refusals_prints_the_table_of_grounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cell of the table is not printed, or not as a program wants it, or goes with another."""
+    rows = [tuple(row.values()) for row in read_json(capsys, "laws", "--refusals")]
+    assert rows == refusals()
+    printed = " ".join(read(capsys, "laws", "--refusals").split())
+    assert all(error in printed for _, error, _ in rows)
+    assert "reset CacheBusy a receipt is open; a copy in flight has one" in printed
+    assert "drop RES-4 or --refusals" in fault(capsys, "laws", "RES-4", "--refusals")
+    both = fault(capsys, "laws", "--emissions", "--refusals")
+    assert "drop --emissions or --refusals" in both
 
 
 @pytest.mark.parametrize("arguments", [("laws",), ("laws", "--json"), ("laws", "RES-4")])

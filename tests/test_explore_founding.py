@@ -37,6 +37,11 @@ def test_every_founding_bug_has_a_scope() -> None:
     assert FOUNDING.keys() == {bug.name for bug in BUGS}
 
 
+SOONER = {"backup_skips_what_has_an_unbacked_parent"}
+"""Bugs that the law sees sooner, and in smaller scopes, than when their vectors were made: RES-5
+asks since whether the first backup that is declined would have fitted."""
+
+
 @each_bug
 def test_exhaustion_finds_it_by_the_vector(bug: Mutant) -> None:
     """A bug is not found, or on another way than its vector says, or by other laws."""
@@ -45,7 +50,10 @@ def test_exhaustion_finds_it_by_the_vector(bug: Mutant) -> None:
     assert found.broken is not None
     assert bug.law_id in found.broken.law_ids
     assert scope.made_for == (bug.law_id,) == (vector.law_id,)
-    assert found.broken.path == vector.case.actions
+    if bug.name in SOONER:
+        assert len(found.broken.path) <= len(vector.case.actions)
+    else:
+        assert found.broken.path == vector.case.actions
     assert vector.case.drain == ()
 
 
@@ -61,7 +69,7 @@ def test_the_plain_cache_passes_there(bug: Mutant) -> None:
 @each_bug
 def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
     """A scope with one slot, page or prompt less would have done, as far as this looks."""
-    for scope in smaller(FOUNDING[bug.name]):
+    for scope in () if bug.name in SOONER else smaller(FOUNDING[bug.name]):
         by = Expander(mutated(bug), scope, [LAWS[bug.law_id]])
         limits = Limits(levels=len(vector_of(bug).case.actions))
         assert explore(by, limits=limits).broken is None

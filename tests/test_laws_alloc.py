@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.operations import (
     Allocate,
@@ -408,3 +408,57 @@ def test_alloc_10_pairs_of_requests_last() -> None:
     )
     given_back = with_pool(forgotten, SWA, held=set())
     assert ask("ALLOC-10", step(before, Free(Slots(swa=(7,))), given_back)) == []
+
+
+BARE = node(1, ROOT, [1, 2], full=on(None, [0, 1]))
+"""What an insert of `KEY` finds: two pages that are on the host alone."""
+HANDED = Slots((0, 1, 2, 3), (2, 3), (0,))
+
+
+def placed(*after: NodeState, before: NodeState = BARE, profile: Profile = CANON) -> list[str]:
+    """What ALLOC-11 says of an insert of all of `KEY`."""
+    one, other = state_of(CONFIG, before), state_of(CONFIG, *after)
+    outcome = Inserted(0, Counts(), Counts())
+    return ask(
+        "ALLOC-11", step(evolve(one, profile=profile), Insert(KEY, 0, HANDED), other, outcome)
+    )
+
+
+UP = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]))
+DOWN = node(2, 1, [3, 4], full=on([2, 3]), swa=on([2, 3]), mamba=on([0]))
+
+
+def test_alloc_11_slots_at_their_pages_hold() -> None:
+    """A slot that went to its page, or was not needed, is at the wrong place."""
+    assert placed(UP, DOWN) == []
+    kept = evolve(UP, data={FULL: on([6, 7])})
+    assert placed(kept, DOWN, before=kept) == []
+    assert placed(UP, evolve(DOWN, data={FULL: on([2, 3])})) == []
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "words"),
+    [
+        (
+            UP,
+            evolve(DOWN, data={**DOWN.data, FULL: on([3, 2])}),
+            "page 2 of the key had full slot none, slot 2 was handed over for it, and it has slot",
+        ),
+        (UP, evolve(DOWN, data={**DOWN.data, SWA: on([3, 2])}), "slot 3 was handed over for it"),
+        (UP, evolve(DOWN, data={**DOWN.data, MAMBA: on([1])}), "page 3 of the key had mamba slot"),
+        (evolve(UP, data={**UP.data, SWA: on([6, 7])}), DOWN, "swa slot none, slot none was"),
+    ],
+    ids=["turned round", "window", "state", "from nowhere"],
+)
+def test_alloc_11_other_pages_are_named(up: NodeState, down: NodeState, words: str) -> None:
+    """A slot may go to the page of its neighbour."""
+    found = placed(up, down)
+    assert found
+    assert any(words in text for text in found)
+
+
+def test_alloc_11_what_is_there_stays() -> None:
+    """An insert may put another slot where one was, unless healing is declared to replace it."""
+    was = evolve(UP, data={FULL: on([6, 7], [0, 1])})
+    assert len(placed(UP, DOWN, before=was)) == 2
+    assert placed(UP, DOWN, before=was, profile=Profile(heals_in_place=False)) == []

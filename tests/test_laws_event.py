@@ -52,6 +52,7 @@ BACK = evolve(CONFIG, host_slots=POOLS, write_policy=WritePolicy.WRITE_BACK)
 WINDOW = evolve(THROUGH, window_tokens=2)
 MUTE = evolve(CONFIG, events=False)
 ENQUEUED = Profile(load_back_announced=StoreMoment.ENQUEUED)
+EXCLUSIVE = Profile(loads_keep_host_copies=False)
 
 KEY = make_key([1, 2, 3, 4, 5, 6], 2)
 UPPER, LOWER = (1, 2, 3, 4), (5, 6)
@@ -74,6 +75,7 @@ def state(
     return evolve(state_of(config, *nodes), profile=profile)
 
 
+CLEARED = AllBlocksCleared()
 EMPTY = state(upper=None, lower=None)
 INSERT = Insert(KEY, 0, Slots(full=(0, 1, 2)))
 
@@ -138,51 +140,6 @@ def test_stores_and_removes_alternate_sees_a_removal_of_nothing() -> None:
     there = state()
     (said,) = ask("EVENT-2", stream(there, *removes(there, 2, CPU), start=stores(there, 2, GPU)))
     assert "was removed from CPU_PINNED, where it was not" in said
-
-
-# EVENT-3.
-
-
-def test_announced_when_there_holds_for_what_arrived() -> None:
-    """An insert stores what it placed."""
-    after = state()
-    events = (*stores(after, 1), *stores(after, 2))
-    assert ask("EVENT-3", step(EMPTY, INSERT, after, events=events)) == []
-
-
-def test_announced_when_there_sees_a_backup_in_flight() -> None:
-    """A backup is announced when it is acknowledged, not when it is enqueued (sgl#22894)."""
-    before = state(THROUGH)
-    after = state(THROUGH, lower=((2,), (0,)), backing=9)
-    (said,) = ask("EVENT-3", step(before, INSERT, after, events=stores(after, 2, CPU)))
-    assert "tokens 4..6 (node 2)" in said
-    assert "transfer 9 has yet to fill its slots" in said
-
-
-def test_announced_when_there_sees_what_is_nowhere() -> None:
-    """A store names a page of the tree, with a slot on that medium."""
-    before, after = state(lower=None), state(lower=None)
-    (said,) = ask("EVENT-3", step(before, INSERT, after, events=stores(state(), 2)))
-    assert "is not in the tree" in said
-    (said,) = ask("EVENT-3", step(EMPTY, INSERT, state(), events=stores(state(), 2, CPU)))
-    assert "it has no slot" in said
-
-
-def test_announced_when_there_forgives_what_was_removed_again() -> None:
-    """What a write_back eviction copied, and then had to evict, is announced and gone."""
-    before, after = state(BACK), state(BACK, lower=None)
-    copied = stores(before, 2, CPU)
-    events: tuple[Event, ...] = (*copied, *removes(before, 2), *removes(before, 2, CPU))
-    assert ask("EVENT-3", step(before, Evict(Counts(1)), after, events=events)) == []
-
-
-@pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
-def test_announced_when_there_follows_the_profile(profile: Profile, broken: bool) -> None:
-    """A load-back is announced at its enqueue only by a cache that declares it."""
-    before = state(THROUGH, lower=(None, (0,)), profile=profile)
-    after = state(THROUGH, lower=((2,), (0,)), profile=profile, loading=9)
-    said = ask("EVENT-3", step(before, LoadBack(KEY), after, events=stores(after, 2)))
-    assert bool(said) is broken
 
 
 # EVENT-4.
@@ -264,18 +221,6 @@ def test_silence_of_a_refusal() -> None:
     assert ask("EVENT-5", step(there, INSERT, there, refused)) == []
     (said,) = ask("EVENT-5", step(there, INSERT, there, refused, stores(there, 2)))
     assert "Insert was refused and sent" in said
-
-
-def test_silence_of_a_window() -> None:
-    """A tombstone keeps its full data, and a router must not forget it (sgl#24718)."""
-    leaf = node(1, 0, UPPER, full=on((0, 1)), swa=on((0, 1)), page_size=2)
-    before = state_of(WINDOW, leaf)
-    after = state_of(WINDOW, evolve(leaf, data={**leaf.data, SWA: on()}))
-    evict = Evict(Counts(swa=2))
-    assert ask("EVENT-5", step(before, evict, after)) == []
-    said = ask("EVENT-5", step(before, evict, after, events=removes(before, 1)))
-    assert len(said) == 2
-    assert "where its full data still is" in said[0]
 
 
 def test_silence_where_events_are_off() -> None:
@@ -489,6 +434,73 @@ def test_media_of_operations_takes_back_what_was_said_too_early() -> None:
     assert ask("EVENT-10", step(before, Poll(), after))
 
 
+def test_media_of_operations_holds_for_what_arrived() -> None:
+    """An insert stores what it placed."""
+    after = state()
+    events = (*stores(after, 1), *stores(after, 2))
+    assert ask("EVENT-10", step(EMPTY, INSERT, after, events=events)) == []
+
+
+def test_media_of_operations_sees_a_backup_in_flight() -> None:
+    """A backup is announced when it is acknowledged, not when it is enqueued (sgl#22894)."""
+    before = state(THROUGH)
+    after = state(THROUGH, lower=((2,), (0,)), backing=9)
+    said = ask("EVENT-10", step(before, INSERT, after, events=stores(after, 2, CPU)))
+    assert "Insert may not store on CPU_PINNED" in said[0]
+    assert "tokens 4..6 (node 2), whose slots transfer 9 has yet to fill, neither came" in said[1]
+
+
+def test_media_of_operations_sees_what_is_nowhere() -> None:
+    """A store names a page of the tree, with a slot on that medium."""
+    before, after = state(lower=None), state(lower=None)
+    (said,) = ask("EVENT-10", step(before, INSERT, after, events=stores(state(), 2)))
+    assert ", which is not in the tree, neither came to nor left GPU in this Insert" in said
+    copied = InsertHost(KEY, 2, HostPayload((b"",)))
+    there = state(THROUGH)
+    (said,) = ask("EVENT-10", step(there, copied, there, events=stores(there, 2, CPU)))
+    assert "tokens 4..6 (node 2) neither came to nor left CPU_PINNED in this InsertHost" in said
+
+
+def test_media_of_operations_forgives_what_was_removed_again() -> None:
+    """What a write_back eviction copied, and then had to evict, is announced and gone."""
+    before, after = state(BACK), state(BACK, lower=None)
+    copied = stores(before, 2, CPU)
+    events: tuple[Event, ...] = (*copied, *removes(before, 2), *removes(before, 2, CPU))
+    assert ask("EVENT-10", step(before, Evict(Counts(1)), after, events=events)) == []
+
+
+@pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
+def test_media_of_operations_follows_the_profile(profile: Profile, broken: bool) -> None:
+    """A load-back is announced at its enqueue only by a cache that declares it."""
+    before = state(THROUGH, lower=(None, (0,)), profile=profile)
+    after = state(THROUGH, lower=((2,), (0,)), profile=profile, loading=9)
+    said = ask("EVENT-10", step(before, LoadBack(KEY), after, events=stores(after, 2)))
+    assert bool(said) is broken
+
+
+def test_media_of_operations_keeps_silent_of_a_window() -> None:
+    """A tombstone keeps its full data, and a router must not forget it (sgl#24718)."""
+    leaf = node(1, 0, UPPER, full=on((0, 1)), swa=on((0, 1)), page_size=2)
+    before = state_of(WINDOW, leaf)
+    after = state_of(WINDOW, evolve(leaf, data={**leaf.data, SWA: on()}))
+    evict = Evict(Counts(swa=2))
+    assert ask("EVENT-10", step(before, evict, after)) == []
+    said = ask("EVENT-10", step(before, evict, after, events=removes(before, 1)))
+    assert len(said) == 2
+    assert "(node 1) neither came to nor left GPU in this Evict; it was stored 0 times" in said[0]
+
+
+@pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (EXCLUSIVE, False)])
+def test_media_of_operations_lets_exclusive_tiers_leave_the_host(
+    profile: Profile, broken: bool
+) -> None:
+    """When a load is done the host copy may go, in a poll, of a cache that declares it."""
+    before = state(BACK, lower=((2,), (0,)), loading=9, profile=profile)
+    events: tuple[Event, ...] = (*stores(before, 2), *removes(before, 2, CPU))
+    said = ask("EVENT-10", step(before, Poll(), state(BACK, profile=profile), events=events))
+    assert bool(said) is broken
+
+
 def test_media_of_operations_says_nothing_of_a_cut() -> None:
     """A cut moves no page."""
     before = state_of(CONFIG, node(1, 0, (1, 2, 3, 4), full=on((0, 1)), page_size=2))
@@ -547,6 +559,18 @@ def test_children_leave_first_sees_a_parent_go_first() -> None:
     assert "tokens 2..4 (node 1) was removed from GPU after the page before it" in said[0]
 
 
+def test_children_leave_first_follows_the_profile() -> None:
+    """A cache may declare that it removes a node from its front, and not that it does so above."""
+    before = state(profile=Profile(removes_end_first=False))
+    front, below = tuple(reversed(removes(before, 1))), removes(before, 2)
+    evict = Evict(Counts(3))
+    assert ask("EVENT-12", step(before, evict, EMPTY, events=(*below, *front))) == []
+    (said,) = ask("EVENT-12", step(before, evict, EMPTY, events=(*front, *below)))
+    assert "tokens 4..6 (node 2) was removed from GPU after the page before it" in said
+    (said,) = ask("EVENT-12", step(before, evict, EMPTY, events=(front[0], *below, front[1])))
+    assert "was removed from GPU after a page of node 1, which is above it" in said
+
+
 @pytest.mark.parametrize(("config", "broken"), [(BACK, False), (THROUGH, True)])
 def test_children_leave_first_on_the_host(config: CacheConfig, broken: bool) -> None:
     """Under write_back the host is no prefix, and pages leave it in any order."""
@@ -568,7 +592,58 @@ def test_streams_are_not_judged_where_events_are_off(law_id: str) -> None:
     assert ask(law_id, stream(there, junk, BlockRemoved(b"z", CPU))) == []
 
 
-@pytest.mark.parametrize("law_id", ["EVENT-3", "EVENT-7", "EVENT-8", "EVENT-10", "EVENT-12"])
+@pytest.mark.parametrize("law_id", ["EVENT-7", "EVENT-8", "EVENT-10", "EVENT-12"])
 def test_steps_are_not_judged_where_events_are_off(law_id: str) -> None:
     """A cache that sends nothing owes nothing."""
     assert ask(law_id, step(state(MUTE, upper=None, lower=None), INSERT, state(MUTE))) == []
+
+
+# The beginning, and moves.
+
+
+def test_begins_cleared_holds_for_a_cache_that_clears_first() -> None:
+    """A cache that begins as it should, or that is heard later, is wrong."""
+    told = stream(state(), AllBlocksCleared(), *stores(state(), 1))
+    assert ask("EVENT-13", evolve(told, begins=True)) == []
+    later = stream(state(), *stores(state(), 1))
+    assert ask("EVENT-13", later) == []
+    mute = evolve(stream(state(MUTE)), begins=True)
+    assert ask("EVENT-13", mute) == []
+
+
+@pytest.mark.parametrize("events", [(), stores(state(), 1), (*stores(state(), 1), CLEARED)])
+def test_begins_cleared_sees_another_beginning(events: tuple[Event, ...]) -> None:
+    """A cache may begin in silence, or with a page, and routers keep what there was before."""
+    (said,) = ask("EVENT-13", evolve(stream(state(), *events), begins=True))
+    assert said.startswith("the first events of the cache are ")
+    assert said.endswith("not AllBlocksCleared")
+
+
+DEMOTED = state(BACK, lower=(None, (2,)))
+OUT, IN_HOST = removes(state(BACK), 2), stores(state(BACK), 2, CPU)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (*IN_HOST, *OUT),
+        OUT,
+        (*removes(state(BACK), 2, CPU), *IN_HOST, *OUT),
+        (*removes(state(BACK), 1), *IN_HOST, *OUT),
+        (),
+    ],
+    ids=["stored first", "left", "made anew", "another", "nothing"],
+)
+def test_moved_pages_are_never_nowhere_holds(events: tuple[Event, ...]) -> None:
+    """A page that is somewhere at every moment is said to be nowhere."""
+    told = step(state(BACK), Evict(Counts(1)), DEMOTED, events=events)
+    assert ask("EVENT-14", told) == []
+
+
+def test_moved_pages_are_never_nowhere_sees_a_gap() -> None:
+    """A page may be removed from the device before it is stored on the host."""
+    told = step(state(BACK), Evict(Counts(1)), DEMOTED, events=(*OUT, *IN_HOST))
+    (said,) = ask("EVENT-14", told)
+    assert said.endswith("was removed from one medium before it was stored on CPU_PINNED")
+    muted = evolve(told, after=evolve(DEMOTED, config=evolve(BACK, events=False)))
+    assert ask("EVENT-14", muted) == []

@@ -71,6 +71,17 @@ def test_rec_6_ranks_of_an_insert(upper: NodeState, lower: NodeState, said: list
     assert all(words in text for words, text in zip(said, found, strict=True))
 
 
+def test_rec_6_new_pages_are_of_one_age() -> None:
+    """What an insert adds may be cut in two parts of two ages."""
+    key, more = make_key([1, 2, 3, 4], 1), Slots((5, 6))
+    young = node(7, 9, [4], full=on([6]), last_access=LOWER.last_access)
+    told = step(TREE, Insert(key, 2, more), state_of(CONFIG, UPPER, LOWER, young), INSERTED)
+    (said,) = ask("REC-6", told)
+    assert said == "the new pages of one insert were created at [7, 9], and not at once"
+    both = state_of(CONFIG, UPPER, LOWER, evolve(young, created=LOWER.created))
+    assert ask("REC-6", evolve(told, after=both)) == []
+
+
 def test_rec_6_a_higher_priority_is_taken_over() -> None:
     """An insert may leave the priority of its path as it was."""
     insert = Insert(KEY, 2, Slots((5,)), priority=3)

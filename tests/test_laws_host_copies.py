@@ -14,8 +14,9 @@ from kvcanon.spec.operations import (
     InsertHost,
     Match,
 )
-from kvcanon.spec.snapshot import NodeState, PoolState, Snapshot
-from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, Slots, make_key
+from kvcanon.spec.snapshot import NodeState, PoolState, Snapshot, TransferState
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, NodeId, Slots, make_key
 from states import ROOT, node, on, state_of
 from telling import ask, step
 
@@ -64,6 +65,7 @@ def test_res_9_data_at_its_pages_holds() -> None:
         (HostInserted(3, 0, 0, 0), "3 pages are said to be placed, and 2 are"),
         (HostInserted(3, 0, 0, 0), "0 pages are said to be refilled, and 1 are"),
         (HostInserted(2, 1, 1, 0), "1 pages are said to be present, and 0 are"),
+        (HostInserted(2, 1, 0, 1), "3 pages were given, and 4 are accounted for"),
     ],
 )
 def test_res_9_other_counts_are_named(told: HostInserted, words: str) -> None:
@@ -97,6 +99,15 @@ def test_res_9_the_path_is_left_alone(refilled: dict[str, object], words: str) -
     """A host insert may lock, move or count what it passes by."""
     after = evolve(REFILLED, **refilled)  # type: ignore[arg-type]
     assert any(words in each for each in fetched(TOP, after, *PARTED[2:]))
+
+
+def test_res_9_the_path_keeps_its_full_data_on_the_host() -> None:
+    """A host insert may take full data from the path that it builds on, or the page itself."""
+    moved = evolve(TOP, data={FULL: on([0], [5])})
+    (said,) = fetched(moved, *PARTED[1:])
+    assert said == "page 0 in node 1 (tokens 0..1) had full slot 0 on CPU_PINNED, and has 5"
+    gone = "page 1 in node 2 (tokens 1..2) of the key is not in the tree any more"
+    assert gone in fetched(TOP, told=HostInserted(0, 0, 0, 3))
 
 
 def test_res_9_new_pages_are_new() -> None:
@@ -176,26 +187,80 @@ def test_res_10_half_copies_are_named(component: Component) -> None:
 HEALED = {FULL: on([1], [1]), SWA: on([1]), MAMBA: on([1])}
 
 
-def test_res_10_healed_data_is_copied_where_there_is_room() -> None:
+def declined(end: NodeState, top: NodeState = HIT, *, full_host: bool = False) -> list[str]:
+    """What RES-5 says of an insert that copied nothing, where all full data is on the host."""
+    state = state_of(CONFIG, top, end)
+    if full_host:
+        pools = {p: PoolState(8, ()) if p[1] is CPU else pool for p, pool in state.pools.items()}
+        state = evolve(state, pools=pools)
+    return ask("RES-5", step(state, INSERT, state, INSERTED))
+
+
+def test_res_5_healed_data_is_copied_where_there_is_room() -> None:
     """Window data that was healed after the backup may never get to the host."""
     end = evolve(END, data=HEALED)
-    (said,) = backed(end, before=end)
-    assert "page 1 in node 2 (tokens 1..2) without its swa data" in said
-    assert "page 1 in node 2 (tokens 1..2) without its mamba data" in said
-    assert backed(end, before=end, full_host=True) == []
-    assert backed(evolve(end, hit_count=0), before=end) == []
+    (said,) = declined(end)
+    assert said == (
+        "insert left node 2 (tokens 1..2) without a host copy of its swa and mamba data, though "
+        "the host has room for it, or could make it"
+    )
+    assert declined(end, full_host=True) == []
+    assert declined(evolve(end, hit_count=0)) == []
 
 
-def test_res_10_window_data_out_of_reach_is_not_asked_for() -> None:
+def test_res_5_window_data_out_of_reach_is_not_asked_for() -> None:
     """Window data before the window, or a state above the end, has to be copied."""
     healed = evolve(HIT, data={FULL: on([0], [0]), SWA: on([0]), MAMBA: on([0])})
-    before = state_of(CONFIG, healed, END)
-    after = state_of(CONFIG, healed, evolve(END, data=WHOLE))
-    assert ask("RES-10", step(before, INSERT, after, INSERTED)) == []
+    assert declined(evolve(END, data={FULL: on([1], [1])}), top=healed) == []
+
+
+def enqueued(
+    *node_ids: NodeId, hits: tuple[int, int] = (1, 1), again: bool = False, policy: str = ""
+) -> list[str]:
+    """What RES-10 says of an insert that backs up these nodes, hit so often.
+
+    Where it copies them `again`, all of its path has host copies already.
+    """
+    config = evolve(CONFIG, write_policy=policy) if policy else CONFIG
+    top = evolve(TOP, hit_count=hits[0], data={FULL: on([0], [0])})
+    end = evolve(END, hit_count=hits[1], data={FULL: on([1], [1])})
+    below = node(3, 2, [9], full=on([2], [2]))
+    transfer = TransferState(
+        8, Direction.BACKUP, tuple((each, FULL) for each in node_ids), {FULL: (1,)}, {FULL: (1,)}
+    )
+    after = state_of(config, top, end, below, transfers=(transfer,))
+    bare = [evolve(each, data={FULL: on(each[FULL].device)}) for each in (top, end)]
+    before = state_of(config, *((top, end) if again else bare), below)
+    return ask("RES-10", step(before, INSERT, after, evolve(INSERTED, backups=(8,))))
+
+
+def test_res_10_only_what_was_hit_is_copied() -> None:
+    """An insert may back up what nobody has asked for often enough, or what is off its path."""
+    assert enqueued(2) == []
+    assert enqueued(1, 2, hits=(0, 1)) == []
+    (said,) = enqueued(2, hits=(1, 0))
+    assert said == (
+        "full data of node 2 (tokens 1..2) was backed up; it is above no node that was hit 1 times"
+    )
+    (said,) = enqueued(2, 3)
+    assert said.startswith("full data of node 3 (tokens 2..3) was backed up")
+
+
+def test_res_10_host_copies_are_not_made_again() -> None:
+    """An insert may copy to the host what is there."""
+    (said,) = enqueued(1, again=True)
+    assert said == "full data of node 1 (tokens 0..1) was backed up, and had a host copy"
+
+
+def test_res_10_inserts_copy_nothing_where_hits_do_not_decide() -> None:
+    """Under write_back an insert may copy what leaves the device later, if at all."""
+    (said,) = enqueued(2, policy="write_back")
+    assert said == ("full data of node 2 (tokens 1..2) was backed up by an insert under write_back")
 
 
 def test_res_10_is_a_matter_of_hits() -> None:
     """A cache without a threshold is asked for backups."""
     back = evolve(CONFIG, write_policy="write_back")
-    end = evolve(END, data=HEALED)
-    assert backed(end, before=end, config=back) == []
+    half = {FULL: on([1], [1], backing=8), SWA: on([1]), MAMBA: on([1])}
+    assert backed(evolve(END, data=half)) != []
+    assert backed(evolve(END, data=half), config=back) == []

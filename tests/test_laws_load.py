@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
+from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import (
     Flush,
@@ -17,7 +17,7 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.snapshot import ComponentState, HoldState, NodeState, Snapshot, TransferState
-from kvcanon.spec.transfer import Direction
+from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import (
     FULL,
     MAMBA,
@@ -147,7 +147,7 @@ LAWFUL: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("law_id", [*LAWS_OF_LOADS, "EVICT-2"])
+@pytest.mark.parametrize("law_id", [*LAWS_OF_LOADS, "REC-3"])
 @pytest.mark.parametrize("lawful", LAWFUL.values(), ids=list(LAWFUL))
 def test_lawful_loads(law_id: str, lawful: Step) -> None:
     """A load as it should be breaks a law."""
@@ -164,7 +164,6 @@ def test_refused_loads_are_not_judged_here(law_id: str) -> None:
 def test_load_1_full_pages_for_window_slots_are_named() -> None:
     """That window slots are short may cost full pages that have none."""
     before, after = cold(WIDE, PLAIN, room=SHORT_OF_SWA), coming(room=SHORT_OF_SWA)
-    assert ask("EVICT-2", loaded(before, after)) == []
     (said,) = ask("LOAD-1", loaded(before, after))
     assert said == (
         "node 6 (tokens 0..1) lost 1 full slots to a load that needed 2 full and had 3 free; swa: "
@@ -175,14 +174,35 @@ def test_load_1_full_pages_for_window_slots_are_named() -> None:
     assert said.startswith("node 6 (tokens 0..1) lost 1 full slots to a load that needed 2 full")
 
 
-def test_evict_2_nothing_leaves_once_there_is_room() -> None:
-    """A load may evict more than it is short of."""
+def test_rec_3_nothing_leaves_once_there_is_room() -> None:
+    """A load may evict more than it is short of, or what was used after what stays."""
     second = node(7, ROOT, [6], full=on([7]), swa=on([2]))
     room = config(Counts(full=8, swa=4, mamba=4))
     before = cold(WIDE, second, room=room)
-    assert ask("EVICT-2", loaded(before, coming(WIDE, room=room))) == []
-    (said,) = ask("EVICT-2", loaded(before, coming(room=room)))
-    assert said.startswith("1 swa asked of GPU and 3 full and 3 swa slots evicted; without any one")
+    assert ask("REC-3", loaded(before, coming(second, room=room))) == []
+    assert ask("REC-3", loaded(before, coming(room=room))) == [
+        "LoadBack: full data of page 0 in node 7 (tokens 0..1) left GPU, and should not have",
+        "LoadBack: swa data of page 0 in node 7 (tokens 0..1) left GPU, and should not have",
+    ]
+    said = ask("REC-3", loaded(before, coming(WIDE, room=room)))
+    assert said[0] == (
+        "LoadBack: full data of pages 0..1 in node 5 (tokens 0..2) should have left GPU, and did "
+        "not"
+    )
+
+
+def test_rec_3_what_is_held_for_the_load_makes_no_room() -> None:
+    """A load may be expected to evict window data of its own window, or not what is before it."""
+    stem = changed(STEM, SWA, on([0, 1], [0, 1]))
+    room = config(Counts(full=8, swa=3, mamba=4))
+    before = state_of(room, stem, COLD)
+    arrived = changed(COMING, SWA, on([2, 0], [2, 3], lock_refs=1, loading=7))
+    after = coming(tip=arrived, room=room)
+    assert ask("REC-3", loaded(before, after)) == []
+    kept = changed(STEM_HELD, SWA, on([0, 1], [0, 1]))
+    (said,) = ask("REC-3", loaded(before, coming(stem=kept, tip=COMING, room=room)))
+    assert said.startswith("LoadBack: swa data of pages 0..1 in node 1")
+    assert said.endswith("should have left GPU, and did not")
 
 
 def test_load_1_full_slots_may_be_short() -> None:
@@ -196,8 +216,11 @@ def test_load_1_full_slots_may_be_short() -> None:
     before = cold(lone, another, room=room)
     assert ask("LOAD-1", loaded(before, coming(another, room=room))) == []
     assert ask("LOAD-1", loaded(before, coming(room=room))) == []
-    (said,) = ask("EVICT-2", loaded(before, coming(room=room)))
-    assert said.startswith("1 full asked of GPU and 2 full slots evicted")
+    assert ask("REC-3", loaded(before, coming(another, room=room))) == []
+    (said,) = ask("REC-3", loaded(before, coming(room=room)))
+    assert said == (
+        "LoadBack: full data of page 0 in node 7 (tokens 0..1) left GPU, and should not have"
+    )
 
 
 @pytest.mark.parametrize(
@@ -331,6 +354,24 @@ def test_load_4_window_that_is_nowhere_cannot_come() -> None:
     assert ask("LOAD-4", loaded(before, coming(tip=tip, transfer=transfer), outcome)) == []
 
 
+def test_load_4_what_is_of_no_use_stays_on_the_host() -> None:
+    """A load may bring window data from before the window, and take slots for it."""
+    stem = changed(STEM_HELD, SWA, on([2, 3], [0, 1], loading=7))
+    some = {FULL: (2, 3), SWA: (0, 1, 2, 3), MAMBA: (0,)}
+    transfer = evolve(
+        TRANSFER,
+        parts=((1, SWA), *TRANSFER.parts),
+        sources=some,
+        targets={**some, SWA: (2, 3, 0, 1), MAMBA: (1,)},
+    )
+    after, outcome = coming(stem=stem, transfer=transfer), evolve(LOADED, loading=Counts(2, 4, 1))
+    assert ask("LOAD-4", loaded(cold(), after, outcome)) == [
+        f"page {page} in node 1 (tokens 0..2) got swa slot {slot} on GPU, which is of no use at "
+        "the end of the key"
+        for page, slot in ((0, 2), (1, 3))
+    ]
+
+
 def test_load_5_lost_sources_are_named() -> None:
     """A host copy may go, or move, while it is being loaded or when that is done."""
     tip = changed(COMING, FULL, on([2, 3], lock_refs=1, loading=7))
@@ -346,6 +387,44 @@ def test_load_5_lost_sources_are_named() -> None:
         assert "page 3 in node 2 (tokens 2..4) is loaded from mamba slot 0" in mamba
     failed = changed(COMING, FULL, on(None, [2, 3]))
     assert ask("LOAD-5", step(coming(), Poll(), coming(tip=failed), settled)) == []
+
+
+EXCLUSIVE = Profile(loads_keep_host_copies=False)
+BACK = evolve(ROOMY, write_policy=WritePolicy.WRITE_BACK)
+HERE = node(2, 1, [3, 4], full=on([2, 3]), swa=on([0, 1]), mamba=on([1]))
+"""`COLD` once it is on the device only."""
+
+
+@pytest.mark.parametrize(
+    ("room", "profile", "status", "may_go"),
+    [
+        (BACK, EXCLUSIVE, TransferStatus.DONE, True),
+        (BACK, EXCLUSIVE, TransferStatus.FAILED, False),
+        (BACK, CANON, TransferStatus.DONE, False),
+        (ROOMY, EXCLUSIVE, TransferStatus.DONE, False),
+    ],
+    ids=["declared", "failed", "the canon", "write_through"],
+)
+def test_load_5_exclusive_tiers_give_up_what_is_loaded(
+    room: CacheConfig, profile: Profile, status: TransferStatus, may_go: bool
+) -> None:
+    """A declared exclusive tier is accused, or anybody may give host copies up."""
+    before = evolve(coming(room=room), profile=profile)
+    after = evolve(state_of(room, STEM, HERE), profile=profile)
+    given_up = step(before, Poll(), after, Settled(((7, status),)))
+    assert (ask("LOAD-5", given_up) == []) is may_go
+    assert (ask("LOCK-4", given_up) == []) is may_go
+
+
+def test_load_5_exclusive_tiers_keep_what_is_read() -> None:
+    """A host copy may go at the enqueue, or while another load still reads it."""
+    before, tip = evolve(cold(room=BACK), profile=EXCLUSIVE), changed(COMING, FULL, on([2, 3]))
+    assert ask("LOAD-5", loaded(before, evolve(coming(room=BACK, tip=tip), profile=EXCLUSIVE)))
+    other = evolve(TRANSFER, transfer_id=8, parts=((2, MAMBA),))
+    reading = evolve(coming(room=BACK), transfers=(TRANSFER, other), profile=EXCLUSIVE)
+    after = state_of(BACK, STEM, HERE, transfers=(other,))
+    (said,) = ask("LOAD-5", step(reading, Poll(), after, Settled(((7, TransferStatus.DONE),))))
+    assert "is loaded from mamba slot 0 on CPU_PINNED, which is none now" in said
 
 
 @pytest.mark.parametrize(

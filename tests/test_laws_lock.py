@@ -180,6 +180,13 @@ def test_lock_3_other_refs_are_named(upper: Refs, lower: Refs, words: str) -> No
     assert words in said
 
 
+def test_lock_3_refs_at_rest_are_named() -> None:
+    """With nothing open and nothing in flight something may be locked."""
+    assert ask("LOCK-3", parted(FREE, FREE)) == []
+    (said,) = ask("LOCK-3", parted(FREE, Refs(0, 1, 0)))
+    assert "node 1 (tokens 3..5) has 1 swa lock_refs, but 0 open receipts cover it: []" in said
+
+
 def test_lock_3_receipt_on_no_node_is_named() -> None:
     """A receipt may be on a node that is not in the tree."""
     (said,) = ask("LOCK-3", parted(FREE, FREE, evolve(HOLD, node_id=9)))
@@ -297,14 +304,6 @@ def test_lock_6_other_prompts_are_not_counted() -> None:
     after = state_of(CONFIG, *parted().below_root(), counted)
     (said,) = ask("LOCK-6", step(before, LOCK, after, RECEIPT))
     assert "page 0 in node 9 (tokens 0..1) is not in the key" in said
-
-
-def test_lock_7_refs_at_rest_are_named() -> None:
-    """With nothing open and nothing in flight something may be locked."""
-    assert ask("LOCK-7", parted(UP, END, HOLD)) == []
-    assert ask("LOCK-7", parted(FREE, FREE)) == []
-    (said,) = ask("LOCK-7", parted(FREE, Refs(0, 1, 0)))
-    assert "node 1 (tokens 3..5) has 1 swa lock_refs, but no receipt is open" in said
 
 
 EARLY = evolve(HOLD, window_from_pages=None, state_held=False)
@@ -515,11 +514,20 @@ def test_lock_11_a_receipt_of_its_own_holds() -> None:
     assert ask("LOCK-11", step(whole(), LOCK, whole(), refused)) == []
 
 
+def test_lock_11_a_number_is_given_once() -> None:
+    """A receipt that was closed may be given out again, and whoever had it releases the lock."""
+    told = step(whole(), LOCK, parted(UP, END, HOLD), RECEIPT)
+    assert ask("LOCK-11", evolve(told, given={RECEIPT.receipt_id + 1})) == []
+    (said,) = ask("LOCK-11", evolve(told, given={RECEIPT.receipt_id}))
+    assert said.startswith(f"receipt {RECEIPT.receipt_id} was given out before")
+
+
 def test_receipt_may_be_on_a_node_of_another_name() -> None:
     """A cache whose cuts leave the old node above is accused of moving a receipt."""
     opened = HoldState(100, 2, 3, state_held=True)
     before, after = whole(END, opened), parted(UP, END, HOLD)
-    renamed = evolve(before, nodes={ROOT: before.root, 2: evolve(before.nodes[1], node_id=2)})
+    root, node = evolve(before.root, child_ids=(2,)), evolve(before.nodes[1], node_id=2)
+    renamed = evolve(before, nodes={ROOT: root, 2: node})
     assert ask("LOCK-10", step(renamed, Poll(), after, Settled(()))) == []
     elsewhere = evolve(HOLD, node_id=2)
     (said,) = ask("LOCK-10", step(before, Poll(), parted(UP, END, elsewhere), Settled(())))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import TransferPending
+from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Insert, Inserted, Lock, Match, Matched, Refused
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -33,7 +34,7 @@ from telling import ask, step
 
 POOLS = Counts(full=16, swa=16, mamba=4)
 TENANT = Namespace(cache_salt="tenant")
-MATCH_LAWS = [f"MATCH-{number}" for number in range(1, 8)]
+MATCH_LAWS = [law_id for law_id in LAWS if law_id.startswith("MATCH-")]
 
 
 def config(
@@ -229,19 +230,19 @@ def test_match_3_length_beyond_the_tree_is_named(device_pages: int) -> None:
 # Namespaces.
 
 
-def test_match_4_slot_of_another_namespace_is_named() -> None:
+def test_match_3_slot_of_another_namespace_is_named() -> None:
     """A match may return what lies in another namespace."""
-    (said,) = match("MATCH-4", HELD, matched(4, 3, Slots((0, 14, 2))))
-    assert "returned full slots [14]" in said
-    assert "belong to node 9 (tokens 0..3)" in said
-    assert "tenant" in said
+    (said,) = match("MATCH-3", HELD, matched(4, 3, Slots((0, 14, 2), (0, 1, 2))))
+    assert "returned full slot 14 for page 1" in said
+    assert "slot 14 is that of node 9 (tokens 0..3) in Namespace(" in said
+    assert "cache_salt='tenant'" in said
 
 
-def test_match_4_prefix_that_only_another_namespace_has_is_named() -> None:
+def test_match_1_prefix_that_only_another_namespace_has_is_named() -> None:
     """A match may count pages of another namespace: who has asked before can be timed."""
     other = Key(KEY.pages, Namespace(lora="other"))
-    (said,) = match("MATCH-4", HELD, matched(3, 0), other)
-    assert "found 3 pages, but no node of that namespace reaches further than 0 pages" in said
+    (said,) = match("MATCH-1", HELD, matched(3, 0), other)
+    assert "found 3 usable pages where 0 are: no page of it is in the tree" in said
 
 
 # What a match leaves alone.
@@ -288,6 +289,57 @@ def test_match_5_pools_are_compared_as_sets() -> None:
     taken = with_free(*pool.free[1:])
     (said,) = match("MATCH-5", HELD, matched(4, 4), after=taken)
     assert said == "a match changed which full slots on GPU are free or held"
+
+
+COUNTING = Profile(hits_counted_at_match=True)
+
+
+def hit(*hits: int, profile: Profile = COUNTING) -> Snapshot:
+    """`UPPER`, and `LOWER` or its two pages in two nodes, with these hits."""
+    lower = evolve(LOWER, hit_count=hits[1])
+    parts = [lower]
+    if len(hits) > 2:
+        first = node(7, 1, [3], full=on([2]), swa=on([2]), hit_count=hits[1])
+        parts = [first, node(2, 7, [4], full=on([3]), swa=on([3]), hit_count=hits[2])]
+    return evolve(path(evolve(UPPER, hit_count=hits[0]), *parts), profile=profile)
+
+
+def test_match_5_hits_are_counted_where_the_profile_says_so() -> None:
+    """A match that declares that it counts is accused, or changes hits beyond its prefix."""
+
+    def said(after: Snapshot, prefix: int = 3) -> list[str]:
+        return match("MATCH-5", hit(4, 4), matched(prefix, prefix), KEY.prefix(3), after)
+
+    assert said(hit(5, 5, 4)) == []
+    assert said(hit(5, 5)) == []  # A node that is used in part counts as a whole.
+    assert "hit_count was 4 and is 5" in said(hit(5, 5, 5))[0]
+    assert "hit_count was 4 and is 5" in said(hit(5, 5), prefix=2)[0]
+    assert match("MATCH-5", hit(4, 4), matched(4, 4), after=hit(5, 5, profile=CANON))
+
+
+def test_res_7_matches_count_one_hit_where_the_profile_says_so() -> None:
+    """A match that declares that it counts may count what it likes, or nothing."""
+
+    def said(after: Snapshot, prefix: int = 3) -> list[str]:
+        return match("RES-7", hit(4, 4), matched(prefix, prefix), KEY.prefix(3), after)
+
+    assert said(hit(5, 5, 4)) == []
+    assert said(hit(5, 5)) == []
+    assert said(hit(5, 4), prefix=2) == []
+    (some,) = said(hit(5, 4))
+    assert "page 2 in node 2 (tokens 2..4) has 4 hits after Match, which should have made" in some
+    assert said(hit(4, 4, 4))
+    assert said(hit(6, 5, 4))
+    assert match("RES-7", hit(4, 4, profile=CANON), matched(4, 4)) == []
+
+
+def test_res_7_idle_hits_of_matches_need_not_count_where_the_profile_says_so() -> None:
+    """A match counts no hits where nothing goes by them, and is accused of it."""
+    idle = evolve(COUNTING, idle_hits_counted=False)
+    state = hit(4, 4, profile=idle)
+    idling = evolve(state, config=evolve(WINDOWED, host_slots=Counts(), write_policy="none"))
+    assert match("RES-7", idling, matched(4, 4)) == []
+    assert match("RES-7", state, matched(4, 4)) != []
 
 
 # Inserts are found.
@@ -369,6 +421,20 @@ def test_match_6_window_data_that_nobody_brought_may_lack() -> None:
     )
     assert insert(path(UPPER), half, Slots((2, 3), (3,)), 2) == []
     assert insert(path(UPPER), half, BROUGHT, 2) != []
+
+
+def test_match_6_windows_out_of_reach_may_be_freed_where_the_profile_says_so() -> None:
+    """A cache that declares that it drops them is accused, or may drop those that it had."""
+    dropping = Profile(unreachable_windows_kept=False)
+    brought = Slots((0, 1, 2, 3), (0, 1, 2, 3))
+    bare = evolve(path(evolve(UPPER, data={FULL: on([0, 1])}), LOWER), profile=dropping)
+    assert insert(path(), bare, brought, 0) == []
+    assert insert(path(), evolve(bare, profile=CANON), brought, 0) != []
+    (said,) = insert(path(UPPER), bare, BROUGHT, 2)
+    assert "swa data of page 0" in said
+    assert "it was there before" in said
+    reached = evolve(below(on([2, 3])), profile=dropping)
+    assert insert(path(UPPER), reached, BROUGHT, 2) != []
 
 
 def test_match_6_hole_under_an_insert_is_named() -> None:

@@ -141,14 +141,25 @@ def test_other_calls_are_not_uses(law_id: str) -> None:
 
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
-@pytest.mark.parametrize(
-    "order",
-    [(1, 9, 2, 3, 4), (1, 2, 9, 3, 4)],
-    ids=["with the page more", "the window alone"],
-)
-def test_rec_1_window_may_move(how: tuple[Operation, Outcome], order: tuple[NodeId, ...]) -> None:
-    """The window of an end, or the one page more that counts as near, may not become recent."""
-    assert use("REC-1", BEFORE, ordered(prompt(1, 2, 3, 4), *order), how) == []
+def test_rec_1_window_and_cushion_move(how: tuple[Operation, Outcome]) -> None:
+    """The window of an end, and the one page before it, may not become recent."""
+    assert use("REC-1", BEFORE, ordered(prompt(1, 2, 3, 4), 1, 9, 2, 3, 4), how) == []
+
+
+@pytest.mark.parametrize("how", USES.values(), ids=list(USES))
+def test_rec_1_cushion_may_stay_where_the_profile_says_so(how: tuple[Operation, Outcome]) -> None:
+    """A cache that declares that its cushion stays is asked to move it, or may leave the window."""
+    bare, declared = ordered(prompt(1, 2, 3, 4), 1, 2, 9, 3, 4), Profile(cushion_refreshed=False)
+    (said, _) = use("REC-1", BEFORE, bare, how)
+    assert said.endswith(
+        "used the swa data of node 2 (tokens 1..2) on GPU, but it is not more recent than that of "
+        "node 9 (tokens 0..1)"
+    )
+    assert use("REC-1", BEFORE, evolve(bare, profile=declared), how) == []
+    with_cushion = ordered(prompt(1, 2, 3, 4, profile=declared), 1, 9, 2, 3, 4)
+    assert use("REC-1", BEFORE, with_cushion, how) == []
+    short = ordered(prompt(1, 2, 3, 4, profile=declared), 1, 2, 3, 9, 4)
+    assert "used the swa data of node 3" in use("REC-1", BEFORE, short, how)[0]
 
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
@@ -165,13 +176,13 @@ def test_rec_1_window_may_move(how: tuple[Operation, Outcome], order: tuple[Node
         (
             (1, 2, 3, 9, 4),
             (
-                "used the swa data of node 3 (tokens 2..3) on GPU, but it is not more recent than "
+                "used the swa data of node 2 (tokens 1..2) on GPU, but it is not more recent than "
                 "that of node 9 (tokens 0..1)"
             ),
         ),
-        ((1, 2, 3, 4, 9), "used the swa data of node 3"),
+        ((1, 2, 3, 4, 9), "used the swa data of node 2"),
         (
-            (1, 2, 9, 4, 3),
+            (1, 9, 2, 4, 3),
             (
                 "used the swa data of node 4 (tokens 3..4) on GPU, but it is not more recent than "
                 "that of node 3 (tokens 2..3)"
@@ -193,7 +204,7 @@ def test_rec_1_other_orders_are_named(
 def test_rec_1_host_may_have_an_order_of_its_own() -> None:
     """A cache that declares that its host has an order of its own is asked to move things there."""
     left: Mapping[Pool, tuple[NodeId, ...]] = {(SWA, CPU): (1, 2, 3, 4, 9)}
-    after = ordered(prompt(1, 2, 3, 4), 1, 2, 9, 3, 4)
+    after = ordered(prompt(1, 2, 3, 4), 1, 9, 2, 3, 4)
     after = evolve(after, recency={**after.recency, **left})
     assert use("REC-1", BEFORE, after) != []
     own = Profile(host_order_by_use=False)
@@ -241,11 +252,10 @@ def test_rec_1_measures_in_pages_of_tokens() -> None:
     used = prompt(1, 2, 3, 4, config=wide)
     key = make_key([1, 1, 2, 2, 3, 3, 4, 4], 2)
     how = (Match(key), Matched(4, 4, Slots()))
-    # Tokens 5..8 are the window, which begins inside page 2; page 1 is the one page more.
-    assert use("REC-1", before, ordered(used, 1, 2, 9, 3, 4), how) == []
+    # Tokens 5..8 are the window, which begins inside page 2; page 1 is the cushion.
     assert use("REC-1", before, ordered(used, 1, 9, 2, 3, 4), how) == []
-    (said, _) = use("REC-1", before, ordered(used, 1, 2, 3, 9, 4), how)
-    assert "ended at token 8, used the swa data of node 3 (tokens 4..6)" in said
+    (said, _) = use("REC-1", before, ordered(used, 1, 2, 9, 3, 4), how)
+    assert "ended at token 8, used the swa data of node 2 (tokens 2..4)" in said
     (said, _) = use("REC-1", before, ordered(used, 9, 1, 2, 3, 4), how)
     assert "node 1 (tokens 0..2), which is 6 tokens above that end" in said
 
@@ -253,7 +263,7 @@ def test_rec_1_measures_in_pages_of_tokens() -> None:
 def test_rec_1_data_that_arrives_has_no_place_yet() -> None:
     """Window data that an insert brings is held to a place that it never had."""
     before = ordered(prompt(), 2, 3, 4, 9)
-    assert use("REC-1", before, ordered(prompt(1, 2, 3, 4), 2, 9, 1, 3, 4), insert()) == []
+    assert use("REC-1", before, ordered(prompt(1, 2, 3, 4), 9, 2, 1, 3, 4), insert()) == []
 
 
 def test_rec_1_is_a_matter_of_windows() -> None:
@@ -390,23 +400,22 @@ def leaves(
     return state_of(chosen, *nodes)
 
 
-def leaves_with(
+def chain_with(
     component: Component,
     *there: NodeId,
     medium: Medium = GPU,
     locked: tuple[NodeId, ...] = (),
 ) -> Snapshot:
-    """Leaves 1..4 on a medium, of which only some have the component there."""
-    chosen = config(mamba=True)
-    plain = leaves(1, 2, 3, 4, medium=medium, chosen=chosen, locked=locked)
-    nodes = [
-        evolve(each, data={**each.data, component: slot_on(medium, each.node_id, lock_refs=refs)})
-        if each.node_id in there
-        else each
-        for each in plain.below_root()
-        for refs in [int(each.node_id in locked)]
-    ]
-    return state_of(chosen, *nodes)
+    """A path 1..4 on a medium, of which only some have the component there; leaf 5 has it not."""
+    nodes = []
+    for node_id in (1, 2, 3, 4):
+        refs = int(node_id <= max(locked, default=0))
+        mine = slot_on(medium, node_id, lock_refs=refs) if node_id in there else None
+        full = slot_on(medium, node_id, lock_refs=refs)
+        swa, mamba = (mine, None) if component is SWA else (None, mine)
+        nodes.append(node(node_id, node_id - 1, [node_id], full=full, swa=swa, mamba=mamba))
+    nodes.append(node(5, 4, [5], full=slot_on(medium, 5)))
+    return state_of(config(mamba=True), *nodes)
 
 
 def slot_on(medium: Medium, slot: Slot, *, lock_refs: int = 0) -> ComponentState:
@@ -427,12 +436,21 @@ def test_rec_3_leaf_out_of_turn_is_named(medium: Medium) -> None:
     asked = Evict(Counts(full=2)) if medium is GPU else EvictHost(Counts(full=2))
     before = leaves(1, 2, 3, 4, medium=medium)
     assert evict(before, leaves(3, 4, medium=medium), asked) == []
-    (said,) = evict(before, leaves(1, 3, 4, medium=medium), asked)
-    assert said == (
-        f"node 2 (tokens 0..1) was evicted from {medium} with rank (0, 12) under lru, but leaf "
-        "node 1 (tokens 0..1) with rank (0, 11) stayed"
-    )
-    assert len(evict(before, leaves(1, medium=medium), asked)) == 3
+    (stayed, left) = evict(before, leaves(1, 4, medium=medium), asked)
+    data = f"{type(asked).__name__}: full data of page 0 in"
+    assert stayed == f"{data} node 1 (tokens 0..1) should have left {medium}, and did not"
+    assert left == f"{data} node 3 (tokens 0..1) left {medium}, and should not have"
+
+
+@pytest.mark.parametrize("medium", [GPU, CPU])
+def test_rec_3_more_or_less_than_was_asked_is_named(medium: Medium) -> None:
+    """An eviction may free more than it has to, or less."""
+    asked = Evict(Counts(full=2)) if medium is GPU else EvictHost(Counts(full=2))
+    before = leaves(1, 2, 3, 4, medium=medium)
+    (said,) = evict(before, leaves(4, medium=medium), asked)
+    assert "node 3 (tokens 0..1) left" in said
+    (said,) = evict(before, leaves(2, 3, 4, medium=medium), asked)
+    assert "node 2 (tokens 0..1) should have left" in said
 
 
 @pytest.mark.parametrize(
@@ -464,11 +482,32 @@ def test_rec_3_locked_leaf_is_passed_over() -> None:
 
 
 def test_rec_3_parent_takes_its_turn_as_a_leaf() -> None:
-    """A node that became a leaf on the way is held to leave before it was one."""
+    """A node that became a leaf on the way is passed over, or held to leave before it was one."""
     parent = node(1, ROOT, [1], full=on([1]), last_access=1)
-    child = node(2, 1, [2], full=on([2]), last_access=20)
-    other = node(3, ROOT, [3], full=on([3]), last_access=10)
-    assert evict(state_of(CONFIG, parent, child, other), state_of(CONFIG, parent, child)) == []
+    child = node(2, 1, [2], full=on([2]), last_access=10)
+    other = node(3, ROOT, [3], full=on([3]), last_access=20)
+    before, two = state_of(CONFIG, parent, child, other), Evict(Counts(full=2))
+    assert evict(before, state_of(CONFIG, parent, other)) == []
+    assert evict(before, state_of(CONFIG, other), two) == []
+    (stayed, left) = evict(before, state_of(CONFIG, parent), two)
+    assert "node 1 (tokens 0..1) should have left GPU" in stayed
+    assert "node 3 (tokens 0..1) left GPU, and should not have" in left
+
+
+def test_rec_3_only_the_end_of_the_last_victim_may_leave() -> None:
+    """A cache may not cut its last victim, or may cut more of it than is needed, or its front."""
+    long = node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]))
+    other = node(2, ROOT, [4], full=on([4]), last_access=20)
+    before = state_of(CONFIG, long, other)
+
+    def left(*pages: int) -> list[str]:
+        kept = node(1, ROOT, pages, full=on(pages))
+        return evict(before, state_of(CONFIG, kept, other), Evict(Counts(full=2)))
+
+    assert left(1) == []
+    assert evict(before, state_of(CONFIG, other), Evict(Counts(full=2))) == []
+    (said,) = left(1, 2)
+    assert "full data of pages 0..1 in node 1 (tokens 0..3) should have left" in said
 
 
 def test_rec_3_leaf_above_locked_host_data_may_stay_under_write_back() -> None:
@@ -476,8 +515,12 @@ def test_rec_3_leaf_above_locked_host_data_may_stay_under_write_back() -> None:
     back = config(write=WritePolicy.WRITE_BACK)
 
     def passed_over(chosen: CacheConfig, below: int) -> list[str]:
+        chosen = evolve(chosen, host_slots=Counts(full=8))
+        taken = node(8, ROOT, range(20, 27), full=on(None, range(7), lock_refs=1))
         before = leaves(1, 2, 3, 4, chosen=chosen, below=below)
-        return evict(before, leaves(1, 3, 4, chosen=chosen, below=below))
+        after = leaves(1, 3, 4, chosen=chosen, below=below)
+        before, after = (state_of(chosen, *each.below_root(), taken) for each in (before, after))
+        return evict(before, after)
 
     assert passed_over(back, 1) == []
     assert passed_over(back, 0) != []
@@ -502,14 +545,15 @@ def test_rec_3_data_out_of_turn_is_named(component: Component, medium: Medium) -
     asked = Evict(counts) if medium is GPU else EvictHost(counts)
 
     def left(*there: NodeId, locked: tuple[NodeId, ...] = ()) -> Snapshot:
-        return leaves_with(component, *there, medium=medium, locked=locked)
+        return chain_with(component, *there, medium=medium, locked=locked)
 
-    assert evict(left(1, 2, 3, 4), left(3, 4), asked) == []
-    (said,) = evict(left(1, 2, 3, 4), left(1, 3, 4), asked)
-    assert said == (
-        f"{component} data of node 2 (tokens 0..1) was evicted from {medium}, but that of node 1 "
-        "(tokens 0..1), used less recently and not locked, stayed"
-    )
+    everywhere, data = left(1, 2, 3, 4), f"{type(asked).__name__}: {component} data of"
+    assert evict(everywhere, left(2, 3, 4), asked) == []
+    (stayed, gone) = evict(everywhere, left(1, 3, 4), asked)
+    assert stayed == f"{data} page 0 in node 1 (tokens 0..1) should have left {medium}, and did not"
+    assert gone == f"{data} page 1 in node 2 (tokens 1..2) left {medium}, and should not have"
+    (said,) = evict(everywhere, left(3, 4), asked)
+    assert "in node 2 (tokens 1..2) left" in said
     assert evict(left(1, 2, 3, 4, locked=(1,)), left(1, 3, 4, locked=(1,)), asked) == []
 
 
@@ -525,12 +569,20 @@ def test_rec_3_copies_in_flight_and_duplicates_are_passed_over() -> None:
     assert evict(before, after, EvictHost(Counts(swa=1))) == []
 
 
-def test_rec_3_asks_only_about_one_pressure_at_a_time() -> None:
-    """Victims of a shortage of two pools are held to the order of one."""
+def test_rec_3_what_one_component_frees_counts_for_the_next() -> None:
+    """Of two shortages the second may be served as if the first had freed nothing."""
+    both = [node(each, ROOT, [each], full=on([each]), swa=on([each])) for each in (1, 2, 3)]
+    before, one_left = state_of(CONFIG, *both), state_of(CONFIG, *both[1:])
+    assert evict(before, one_left, Evict(Counts(full=1, swa=1))) == []
+    assert len(evict(before, state_of(CONFIG, both[2]), Evict(Counts(full=1, swa=1)))) == 2
+    assert evict(before, state_of(CONFIG, both[2]), Evict(Counts(full=1, swa=2))) == []
+
+
+def test_rec_3_is_a_matter_of_evictions() -> None:
+    """What leaves with another call, or with one that was refused, is held to an order."""
     before, after = leaves(1, 2, 3, 4), leaves(1, 3, 4)
-    assert evict(before, after, Evict(Counts(full=1, swa=1))) == []
-    assert evict(before, after, Evict(Counts())) == []
     assert evict(before, after, Match(KEY)) == []
+    assert len(evict(before, after, Evict(Counts()))) == 1
     refused = Refused(BadArgument("counts", "are wrong"))
     assert ask("REC-3", step(before, Evict(Counts(full=1)), after, refused)) == []
 
@@ -601,8 +653,8 @@ def test_rec_4_full_data_has_orders_too() -> None:
 def test_misnamed_orders_are_the_matter_of_one_law(law_id: str) -> None:
     """Another law falls over an order that names what is not there."""
     strange = ordered(BEFORE, 77, 1, 2, 2, 3, 4, 9, ROOT)
-    assert use(law_id, strange, ordered(prompt(1, 2, 3, 4), 1, 88, 2, 9, 3, 3, 4)) == []
-    assert ask(law_id, step(strange, Evict(Counts(swa=1)), strange, Evicted(Counts()))) == []
+    assert use(law_id, strange, ordered(prompt(1, 2, 3, 4), 1, 88, 9, 2, 3, 3, 4)) == []
+    assert ask(law_id, step(strange, Evict(Counts()), strange, Evicted(Counts()))) == []
 
 
 @pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "REC-5"])

@@ -17,15 +17,23 @@ from kvcanon.spec.errors import (
 )
 from kvcanon.spec.operations import (
     Allocate,
+    Done,
+    Evict,
     Free,
     Insert,
     Lock,
     Match,
+    Matched,
     Operation,
+    Outcome,
+    Poll,
     Receipt,
     Refused,
     Reset,
+    Settled,
+    TakeEvents,
     Unlock,
+    UnlockWindow,
 )
 from kvcanon.spec.snapshot import HoldState, Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
@@ -53,26 +61,100 @@ def said(state: Snapshot, asked: Operation, error: CacheError) -> list[str]:
 @pytest.mark.parametrize(
     ("asked", "error", "lie"),
     [
-        (Allocate(Counts(3)), OutOfSlots("full on GPU", 3, 0), "as many free slots as were asked"),
-        (Lock(KEY), PrefixNotCached(2, 0), "2 pages of the key are there and 2 are needed"),
-        (Insert(KEY, 2, Slots()), PrefixNotCached(2, 1), "2 pages of the key are there"),
-        (Free(Slots((5,))), SlotNotHeld("full on GPU", 5), "requests hold every one"),
-        (Insert(KEY, 1, Slots((5,))), TransferPending(9), "nothing on the key's path"),
-        (Reset(), CacheBusy(1), "no receipt is open"),
+        (Match(KEY), BadArgument("key", "is wrong"), "the key has pages of another size"),
+        (Allocate(Counts(3)), OutOfSlots("full on GPU", 3, 0), "a pool has fewer free slots"),
+        (Lock(KEY), PrefixNotCached(2, 0), "not all of the key is in the tree"),
+        (Insert(KEY, 2, Slots()), PrefixNotCached(2, 1), "the pages before the first are not on"),
+        (Free(Slots((5,))), SlotNotHeld("full on GPU", 5), "no request holds a slot"),
+        (Insert(KEY, 1, Slots((5,))), TransferPending(9), "something on the path is being loaded"),
+        (Reset(), CacheBusy(1), "a receipt is open"),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_false_reasons_are_named(asked: Operation, error: CacheError, lie: str) -> None:
     """A cache may refuse what it could do, and nobody notices."""
     (text,) = said(IDLE, asked, error)
-    assert text.startswith(f"{type(asked).__name__} was refused (")
+    assert text.startswith(f"{type(asked).__name__} was refused ({error}), but this is not so: ")
     assert lie in text
+
+
+def test_refuse_1_names_what_does_stand() -> None:
+    """A cache may refuse a call for another reason than the one there is."""
+    (text,) = said(IDLE, Lock(LONGER), BadArgument("key", "is too long"))
+    assert text.endswith(
+        "; what stands against it is PrefixNotCached: only 2 pages of the key are in the tree"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (Match(LONGER), PrefixNotCached(3, 2)),
+        (Evict(Counts(9)), OutOfSlots("full on GPU", 9, 2)),
+        (Poll(), TransferPending(9)),
+        (TakeEvents(), CacheBusy(1)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_refuse_1_other_errors_are_named(asked: Operation, error: CacheError) -> None:
+    """A call may be refused with an error that has no place in its row."""
+    (text,) = said(BUSY, asked, error)
+    assert text.endswith(f"it is never refused with {type(error).__name__}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Lock(LONGER), "must be refused with PrefixNotCached: only 2 pages of the key are in"),
+        (Allocate(Counts(4)), "must be refused with OutOfSlots: full on GPU has 3 free slots"),
+        (Free(Slots((4,))), "must be refused with SlotNotHeld: no request holds full slot 4"),
+        (Insert(KEY, 1, Slots((5,))), "must be refused with TransferPending: transfer 9 is load"),
+        (Match(make_key([1, 2], 2)), "must be refused with BadArgument: the key has pages that"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_refuse_3_served_against_a_ground_is_named(asked: Operation, words: str) -> None:
+    """A cache may serve what it has to refuse."""
+    found = ask("REFUSE-3", step(BUSY, asked, BUSY))
+    assert found[-1].startswith(f"{type(asked).__name__} was served, and {words}")
+    assert ask("REFUSE-2", step(BUSY, asked, BUSY)) == []
+    assert ask("REFUSE-3", step(BUSY, Match(KEY), BUSY)) == []
+
+
+@pytest.mark.parametrize("asked", [Unlock(Receipt(8, KEY)), UnlockWindow(Receipt(8, KEY)), Reset()])
+def test_refuse_2_served_against_the_receipts_is_named(asked: Operation) -> None:
+    """A spent receipt may be released again, and a tree reset under an open one."""
+    (text,) = ask("REFUSE-2", step(BUSY, asked, BUSY))
+    assert "was served, and must be refused with" in text
+    assert ask("REFUSE-3", step(BUSY, asked, BUSY)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome"),
+    [
+        (Match(KEY), Matched(2, 2, Slots((0, 1)))),
+        (Reset(), Done()),
+        (Allocate(Counts(1)), Slots((2,))),
+        (Poll(), Settled(())),
+        (Lock(LONGER), Refused(PrefixNotCached(3, 2))),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_refuse_4_answers_of_their_kind_hold(asked: Operation, outcome: Outcome) -> None:
+    """A call that was answered as it should be, or refused, breaks a law."""
+    assert ask("REFUSE-4", step(IDLE, asked, IDLE, outcome)) == []
+
+
+def test_refuse_4_other_answers_are_named() -> None:
+    """A call may be answered with what tells nothing of it."""
+    (text,) = ask("REFUSE-4", step(IDLE, Match(KEY), IDLE, Settled(())))
+    assert text == "Match was answered with Settled(transfers=()); it is answered with Matched"
 
 
 def test_refuse_2_open_receipt_is_named() -> None:
     """A cache may say of an open receipt that it was spent."""
     (text,) = said(BUSY, Unlock(Receipt(7, KEY)), ReceiptSpent(7))
-    assert text.endswith("but receipt 7 is open")
+    assert text.endswith("but this is not so: the receipt is not open")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +170,8 @@ def test_refuse_2_open_receipt_is_named() -> None:
         (Free(Slots((5, 5))), SlotNotHeld("full on GPU", 5)),
         (Insert(KEY, 1, Slots((5,))), TransferPending(9)),
         (Reset(), CacheBusy(1)),
-        (Match(KEY), BadArgument("key", "is wrong")),
+        (Free(Slots((5, 5))), BadArgument("slots.full", "names a slot twice")),
+        (Match(make_key([1, 2], 2)), BadArgument("key", "has pages of another size")),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -8,11 +8,8 @@ from attrs import evolve
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import TransferPending
 from kvcanon.spec.operations import (
-    HostInserted,
-    HostPayload,
     Insert,
     Inserted,
-    InsertHost,
     Match,
     Refused,
 )
@@ -228,7 +225,7 @@ def test_res_5_copied_or_counted_holds(after: Snapshot, declined: int) -> None:
             ),
         ),
         (path(True, True), 2, "insert declined to back up 2 pages, but 0 pages of its path"),
-        (path(True, False, room=True), 1, "though the host has room for all of its path"),
+        (path(True, False, room=True), 1, "though the host has room for it, or could make it"),
         (
             path(False, True, hits=(0, 1)),
             0,
@@ -295,6 +292,15 @@ def test_res_7_every_insert_counts_where_the_profile_says_so(
     assert (found == []) is counted_again
 
 
+@pytest.mark.parametrize(("hits", "counted"), [((1, 1), True), ((0, 0), False)])
+def test_res_7_no_insert_counts_where_matches_do(hits: tuple[int, int], counted: bool) -> None:
+    """A cache that declares that its matches count is asked for the hits of inserts."""
+    declared = Profile(hits_counted_at_match=True)
+    after = evolve(path(True, True, hits=hits), profile=declared)
+    found = ask("RES-7", step(path(True, True, hits=(0, 0)), INSERT, after, inserted(0)))
+    assert bool(found) is counted
+
+
 @pytest.mark.parametrize(
     ("asked", "counts"),
     [
@@ -314,29 +320,3 @@ def test_res_7_idle_hits_need_not_count_where_the_profile_says_so(
     after = evolve(uncounted, profile=declared, config=asked)
     found = ask("RES-7", step(uncounted, INSERT, after, inserted(0)))
     assert bool(found) is counts
-
-
-FETCHED = InsertHost(KEY, 2, HostPayload((bytes(8),)))
-
-
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
-        (HostInserted(1, 0, 0, 0), []),
-        (HostInserted(0, 0, 0, 1), ["0 pages are said to be placed"]),
-        (HostInserted(1, 0, 1, 0), ["1 pages were given, and 2 are accounted for"]),
-    ],
-    ids=["true", "placed in silence", "counted twice"],
-)
-def test_res_8_fetched_pages_are_told(told: HostInserted, said: list[str]) -> None:
-    """A host insert may say anything of what became of its pages."""
-    found = ask("RES-8", step(path(True, False), FETCHED, path(True, True), told))
-    assert len(found) == len(said)
-    assert all(words in text for words, text in zip(said, found, strict=True))
-
-
-def test_res_8_a_slot_of_the_path_that_is_gone_is_named() -> None:
-    """A host insert may take from its own path."""
-    before, after = path(True, True), path(False, True)
-    found = ask("RES-8", step(before, FETCHED, after, HostInserted(0, 0, 1, 0)))
-    assert "page 0 in node 1 (tokens 0..2) lost or changed a slot that it had" in found

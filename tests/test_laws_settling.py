@@ -1,11 +1,11 @@
-"""ASYNC-7 to ASYNC-9: transfers come and go as told, end for a reason, and move nothing else."""
+"""ASYNC-7 to ASYNC-10: transfers come and go as told, end for a reason, and move nothing else."""
 
 from __future__ import annotations
 
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.operations import (
     Evict,
     Flush,
@@ -22,13 +22,14 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, Counts, Slots, TransferId, make_key
+from kvcanon.spec.types import CPU, FULL, GPU, Counts, Slots, TransferId, WritePolicy, make_key
 from states import ROOT, node, on, state_of
 from telling import ask, step
 
 CONFIG = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
 KEY = make_key([1, 2, 3], 1)
 DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
+EXCLUSIVE = Profile(loads_keep_host_copies=False)
 
 
 def copy(
@@ -266,3 +267,112 @@ def test_async_9_targets_alone_come_free() -> None:
     freed = evolve(after, pools={**after.pools, (FULL, CPU): PoolState(8, (0, 1, 2, 3, 4, 5, 6))})
     (found,) = said("ASYNC-9", before, freed, (8, FAILED), operation=Flush())
     assert found == "slots [7] of full on CPU_PINNED became free or held, or ceased to be so"
+
+
+@pytest.mark.parametrize(("profile", "holds"), [(CANON, False), (EXCLUSIVE, True)])
+def test_async_9_exclusive_tiers_give_up_host_copies(profile: Profile, holds: bool) -> None:
+    """A poll frees the host copy of what it loaded, and is accused though that is declared."""
+    config = evolve(CONFIG, write_policy=WritePolicy.WRITE_BACK)
+    load = TransferState(8, Direction.LOAD_BACK, ((1, FULL),), {FULL: (3,)}, {FULL: (0,)})
+    coming = node(1, ROOT, [1], full=on([0], [3], lock_refs=1, loading=8))
+    hold = HoldState(90, 1, None, state_held=False, transfer_id=8)
+    before = state_of(config, coming, transfers=(load,), holds=(hold,))
+    after = state_of(config, node(1, ROOT, [1], full=on([0])))
+    before, after = evolve(before, profile=profile), evolve(after, profile=profile)
+    assert (said("ASYNC-9", before, after, (8, DONE)) == []) is holds
+    assert said("ASYNC-9", before, after, (8, FAILED)) != []
+    other = evolve(after, pools={**after.pools, (FULL, CPU): PoolState(8, (0, 1, 2, 3, 4, 5, 6))})
+    assert said("ASYNC-9", before, other, (8, DONE)) != []
+
+
+def polled(
+    before: Snapshot,
+    *ends: tuple[TransferId, TransferStatus],
+    ended: dict[TransferId, bool],
+    profile: Profile = CANON,
+) -> list[str]:
+    """What ASYNC-10 says of a poll after copies have ended so."""
+    declared = evolve(before, profile=profile)
+    told = evolve(step(declared, Poll(), flying(), Settled(ends)), ended=ended)
+    return ask("ASYNC-10", told)
+
+
+LATE = evolve(copy(11, 6, 3), direction=Direction.LOAD_BACK)
+"""A load-back of another direction."""
+
+
+@pytest.mark.parametrize(
+    ("before", "ends", "ended"),
+    [
+        (flying(EIGHT, NINE), ((8, DONE), (9, DONE)), {8: True, 9: True}),
+        (flying(EIGHT), ((8, FAILED),), {8: False}),
+        (flying(EIGHT, NINE), ((8, FAILED),), {8: False}),
+        (flying(EIGHT, NINE), ((8, FAILED), (9, CANCELLED)), {8: False, 9: True}),
+        (flying(copy(8, 0, 1, cancelled=True)), ((8, CANCELLED),), {8: True}),
+        (flying(EIGHT, NINE), (), {}),
+        (flying(EIGHT, NINE), (), {9: True}),
+        (flying(EIGHT, TEN), ((10, DONE),), {10: True}),
+        (evolve(flying(EIGHT), transfers=(EIGHT, LATE)), ((11, DONE),), {11: True}),
+    ],
+    ids=[
+        "done",
+        "failed",
+        "alone",
+        "cancelled",
+        "cancelled before",
+        "nothing",
+        "behind one that has not",
+        "before one that has not",
+        "of another direction",
+    ],
+)
+def test_async_10_ends_as_they_were_hold(
+    before: Snapshot,
+    ends: tuple[tuple[TransferId, TransferStatus], ...],
+    ended: dict[TransferId, bool],
+) -> None:
+    """A poll that settles what has ended, or what of it has its turn, is wrong."""
+    assert polled(before, *ends, ended=ended) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "ends", "ended", "words"),
+    [
+        (flying(EIGHT), (), {8: True}, "has ended, with all before it, and was not settled"),
+        (flying(EIGHT), (), {8: False}, "has ended, with all before it, and was not settled"),
+        (flying(EIGHT, NINE), ((8, DONE),), {8: True, 9: True}, "transfer 9 has ended"),
+        (
+            evolve(flying(EIGHT), transfers=(EIGHT, LATE)),
+            (),
+            {11: True},
+            "load_back transfer 11 has ended",
+        ),
+        (flying(EIGHT), ((8, DONE),), {}, "is reported as done, and its copy has not ended"),
+        (flying(EIGHT), ((8, DONE),), {8: False}, "is reported as done; its copy failed"),
+        (flying(EIGHT), ((8, FAILED),), {8: True}, "is reported as failed; its copy succeeded"),
+    ],
+)
+def test_async_10_other_ends_are_named(
+    before: Snapshot,
+    ends: tuple[tuple[TransferId, TransferStatus], ...],
+    ended: dict[TransferId, bool],
+    words: str,
+) -> None:
+    """A copy may be settled too early, never, or with another end than it had."""
+    (text,) = polled(before, *ends, ended=ended)
+    assert words in text
+
+
+def test_async_10_failed_loads_are_done_where_they_are_of_use_at_once() -> None:
+    """A cache that cannot take a load back is asked to, or may call a failed backup done."""
+    at_once = Profile(load_back_usable=StoreMoment.ENQUEUED)
+    loading = evolve(flying(), transfers=(LATE,))
+    assert polled(loading, (11, DONE), ended={11: False}, profile=at_once) == []
+    assert len(polled(loading, (11, DONE), ended={11: False})) == 1
+    assert len(polled(flying(EIGHT), (8, DONE), ended={8: False}, profile=at_once)) == 1
+
+
+def test_async_10_is_a_matter_of_polls() -> None:
+    """Another call is asked to settle what has ended."""
+    told = evolve(step(flying(EIGHT), Match(KEY), flying(EIGHT)), ended={8: True})
+    assert ask("ASYNC-10", told) == []

@@ -267,6 +267,17 @@ def test_tree_5_change_below_the_cut_is_named(
     assert all(type(operation).__name__ in each for each in found)
 
 
+def test_tree_5_hits_of_a_match_are_not_its_matter_by_profile() -> None:
+    """A node that is used in part counts a hit as a whole, and the rest of it is accused."""
+    counting = Profile(hits_counted_at_match=True)
+    whole, after = (evolve(uncut(), profile=counting) for _ in range(2))
+    hit = evolve(after.nodes[1], hit_count=after.nodes[1].hit_count + 1)
+    after = evolve(after, nodes={**after.nodes, 1: hit})
+    assert ask("TREE-5", step(whole, Match(KEY), after)) == []
+    assert ask("TREE-5", step(whole, Lock(KEY), after)) != []
+    assert ask("TREE-5", step(uncut(), Match(KEY), after)) != []
+
+
 def test_tree_5_page_that_appears_is_named() -> None:
     """An operation may make pages that its key does not have."""
     stranger = node(5, ROOT, [9], full=on([9]), last_access=1)

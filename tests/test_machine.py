@@ -47,7 +47,7 @@ def trial_of(make: MakeCache, offer: Offer = EVERYTHING) -> Trial:
 
 
 SILENT = trial_of(overriding(silent_fetches))
-KEPT = trial_of(overriding(kept_windows))
+KEPT = trial_of(overriding(kept_windows), NO_HOST)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_hunt_finds_what_breaks_the_law_and_shortens_it() -> None:
     """The fault is not found, or told in a case that does not show it."""
     came = hunt(HUNT)
     assert came.found
-    assert "was given back" in came.text
+    assert "slots are said to be freed" in came.text
     assert came.calls[0].startswith("key_1 = Key(")
     assert came.calls[-1].startswith("cache.free(")
     config = case_from_json(came.case).config
@@ -101,7 +101,7 @@ def test_a_hunt_for_another_law_finds_nothing() -> None:
     """A fault is taken for the one that is looked for, though the law does not speak."""
     came = hunt(evolve(HUNT, law_id="MATCH-1", cases=5))
     assert (came.found, came.cases, came.cut_short) == (False, 5, False)
-    assert came.judged > 0
+    assert came.exercised > 0
     assert hunt(evolve(HUNT, law_id="MATCH-1", cases=5, seconds=-1.0)).cut_short
 
 
@@ -120,12 +120,12 @@ def test_the_process_there_says_what_came_of_it(capsys: pytest.CaptureFixture[st
     [
         (FOUND, Outcome.FOUND, True, False),
         (NOT_FOUND, Outcome.NOT_FOUND, False, True),
-        (evolve(NOT_FOUND, judged=0), Outcome.NOT_JUDGED, False, False),
+        (evolve(NOT_FOUND, exercised=0), Outcome.NOT_EXERCISED, False, False),
         (None, Outcome.MISSING, True, True),
     ],
 )
 def test_outcomes(hunted: Hunted | None, outcome: Outcome, before: bool, after: bool) -> None:
-    """A law that was never judged counts as held, or a bug as expected where it was mended."""
+    """A law that was never exercised counts as held, or a bug as expected where it was mended."""
     assert Cell(ROW, BEFORE, hunted).outcome is outcome
     assert Cell(ROW, BEFORE, hunted).is_as_expected is before
     assert Cell(ROW, AFTER, hunted).is_as_expected is after

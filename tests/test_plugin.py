@@ -18,7 +18,7 @@ import pytest
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.judging.effort import EFFORTS, Effort
 from kvcanon.conformance.overriding import Overrides, overriding
-from kvcanon.conformance.suite import Suite, check_cache, walk_failures
+from kvcanon.conformance.suite import Suite, check_cache, walk
 from kvcanon.reference import ReferenceCache, host_insert
 from kvcanon.spec.law import LAWS
 
@@ -26,6 +26,7 @@ THEIRS = '''
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.overriding import overriding
 from kvcanon.reference import ReferenceCache, host_insert
+from kvcanon.spec.errors import BadArgument
 
 silent = overriding(lambda patch: patch.setattr(host_insert, "announce_stored", lambda *_: None))
 
@@ -39,6 +40,12 @@ class Shy:
         if name in ("snapshot", "take_events"):
             raise AttributeError(name)
         return getattr(self._cache, name)
+
+class Idle(Shy):
+    """Shows little, and refuses every insert."""
+
+    def insert(self, *_, **__):
+        raise BadArgument("key", "is not liked")
 
 class Down(ReferenceCache):
     """Fails at its very first operation, whichever it is."""
@@ -59,7 +66,7 @@ def run(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess.Compl
     return subprocess.run(
         [*command, "kvcanon.conformance", *arguments],
         cwd=folder,
-        env=env | {"PYTHONHASHSEED": hash_seed},
+        env=env | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         check=False,
@@ -112,8 +119,38 @@ def test_law_that_cannot_be_judged_is_skipped(tmp_path: Path) -> None:
     asked = ("--kvcanon-cache", "theirs:Shy", "-k", "test_law", "--junitxml", "report.xml")
     assert run(tmp_path, *asked).returncode == 0
     found = outcomes(tmp_path / "report.xml")
-    assert "not judged: the cache does not show snapshot" in found["test_law[TREE-1]"]
+    assert "not offered: the cache has no snapshot" in found["test_law[TREE-1]"]
     assert found["test_law[MATCH-1]"] == ""
+
+
+def test_cache_that_does_nothing_fails(tmp_path: Path) -> None:
+    """A cache that refuses every insert passes, as it breaks no law."""
+    options = ("-k", "essentials or law[MATCH-6]", "--junitxml", "report.xml")
+    done = run(tmp_path, "--kvcanon-cache", "theirs:Idle", *options)
+    assert done.returncode == 1
+    found = outcomes(tmp_path / "report.xml")
+    assert "NOT EXERCISED: insert was refused each of" in found["test_essentials"]
+    assert "not exercised: never came up: an insert" in found["test_law[MATCH-6]"]
+    done = run(tmp_path, "--kvcanon-cache", "reference", "-k", "essentials")
+    assert done.returncode == 0
+
+
+def test_what_only_should_be_kept_fails_only_where_it_is_strict(tmp_path: Path) -> None:
+    """A law that need not be kept fails somebody's tests, or passes as if it were kept."""
+    (tmp_path / "thrift.py").write_text(
+        "from kvcanon.spec.law import LAWS\n"
+        "from should import SHOULD_ID, made\n"
+        "from kvcanon.reference import ReferenceCache\n"
+        "LAWS[SHOULD_ID] = made()\n"
+    )
+    asked = ("--kvcanon-cache", "thrift:ReferenceCache", "-k", "law[THRIFT-1]", "-rx")
+    done = run(tmp_path, *asked)
+    assert done.returncode == 0, done.stdout
+    assert "1 xfailed" in done.stdout
+    assert "SHOULD, not kept: " in done.stdout
+    done = run(tmp_path, *asked, "--kvcanon-strict")
+    assert done.returncode == 1
+    assert "THRIFT-1 thrifty" in done.stdout
 
 
 def test_cache_of_which_nothing_is_judged_fails(tmp_path: Path) -> None:
@@ -184,7 +221,7 @@ def test_nothing_judged_is_not_a_pass() -> None:
     """A campaign that played no case is said to have found nothing."""
     suite = Suite(Adapter("it", ReferenceCache), Effort("quick", 0, 0, 60))
     with pytest.raises(AssertionError, match="nothing was judged"):
-        walk_failures(suite, 0)
+        walk(suite, 0)
 
 
 def test_page_shows_code_that_runs(tmp_path: Path) -> None:

@@ -69,7 +69,11 @@ def callers() -> Callers:
     return found
 
 
-@pytest.mark.parametrize("name", kernels())
+INVERSES = {"unframe"}
+"""Kernels that nobody calls: that they undo another is why that one is injective."""
+
+
+@pytest.mark.parametrize("name", [name for name in kernels() if name not in INVERSES])
 def test_each_kernel_is_called_where_it_counts(name: str, callers: Callers) -> None:
     """A kernel is proved that nothing rests on: a law or a cache has a rule of its own again."""
     assert any(module.startswith(COUNT) for module in callers[name]), sorted(callers[name])

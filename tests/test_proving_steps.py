@@ -73,7 +73,6 @@ SEEN = (
 FAULTY = (
     "backed_nodes_leave_before_their_children",
     "load_starts_below_its_anchor",
-    "fetched_pages_hang_on_anything",
     "evict_locked_leaves",
     "release_walks_to_the_root",
 )

@@ -88,12 +88,11 @@ def test_text_says_what_was_done_and_with_which_seed(report: CheckReport) -> Non
 
 
 def test_text_tells_the_standing_of_laws(report: CheckReport) -> None:
-    """A law that was not judged, or is known to be broken, passes for one that held."""
+    """A law that was not exercised, or is known to be broken, passes for one that held."""
     printed = words(text(report))
-    assert (
-        f"{len(LAWS) - 1} judged: {len(LAWS) - 3} held, 1 broken, 1 known; 1 not judged" in printed
-    )
-    assert "not judged DATA-1: the cache has no bytes" in printed
+    assert f"{len(LAWS) - 3} held, 1 broken, 1 known, 1 not exercised" in printed
+    assert "not exercised DATA-1: not offered: the cache has no bytes" in printed
+    assert "held least TREE-1 9 times, TREE-2 9 times" in printed
     assert f"known EVICT-3 {LAWS['EVICT-3'].name}: {KNOWN.reason} ({KNOWN.link})" in printed
     assert "lacks bytes, reset" in printed
     assert "departs from the canon: window_lock_exact is False, not True: a window lock" in printed
@@ -126,7 +125,88 @@ def test_last_line_is_the_verdict(report: CheckReport) -> None:
     """Whoever reads the end of a log does not see what came of it."""
     last = text(report).splitlines()[-1]
     assert last == "BROKEN: LOCK-8, no agreement: allocate, crash: KeyError"
-    assert text(sound()).splitlines()[-1] == f"No law is broken. {len(LAWS)} were judged."
+    count = len(LAWS)
+    assert (
+        text(sound()).splitlines()[-1]
+        == f"No law is broken. {count} of {count} laws were exercised."
+    )
+
+
+def test_first_lines_are_the_verdict_where_something_is_wrong(report: CheckReport) -> None:
+    """Whoever reads the beginning of a long report takes it for a good one."""
+    broken = text(report).splitlines()
+    assert broken[1] == broken[-1]
+    assert "BROKEN" not in text(sound())
+
+
+def idle() -> CheckReport:
+    """A report of a cache that serves no insert, beside one that holds."""
+    missing = ("insert was refused each of 312 times", "abort was never called")
+    return report_of(check_of(result_of("reported:Wordy", missing=missing), result_of("reference")))
+
+
+def test_a_cache_that_does_nothing_has_not_passed() -> None:
+    """A cache that refuses every insert breaks no law, and a green report says so."""
+    told = (
+        "NOT EXERCISED: reported:Wordy: insert was refused each of 312 times, "
+        "abort was never called"
+    )
+    assert idle().verdict is Verdict.NOT_EXERCISED
+    assert [cache.verdict for cache in idle().caches] == [Verdict.NOT_EXERCISED, Verdict.HOLDS]
+    lines = text(idle()).splitlines()
+    assert lines[1] == lines[-1] == told
+    alone = report_of(check_of(idle().caches[0].result))
+    assert text(alone).splitlines()[-1] == told.replace("reported:Wordy: ", "")
+    said = page(idle()).said
+    assert "Too little was exercised" in said
+    assert told in said
+    (failed,) = junit(alone).iterfind(".//failure")
+    assert failed.get("message") == "; ".join(idle().caches[0].result.missing)
+    assert json.loads(json_text(check_json(alone)))["caches"][0]["missing"] == list(
+        idle().caches[0].result.missing
+    )
+
+
+def test_a_broken_cache_that_refuses_says_both() -> None:
+    """A law is broken, and nobody sees that the cache serves nothing."""
+    failure = failure_in("reported:Forgetful", SERVE)
+    refusing = result_of(
+        "reported:Forgetful", failure, missing=("lock was refused each of 3 times",)
+    )
+    last = text(report_of(check_of(refusing))).splitlines()[-1]
+    assert last == "BROKEN: LOCK-8. NOT EXERCISED: lock was refused each of 3 times"
+    assert report_of(check_of(refusing)).verdict is Verdict.BROKEN
+
+
+def unkept() -> CheckReport:
+    """A report of a cache that does not keep what it should."""
+    failure = failure_in("reported:Forgetful", SERVE)
+    finding = evolve(failure.finding, name="EVICT-7", broken=("EVICT-7",), text="kept twice")
+    of_should = evolve(failure, finding=finding, laws=frozenset({"EVICT-7"}))
+    return report_of(check_of(result_of("reported:Forgetful", unkept=(of_should,))))
+
+
+def test_what_only_should_be_kept_is_reported_and_fails_nothing() -> None:
+    """A law that need not be kept fails a check, or that it is not kept goes unsaid."""
+    report = unkept()
+    assert report.verdict is Verdict.HOLDS
+    printed = text(report)
+    count = len(LAWS)
+    assert words(printed).endswith(
+        "No law is broken but what only SHOULD be kept: EVICT-7. "
+        f"{count} of {count} laws were exercised."
+    )
+    assert f"{count - 1} held, 0 broken, 1 not kept, 0 not exercised" in printed
+    assert f"SHOULD, not kept, 1: EVICT-7 {LAWS['EVICT-7'].name}" in printed
+    assert report.caches[0].unkept[0].script in printed
+    case = junit(report).find(f".//testcase[@name='EVICT-7 {LAWS['EVICT-7'].name}']/skipped")
+    assert case is not None
+    assert case.get("message") == "SHOULD, not kept: kept twice"
+    value = json.loads(json_text(check_json(report)))
+    VALIDATOR.validate(value)
+    (cache,) = value["caches"]
+    assert (len(cache["failures"]), cache["not_kept"][0]["name"]) == (0, "EVICT-7")
+    assert "SHOULD, not kept" in page(report).said
 
 
 def test_what_is_known_is_not_forgotten_where_nothing_else_is_broken() -> None:
@@ -149,9 +229,9 @@ def test_markup_in_what_a_cache_says_is_shown(report: CheckReport) -> None:
 
 
 def test_nothing_judged_is_no_success() -> None:
-    """A check in which no law was asked says that none is broken."""
+    """A check in which no law was exercised says that none is broken."""
     nothing = result_of("reference")
-    nothing = evolve(nothing, standings=dict.fromkeys(LAWS, Standing.NOT_JUDGED))
+    nothing = evolve(nothing, standings=dict.fromkeys(LAWS, Standing.NOT_EXERCISED))
     assert report_of(check_of(nothing)).verdict is Verdict.NOT_JUDGED
     assert report_of(check_of(result_of("reference"), nothing)).verdict is Verdict.NOT_JUDGED
     assert report_of(check_of()).verdict is Verdict.NOT_JUDGED
@@ -167,24 +247,35 @@ def test_a_crash_is_broken_though_no_law_is() -> None:
 @pytest.mark.parametrize(
     ("only", "known", "lacks", "said"),
     [
-        ((), (), ("snapshot", "recency", "events"), "the cache has no snapshot"),
-        ((), (), ("events",), "no case came to it"),
-        (("LOCK-8",), (), (), "it was not asked for"),
-        (("walker",), (), (), "no case came to it"),
+        ((), (), ("snapshot", "recency", "events"), "not offered: the cache has no snapshot"),
+        ((), (), ("events",), "never came up: a host copy below another node"),
+        (("LOCK-8",), (), ("snapshot",), "not asked for"),
+        (("walker",), (), (), "never came up: a host copy below another node"),
         ((), (Known("RES-4", "so", "https://example.org"),), (), "no vector came to it"),
     ],
 )
-def test_why_a_law_was_not_judged(
+def test_why_a_law_was_not_exercised(
     only: tuple[str, ...], known: tuple[Known, ...], lacks: tuple[str, ...], said: str
 ) -> None:
     """An author looks for a fault of a case where the cache shows too little, or the reverse."""
     result = evolve(
         result_of("reference", lacks=lacks),
-        standings={**dict.fromkeys(LAWS, Standing.HELD), "RES-4": Standing.NOT_JUDGED},
+        standings={**dict.fromkeys(LAWS, Standing.HELD), "RES-4": Standing.NOT_EXERCISED},
     )
-    (reason,) = report_of(check_of(result), only, known).caches[0].not_judged
+    cache = report_of(check_of(result), only, known).caches[0]
+    (reason,) = cache.not_exercised
     assert said in reason
     assert ("RES-4" in reason) == ("asked" not in said)
+    assert cache.asked == len(LAWS) - ("asked" in said)
+
+
+def test_what_a_cache_offers_is_told_where_it_is_not_everything() -> None:
+    """A cache that can be made in one way only looks like one that can be in all."""
+    narrow = report_of(check_of(result_of("lazy:FULL_ALONE")))
+    told = "offers windows tokens: none; mamba: False; write policies: none"
+    assert told in words(text(narrow))
+    assert narrow.caches[0].offered == tuple(told.removeprefix("offers ").split("; "))
+    assert not sound().caches[0].offered
 
 
 def test_every_departure_has_its_meaning() -> None:
@@ -243,11 +334,16 @@ def test_schema_leaves_nothing_open(report: CheckReport) -> None:
 def test_json_has_what_the_text_has(report: CheckReport) -> None:
     """A machine is told less than a person."""
     value = json.loads(json_text(check_json(report)))
-    assert value["format"] == FORMAT == "kvcanon-check/1"
+    assert value["format"] == FORMAT == "kvcanon-check/2"
     assert (value["verdict"], value["seed"], value["against"]) == ("broken", 7, "reference")
     cache = value["caches"][0]
-    assert cache["counts"] == {"held": len(LAWS) - 3, "broken": 1, "known": 1, "not judged": 1}
+    counts = {"held": len(LAWS) - 3, "broken": 1, "not kept": 0, "known": 1, "not exercised": 1}
+    assert cache["counts"] == counts
     assert [law["id"] for law in cache["laws"]] == list(LAWS)
+    tree = cache["laws"][0]
+    assert (tree["times"], tree["stages"]) == (9, {"vectors": 2, "walker": 7})
+    assert tree["premise"] == LAWS["TREE-1"].premise.words
+    assert {"name": "insert", "served": 9, "refused": 1} in cache["operations"]
     (failure,) = cache["failures"]
     assert failure["broken"] == ["LOCK-8"]
     assert failure["case"]["actions"] == [["serve", 0, 0, 0]]
@@ -270,12 +366,12 @@ def test_junit_has_a_test_for_each_law_and_the_rest(report: CheckReport) -> None
             names = [case.get("name") for case in suite.iter("testcase")]
             expected = [f"{law.law_id} {law.name}" for law in LAWS.values()]
             agreement = ["agreement with reference"] if each is report else []
-            assert names == [*expected, *agreement, "no crash"]
+            assert names == [*expected, *agreement, "no crash", "essentials came up"]
             assert {case.get("classname") for case in suite.iter("testcase")} == {cache.name}
 
 
 def test_junit_tells_broken_from_skipped(report: CheckReport) -> None:
-    """A law that was not judged is green, or one that is broken is."""
+    """A law that was not exercised is green, or one that is broken is."""
     forgetful, wordy, crashing = junit(report)
     case = {each.get("name", "").split()[0]: each for each in forgetful.iter("testcase")}
     failure = case["LOCK-8"].find("failure")
@@ -285,9 +381,12 @@ def test_junit_tells_broken_from_skipped(report: CheckReport) -> None:
     skipped = {name: each.find("skipped") for name, each in case.items()}
     told = {name: each.get("message") for name, each in skipped.items() if each is not None}
     assert told == {
-        "DATA-1": "not judged: the cache has no bytes",
+        "DATA-1": "not exercised: not offered: the cache has no bytes",
         "EVICT-3": f"known to be broken: {KNOWN.reason} ({KNOWN.link})",
     }
+    held = case["TREE-1"].find("properties/property[@name='exercised']")
+    assert held is not None
+    assert held.get("value") == "9"
     assert wordy.find("testcase[@name='agreement with reference']/failure") is not None
     assert crashing.find("testcase[@name='no crash']/error") is not None
 
@@ -365,6 +464,16 @@ def test_page_says_what_the_text_says(report: CheckReport) -> None:
     assert "A law is broken" in said
     assert "No law is broken" in "".join(page(sound()).said)
     assert f"All {len(LAWS)} laws" in said
+
+
+def test_page_has_how_often_each_law_was_exercised(report: CheckReport) -> None:
+    """A law that held once looks like one that held a million times."""
+    html = check_html(report)
+    for heading in ("Exercised", "Vectors", "Walker"):
+        assert f'<th scope="col" class="number">{heading}</th>' in html
+    row = re.search(r"<tr><th scope=\"row\">TREE-1</th>.*?</tr>", html)
+    assert row is not None
+    assert re.findall(r'<td class="number">(\d+)</td>', row[0]) == ["9", "2", "7"]
 
 
 def test_page_shows_markup_as_text(report: CheckReport) -> None:
@@ -453,4 +562,5 @@ def test_nonsense_is_told_to_its_end() -> None:
     failure = failure_of("reported:Nonsense")
     assert failure.finding.grounds is Grounds.CRASH
     lines = lines_of(retell(failure, adapter_as("reported:Nonsense"), judges_of(failure, ())).calls)
-    assert any("Slots(full=None" in line.answer or "raised" in line.answer for line in lines)
+    answers = [line.answer for line in lines]
+    assert any(each == "no slots" or "raised" in each for each in answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import kvcanon.spec.laws  # noqa: F401 # Importing the laws registers them.
+from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.acceptance.request_books import (
     RequestBooks,
     check_contents,
@@ -21,7 +22,7 @@ OTHER = make_key([3, 4], 1)
 
 def books_of(*, one_pool: bool) -> RequestBooks:
     """Books in which nothing is yet."""
-    return RequestBooks(CONFIG, set(LAWS), one_pool)
+    return RequestBooks(CONFIG, Checks(LAWS.keys()), one_pool)
 
 
 def give(books: RequestBooks, request_id: int, key: Key, slots: Slots) -> list[str]:
@@ -31,7 +32,7 @@ def give(books: RequestBooks, request_id: int, key: Key, slots: Slots) -> list[s
     check_owners(books, request_id, table)
     books.make_room(prompt)
     books.compute(request_id, prompt, table, 0)
-    found, books.violations = books.violations, []
+    found = books.checks.close()
     return [violation.law.law_id for violation in found]
 
 
@@ -43,9 +44,9 @@ def test_slots_of_one_pool_are_numbered_together() -> None:
     assert give(books_of(one_pool=True), 1, TWO, Slots((4, 6), (2, 3))) == ["ALLOC-5"]
     books = books_of(one_pool=True)
     check_freed(books, Counts(full=6), Counts(full=6))
-    assert not books.violations
+    assert not books.checks.broken
     check_freed(books, Counts(full=7), Counts(full=7))
-    assert books.violations
+    assert books.checks.broken
 
 
 def test_slot_of_one_pool_has_one_owner() -> None:
@@ -64,7 +65,7 @@ def test_slot_of_one_pool_holds_one_thing() -> None:
     del books.running[1]
     give(books, 2, OTHER, Slots((4, 5), (1,)))
     check_contents(books, books.prompt(TWO), Slots((0, 1), (2, 3)), 2)
-    assert [violation.law.law_id for violation in books.violations] == ["MATCH-3"]
+    assert [violation.law.law_id for violation in books.checks.broken] == ["MATCH-3"]
 
 
 def test_one_pool_is_short_when_all_is() -> None:
@@ -90,6 +91,6 @@ def test_what_is_not_computed_has_its_window() -> None:
     books = books_of(one_pool=False)
     give(books, 1, TWO, Slots((0, 1), (0, 1)))
     check_contents(books, books.prompt(TWO), Slots((0, 1), (1,)), 2)
-    assert not books.violations
+    assert not books.checks.broken
     check_contents(books, books.prompt(TWO), Slots((0, 1), (1,)), 1)
-    assert [violation.law.law_id for violation in books.violations] == ["MATCH-3"]
+    assert [violation.law.law_id for violation in books.checks.broken] == ["MATCH-3"]

@@ -16,11 +16,11 @@ from kvcanon.conformance.cases.requests import RequestClient
 from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Counts, Key, Namespace, make_key
+from kvcanon.spec.types import Counts, Key, Namespace, WritePolicy, make_key
 from serving import (
     AnnouncesRefused,
     AnnouncesWhatLeft,
@@ -79,7 +79,7 @@ def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: Judges) 
     findings, total = campaign(make, judges, cases=250)
     assert not findings, findings[0].words
     assert total.steps > 4000
-    assert total.laws["MATCH-2"] > 500
+    assert total.laws["MATCH-2"] > 100
 
 
 def test_another_lawful_cache_has_no_findings() -> None:
@@ -105,14 +105,14 @@ def test_pages_without_a_beginning_are_found() -> None:
 def test_what_is_not_shown_is_not_judged() -> None:
     """A cache that shows nothing is said to have kept laws that were never asked."""
     _, total = campaign(Blind, Judges(), cases=20)
-    assert total.laws["MATCH-4"]
+    assert total.laws["MATCH-1"]
     assert not total.laws["EVENT-4"]
     assert not total.laws["DATA-1"]
     assert not total.laws["TREE-1"]
 
 
 FAULTS = [
-    (ForgetsNamespaces, "MATCH-4"),
+    (ForgetsNamespaces, "MATCH-1"),
     (ReusesTooMuch, "MATCH-2"),
     (SharesSlots, "ALLOC-1"),
     (KeepsWhatWasAborted, "MATCH-3"),
@@ -130,7 +130,6 @@ FAULTS = [
     (EvictsNothing, "EVICT-1"),
     (BoastsOfRoom, "ALLOC-3"),
     (AnnouncesWhatLeft, "EVENT-10"),
-    (AnnouncesWhatLeft, "EVENT-3"),
     (AnnouncesRefused, "EVENT-5"),
 ]
 
@@ -142,6 +141,24 @@ def test_fault_is_found(make: type[ServingCache], law_id: str) -> None:
     """A fault of this kind goes unseen from outside, or is laid to another law."""
     findings, _ = campaign(make, BLACK_BOX, cases=150)
     assert law_id in {spoken for finding in findings for spoken in finding.broken}
+
+
+class ChildrenLastUnseen(ChildrenLast):
+    """The same, by a cache that does not show its states."""
+
+    snapshot = None  # type: ignore[assignment]
+
+
+def test_declared_order_of_removes_is_not_accused() -> None:
+    """What leaves at once is removed in any order by a cache that declares it, and is accused."""
+    profile = Profile(removes_end_first=False)
+    plain = adapter_of(ChildrenLastUnseen)
+    # On the host it removes what it did not store, which is another fault.
+    offer = evolve(plain.offer, write_policies=(WritePolicy.NONE,))
+    declared = evolve(plain, profile=profile, offer=offer)
+    for seed in range(60):
+        found, _ = play(draw_case(seed, declared.offer), [declared], BLACK_BOX)
+        assert not found, found[0].words
 
 
 class BlindToNamespaces(ForgetsNamespaces):
@@ -157,8 +174,8 @@ class BlindToNamespaces(ForgetsNamespaces):
 def test_block_tables_alone_show_shared_namespaces() -> None:
     """Without events and bytes, what one tenant computed may be served to another unseen."""
     findings, _ = campaign(BlindToNamespaces, BLACK_BOX, cases=150)
-    assert {finding.name for finding in findings} <= {"MATCH-4", "MATCH-3"}
-    assert any(finding.name == "MATCH-4" for finding in findings)
+    assert {finding.name for finding in findings} <= {"MATCH-1", "MATCH-3"}
+    assert any(finding.name == "MATCH-1" for finding in findings)
 
 
 def test_finding_tells_the_call_and_the_law() -> None:

@@ -21,6 +21,7 @@ NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
 """Variations of what nobody compares: slots and ids."""
 SLOTS = ("new_slots_heal",)
 """Variations of who has which slot, which nobody compares, either."""
+OUTSIDE = Judges(black_box=True)
 CASES_AT_MOST = 400
 
 
@@ -42,6 +43,7 @@ def test_lawful_variation_is_not_accused(name: str) -> None:
     alone = varied(name, [name])
     for seed in range(4):
         assert findings(seed, alone) == []
+        assert findings(seed, alone, OUTSIDE) == []
 
 
 def test_variant_is_not_accused() -> None:

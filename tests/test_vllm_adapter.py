@@ -194,7 +194,7 @@ def test_miniature_is_judged() -> None:
         judged += tallies["mini"].laws["MATCH-3"]
     # It tells of every block, as vLLM does.
     assert found <= {"EVENT-2"}
-    assert judged > 100
+    assert judged > 25
 
 
 def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

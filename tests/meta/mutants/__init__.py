@@ -23,6 +23,7 @@ from meta.mutants import (
     refusal,
     residency,
     tree,
+    turns,
 )
 from meta.mutants.entry import MUTANTS, Mutant
 
@@ -45,4 +46,5 @@ __all__ = [
     "refusal",
     "residency",
     "tree",
+    "turns",
 ]

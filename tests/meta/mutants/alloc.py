@@ -282,3 +282,19 @@ def reset_forgets_the_mapping_of_requests(patch: Overrides) -> None:
         state.full_of_swa.clear()
 
     patch.setattr(slots, "free_tree", clearing)
+
+
+@mutant("ALLOC-11", "B26 sgl#25991")
+def slots_are_dealt_backwards(patch: Overrides) -> None:
+    """A new leaf takes its full and window slots from the last page to the first."""
+    fill_leaf = insert._fill_leaf
+
+    def backwards(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
+        begin, full, swa = leaf.start, incoming.slots.full, incoming.slots.swa
+        if len(swa) in (0, len(full)):
+            new = begin - incoming.full_from
+            full, swa = full[:new] + full[new:][::-1], swa[:new] + swa[new:][::-1]
+            incoming.slots = Slots(full, swa, incoming.slots.mamba)
+        return fill_leaf(state, leaf, incoming, tick)
+
+    patch.setattr(insert, "_fill_leaf", backwards)

@@ -178,3 +178,32 @@ def done_backups_leave_the_device(patch: Overrides) -> None:
         return status
 
     patch.setattr(transfer, "_settle_one", moving)
+
+
+@mutant("ASYNC-10", "D11 vllm#49829")
+def polls_settle_nothing(patch: Overrides) -> None:
+    """A poll takes no acknowledgement: copies stay in flight until a flush."""
+    patch.setattr(cache, "settle", lambda _: ())
+
+
+@mutant("ASYNC-10")
+def good_copies_are_reported_failed(patch: Overrides) -> None:
+    """Every other copy that ends well is taken for one that failed."""
+    settle_one = transfer._settle_one
+
+    def doubting(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
+        return settle_one(state, settling, ok=ok and settling.transfer_id % 2 == 0)
+
+    patch.setattr(transfer, "_settle_one", doubting)
+
+
+@mutant("ASYNC-10", "dynamo#15079")
+def failed_backups_are_reported_done(patch: Overrides) -> None:
+    """What a copy to the host did not bring is taken for brought, as nobody has asked for it."""
+    settle_one = transfer._settle_one
+
+    def hopeful(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
+        backup = settling.direction is Direction.BACKUP
+        return settle_one(state, settling, ok=ok or backup)
+
+    patch.setattr(transfer, "_settle_one", hopeful)

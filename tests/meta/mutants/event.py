@@ -18,11 +18,13 @@ from kvcanon.reference import (
     host_insert,
     insert,
     transfer,
+    tree,
     victims,
 )
 from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockStored, Event
-from kvcanon.spec.transfer import Direction
+from kvcanon.spec.transfer import Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -100,7 +102,7 @@ def pages_are_stored_again(patch: Overrides) -> None:
     patch.setattr(insert, "_free", loud)
 
 
-@mutant("EVENT-3", "C2 sgl#22894", founding=True)
+@mutant("EVENT-10", "C2 sgl#22894", founding=True)
 def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
     """The host copy is said to be there when it is asked for."""
 
@@ -140,7 +142,7 @@ def deletion_is_silent(patch: Overrides) -> None:
     patch.setattr(victims, "announce_removed", demoted)
 
 
-@mutant("EVENT-5", "sgl#24718", founding=True)
+@mutant("EVENT-10", "sgl#24718", founding=True)
 def tombstone_is_announced(patch: Overrides) -> None:
     """A node that loses its window data is said to be gone."""
     evict_inside = evict._evict_inside
@@ -150,6 +152,19 @@ def tombstone_is_announced(patch: Overrides) -> None:
         evict_inside(state, node, component)
 
     patch.setattr(evict, "_evict_inside", loud)
+
+
+@mutant("EVENT-5")
+def cut_is_announced(patch: Overrides) -> None:
+    """A match that cuts a node tells routers of the upper part as if it were new."""
+    cut = tree.cut
+
+    def loud(state: State, node: Node, at: int) -> Node:
+        upper = cut(state, node, at)
+        announce.announce_stored(state, upper, GPU)
+        return upper
+
+    patch.setattr(tree, "cut", loud)
 
 
 @mutant("EVENT-6", "C17 vllm#44103")
@@ -249,3 +264,30 @@ def beginning_is_removed_first(patch: Overrides) -> None:
         state.events[at:] = reversed(state.events[at:])
 
     patch.setattr(victims, "announce_removed", from_the_top)
+
+
+@mutant("EVENT-13")
+def beginning_is_silent(patch: Overrides) -> None:
+    """Who begins sends nothing: routers go on with what the one before had."""
+    begin = cache.ReferenceCache.__init__
+
+    def quietly(
+        self: cache.ReferenceCache, config: CacheConfig, engine: TransferEngine | None = None
+    ) -> None:
+        begin(self, config, engine)
+        self.take_events()
+
+    patch.setattr(cache.ReferenceCache, "__init__", quietly)
+
+
+@mutant("EVENT-14", "C2 sgl#22894")
+def demoted_pages_are_removed_first(patch: Overrides) -> None:
+    """Under write_back a page is said to be gone before it is said to be on the host."""
+    evict_leaf = evict._evict_leaf
+
+    def removes_first(state: State, node: Node) -> None:
+        at = len(state.events)
+        evict_leaf(state, node)
+        state.events[at:] = sorted(state.events[at:], key=lambda e: isinstance(e, BlockStored))
+
+    patch.setattr(evict, "_evict_leaf", removes_first)

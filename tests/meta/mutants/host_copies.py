@@ -7,9 +7,23 @@ state, no prefix ends there.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import backup, host_insert
+from kvcanon.reference import backup, host_insert, insert
+from kvcanon.reference.host import make_host_room
+from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
-from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key
+from kvcanon.reference.tree import path_to, upwards
+from kvcanon.reference.victims import vacate
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    TransferId,
+    WritePolicy,
+)
 from meta.mutants.entry import mutant
 
 
@@ -52,7 +66,7 @@ def backup_leaves_the_window_behind(patch: Overrides) -> None:
     patch.setattr(backup, "_missing", full_first)
 
 
-@mutant("RES-10")
+@mutant("RES-5")
 def healed_windows_stay_on_the_device(patch: Overrides) -> None:
     """Window data that came after its node was backed up never gets to the host."""
     missing = backup._missing
@@ -62,3 +76,94 @@ def healed_windows_stay_on_the_device(patch: Overrides) -> None:
         return lacking if FULL in lacking else tuple([c for c in lacking if c is not SWA])
 
     patch.setattr(backup, "_missing", at_first_only)
+
+
+@mutant("RES-10")
+def first_hit_is_enough(patch: Overrides) -> None:
+    """Where the second hit is to be waited for, the first is backed up already."""
+
+    def eager(state: State, end: Node) -> tuple[TransferId, ...]:
+        due = state.config.backup_hits is not None and end.parent is not None
+        return backup.back_up(state, end) if due else ()
+
+    patch.setattr(insert, "_back_up_hit_nodes", eager)
+
+
+@mutant("RES-5")
+def backup_is_all_or_nothing(patch: Overrides) -> None:
+    """Where the host has no room for a whole path, nothing of the path is backed up."""
+
+    def whole(state: State, node: Node) -> tuple[TransferId, ...]:
+        chain = [each for each in path_to(node) if each.data[FULL].host is None]
+        needed = {
+            component.value: sum(
+                len(each.data[component].device or ())
+                for each in chain
+                if component in backup._missing(each)
+            )
+            for component in state.config.components
+        }
+        return backup.back_up(state, node) if make_host_room(state, Counts(**needed)) else ()
+
+    patch.setattr(insert, "back_up", whole)
+
+
+@mutant("RES-10")
+def write_back_inserts_back_up(patch: Overrides) -> None:
+    """Under write_back an insert copies its path to the host, as if hits decided."""
+    back_up_hit_nodes = insert._back_up_hit_nodes
+
+    def eager(state: State, end: Node) -> tuple[TransferId, ...]:
+        back = state.config.write_policy is WritePolicy.WRITE_BACK
+        return backup.back_up(state, end) if back else back_up_hit_nodes(state, end)
+
+    patch.setattr(insert, "_back_up_hit_nodes", eager)
+
+
+@mutant("RES-10")
+def ancestors_are_copied_again(patch: Overrides) -> None:
+    """A backup gives up the host copies that its path has already, and makes them anew."""
+
+    def anew(state: State, node: Node) -> tuple[TransferId, ...]:
+        for each in path_to(node)[:-1]:
+            if each.data[FULL].host is not None and _is_spare(each):
+                vacate(state, each, CPU)
+        return backup.back_up(state, node)
+
+    patch.setattr(insert, "back_up", anew)
+
+
+@mutant("RES-10")
+def copies_are_made_anew(patch: Overrides) -> None:
+    """What is backed up already, and ends on the host where it does, is copied once more."""
+
+    def anew(state: State, node: Node) -> tuple[TransferId, ...]:
+        for each in upwards(node):
+            below = any(child.data[FULL].host is not None for child in each.children.values())
+            if each.data[FULL].host is None or below or not _is_spare(each):
+                break
+            vacate(state, each, CPU)
+        return backup.back_up(state, node)
+
+    patch.setattr(insert, "back_up", anew)
+
+
+def _is_spare(node: Node) -> bool:
+    """Whether the device has all that a node has on the host, and nobody needs it there now."""
+    return not node.locked and all(
+        on_device(data) and data.backing is None
+        for data in node.data.values()
+        if data.host is not None
+    )
+
+
+@mutant("RES-11")
+def fetched_pages_make_no_leaf(patch: Overrides) -> None:
+    """What was fetched is dropped, unless its pages are in the tree."""
+    patch.setattr(host_insert, "_new_host_leaf", lambda _state, _key, parent, _fetched: parent)
+
+
+@mutant("RES-11")
+def fetched_windows_are_dropped(patch: Overrides) -> None:
+    """Window data that was fetched is never placed."""
+    patch.setattr(host_insert, "_place_window", lambda *_: None)

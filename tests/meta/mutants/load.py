@@ -16,18 +16,21 @@ from kvcanon.reference import (
     lock,
     slots,
     transfer,
+    tree,
 )
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
+    GPU,
     MAMBA,
     SWA,
     Component,
     Counts,
     Key,
 )
+from meta.mutants.calls import Calls
 from meta.mutants.entry import mutant
 
 
@@ -155,3 +158,27 @@ def load_counts_as_a_hit(patch: Overrides) -> None:
         return loaded
 
     patch.setattr(cache, "load_back", counting)
+
+
+@mutant("LOAD-4")
+def windows_come_from_far_away(patch: Overrides) -> None:
+    """Where there are slots for it, all window data of the path is loaded, far from its end too."""
+    all_of_it, begin, held_from = Calls(), load._begin, lock.held_window_start
+
+    def from_the_first(state: State, component: Component, end_pages: int) -> int:
+        return 0 if all_of_it and component is SWA else begin(state, component, end_pages)
+
+    def held_from_the_first(state: State, end: Node) -> int | None:
+        return 0 if all_of_it and SWA in end.data else held_from(state, end)
+
+    def generous(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+        path = tree.walk(state, key)
+        wanted = [n for n, _ in path if SWA in n.data and load._on_host_only(n, SWA)]
+        room = slots.free_room(state, GPU).swa
+        fits = bool(wanted) and sum(len(node.pages) for node in wanted) <= room
+        call = all_of_it.during(load.load_back) if fits else load.load_back
+        return call(state, key, quota_pages)
+
+    patch.setattr(load, "_begin", from_the_first)
+    patch.setattr(load, "held_window_start", held_from_the_first)
+    patch.setattr(cache, "load_back", generous)

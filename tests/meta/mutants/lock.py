@@ -131,7 +131,7 @@ def lock_skips_tombstones(patch: Overrides) -> None:
     patch.setattr(lock, "_count_window", skipping)
 
 
-@mutant("LOCK-7", "D14 lmc#1756")
+@mutant("LOCK-3", "D14 lmc#1756")
 def last_release_leaves_a_lock(patch: Overrides) -> None:
     """A release gives back the window and not the full data."""
 

@@ -145,7 +145,7 @@ def _merge_at_the_root(patch: Overrides, seen: Callable[[Namespace], Namespace])
     patch.setattr(tree, "edge", merged)
 
 
-@mutant("MATCH-4", "B22 sgl#24638")
+@mutant("MATCH-1", "B22 sgl#24638")
 def extra_key_and_adapter_are_joined(patch: Overrides) -> None:
     """("a", "bc") and ("ab", "c") are one namespace."""
     _merge_at_the_root(
@@ -154,7 +154,7 @@ def extra_key_and_adapter_are_joined(patch: Overrides) -> None:
     )
 
 
-@mutant("MATCH-4", "D2 vllm#44701")
+@mutant("MATCH-1", "D2 vllm#44701")
 def adapter_and_salt_share_one_field(patch: Overrides) -> None:
     """An adapter and a salt of one name are one namespace."""
     _merge_at_the_root(
@@ -162,7 +162,7 @@ def adapter_and_salt_share_one_field(patch: Overrides) -> None:
     )
 
 
-@mutant("MATCH-4", "B20 sgl#26747")
+@mutant("MATCH-1", "B20 sgl#26747")
 def salt_is_ignored(patch: Overrides) -> None:
     """A tenant's salt does not keep others from its pages."""
     _merge_at_the_root(patch, lambda seen: evolve(seen, cache_salt=None))

@@ -15,13 +15,13 @@ from kvcanon.spec.types import DEFAULT_NAMESPACE
 from meta.mutants.entry import mutant
 
 
-@mutant("NS-1", "C1 sgl#24568")
+@mutant("NS-3", "C1 sgl#24568")
 def names_ignore_the_namespace(patch: Overrides) -> None:
     """Equal tokens of two tenants have one name."""
     patch.setattr(announce, "namespace_seed", lambda _: namespace_seed(DEFAULT_NAMESPACE))
 
 
-@mutant("NS-1", "B20 sgl#37058")
+@mutant("NS-3", "B20 sgl#37058")
 def names_ignore_the_salt(patch: Overrides) -> None:
     """Equal tokens under two salts have one name."""
     patch.setattr(

@@ -6,6 +6,8 @@ be the last.
 
 from __future__ import annotations
 
+from itertools import count
+
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import cache, lock
 from kvcanon.reference.state import State
@@ -25,3 +27,36 @@ def holders_share_a_receipt(patch: Overrides) -> None:
         return lock.lock(state, key)
 
     patch.setattr(cache, "lock", shared)
+
+
+@mutant("LOCK-11", "A9 sgl#36350")
+def lowest_number_is_given_again(patch: Overrides) -> None:
+    """A lock gets the lowest number that no open receipt has."""
+
+    def lowest(state: State, key: Key) -> Receipt:
+        given = lock.lock(state, key)
+        held = state.holds.pop(given.receipt_id)
+        number = next(each for each in count(1) if each not in state.holds)
+        held.receipt = Receipt(number, key)
+        state.holds[number] = held
+        return held.receipt
+
+    patch.setattr(cache, "lock", lowest)
+
+
+@mutant("LOCK-11", "A9 sgl#36350")
+def closed_receipts_are_given_again(patch: Overrides) -> None:
+    """A prefix that was locked before is locked with its old receipt, once that is closed."""
+    old: dict[Key, Receipt] = {}
+
+    def again(state: State, key: Key) -> Receipt:
+        given = lock.lock(state, key)
+        first = old.setdefault(key, given)
+        if first.receipt_id in state.holds:
+            return given
+        held = state.holds.pop(given.receipt_id)
+        held.receipt = first
+        state.holds[first.receipt_id] = held
+        return first
+
+    patch.setattr(cache, "lock", again)

@@ -27,6 +27,14 @@ def refresh_last_node_only(patch: Overrides) -> None:
     patch.setattr(match, "window_nodes", lambda *args: min(1, window_nodes(*args)))
 
 
+@mutant("REC-1", "A3 sgl#26615")
+def cushion_stays_behind(patch: Overrides) -> None:
+    """The page before the window, which the next token may need, is not made recent."""
+    patch.setattr(
+        match, "window_nodes", lambda lengths, window, _: window_nodes(lengths, window, 0)
+    )
+
+
 @mutant("REC-2", "A30 sgl#8931")
 def match_refreshes_nothing(patch: Overrides) -> None:
     """A match leaves no trace in recency."""
@@ -75,3 +83,21 @@ def insert_ignores_priority(patch: Overrides) -> None:
         return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
 
     patch.setattr(cache, "insert", plain)
+
+
+@mutant("REC-6")
+def cut_leaf_has_two_ages(patch: Overrides) -> None:
+    """What an insert adds is cut at its window, and the upper part is made a moment later."""
+    fill_leaf = insert._fill_leaf
+
+    def later(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
+        above = leaf.parent
+        end = fill_leaf(state, leaf, incoming, tick)
+        for node in tree.upwards(end):
+            if node is above:
+                break
+            if node is not end:
+                node.created = state.tick()
+        return end
+
+    patch.setattr(insert, "_fill_leaf", later)

@@ -6,17 +6,28 @@ at different reasons.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import insert, lock, slots, tree
+from kvcanon.reference import cache, insert, load, lock, match, slots, tree
 from kvcanon.reference.state import Hold, State
 from kvcanon.spec.errors import (
+    BadArgument,
     CacheBusy,
     OutOfSlots,
     PrefixNotCached,
     ReceiptSpent,
+    SlotNotHeld,
     TransferPending,
 )
-from kvcanon.spec.operations import Receipt
+from kvcanon.spec.operations import (
+    Inserted,
+    LoadDecision,
+    LoadedBack,
+    Matched,
+    Receipt,
+    Settled,
+)
 from kvcanon.spec.types import FULL, GPU, Counts, Key, Slots
 from meta.mutants.entry import mutant
 
@@ -91,3 +102,74 @@ def reset_waits_for_slots(patch: Overrides) -> None:
         free_tree(state)
 
     patch.setattr(slots, "free_tree", waiting)
+
+
+@mutant("REFUSE-1")
+def keys_of_three_pages_are_refused(patch: Overrides) -> None:
+    """An insert of three pages is refused, and nothing is the matter with them."""
+
+    def fastidious(
+        state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    ) -> Inserted:
+        if len(key) == 3:
+            raise BadArgument("key", "has three pages")
+        return insert.insert(
+            state, key, start_pages, some, counted_pages=counted_pages, priority=priority
+        )
+
+    patch.setattr(cache, "insert", fastidious)
+
+
+@mutant("REFUSE-1", "D11 vllm#49829")
+def loads_wait_for_all_copies(patch: Overrides) -> None:
+    """A load-back is refused while any copy is in flight, whatever it copies."""
+
+    def waiting(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+        for transfer_id in state.transfers:
+            raise TransferPending(transfer_id)
+        return load.load_back(state, key, quota_pages)
+
+    patch.setattr(cache, "load_back", waiting)
+
+
+@mutant("REFUSE-1")
+def full_pool_finds_nothing(patch: Overrides) -> None:
+    """A match is refused for want of slots, though it takes none."""
+
+    def short(state: State, key: Key) -> Matched:
+        if not state.pools[FULL, GPU].free_slots:
+            raise OutOfSlots("full on GPU", 1, 0)
+        return match.match(state, key)
+
+    patch.setattr(cache, "match", short)
+
+
+@mutant("REFUSE-3")
+def what_is_not_cached_needs_no_load(patch: Overrides) -> None:
+    """A load-back of a key that is not cached says that there is nothing to load."""
+
+    def content(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+        stops = tree.walk(state, key)
+        if tree.walked_pages(stops) < len(key) and not load._needed(state, stops, len(key)):
+            return LoadedBack(LoadDecision.NOTHING_TO_LOAD)
+        return load.load_back(state, key, quota_pages)
+
+    patch.setattr(cache, "load_back", content)
+
+
+@mutant("REFUSE-3", "D13 lmc#4133")
+def strange_slots_are_freed_in_silence(patch: Overrides) -> None:
+    """Slots that nobody holds may be given back; it is only a no-op."""
+    free = slots.free
+
+    def lenient(state: State, some: Slots) -> None:
+        with suppress(SlotNotHeld):
+            free(state, some)
+
+    patch.setattr(slots, "free", lenient)
+
+
+@mutant("REFUSE-4", "D11 vllm#49829")
+def idle_polls_answer_nothing(patch: Overrides) -> None:
+    """A poll that settles nothing is answered with nothing, instead of with an empty list."""
+    patch.setattr(cache, "Settled", lambda transfers: Settled(transfers) if transfers else None)

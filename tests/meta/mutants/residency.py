@@ -173,7 +173,7 @@ def hits_count_twice(patch: Overrides) -> None:
     patch.setattr(insert, "touch", counting)
 
 
-@mutant("RES-8", "B11 sgl#13483")
+@mutant("RES-9", "B11 sgl#13483")
 def present_pages_are_dropped_pages_too(patch: Overrides) -> None:
     """Fetched pages that were there already are given back twice."""
 
@@ -184,7 +184,7 @@ def present_pages_are_dropped_pages_too(patch: Overrides) -> None:
     patch.setattr(cache, "insert_host", telling)
 
 
-@mutant("RES-8", "B18 sgl#39444")
+@mutant("RES-9", "B18 sgl#39444")
 def some_pages_placed_are_all_pages_placed(patch: Overrides) -> None:
     """What found no room is said to be placed with the rest."""
 
@@ -200,7 +200,7 @@ def some_pages_placed_are_all_pages_placed(patch: Overrides) -> None:
     patch.setattr(cache, "insert_host", telling)
 
 
-@mutant("RES-8", "B10 sgl#36382")
+@mutant("RES-9", "B10 sgl#36382")
 def fetched_pages_are_of_their_anchors_namespace(patch: Overrides) -> None:
     """A new leaf is of the namespace of what it hangs on, and the root is of the default one."""
     add_leaf = tree.add_leaf
@@ -211,7 +211,7 @@ def fetched_pages_are_of_their_anchors_namespace(patch: Overrides) -> None:
     patch.setattr(host_insert, "add_leaf", anchored)
 
 
-@mutant("RES-8", "D9 vllm#53498")
+@mutant("RES-9", "D9 vllm#53498")
 def fetched_pages_are_not_registered(patch: Overrides) -> None:
     """Pages are placed on the host, and no walk finds them."""
     new_host_leaf = host_insert._new_host_leaf

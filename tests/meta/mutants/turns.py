@@ -1,0 +1,241 @@
+"""Faults of turns: victims out of order, and victims that nobody needed.
+
+Each of them leaves a sound state behind: what is left agrees with itself, and was evicted out of
+turn or for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from kvcanon.conformance.overriding import Overrides
+from kvcanon.reference import backup, cache, evict, host, host_insert, insert, load, slots, victims
+from kvcanon.reference.state import Node, State
+from kvcanon.reference.tree import path_to
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    TransferId,
+    WritePolicy,
+)
+from meta.mutants.calls import Calls
+from meta.mutants.entry import mutant
+
+
+def backwards(patch: Overrides) -> Calls:
+    """Turn the order of victims round while the calls last that this marks."""
+    calls = Calls()
+    rank, least_recent_first = victims.rank, victims.least_recent_first
+
+    def turned(state: State, node: Node) -> tuple[int, int]:
+        first, second = rank(state, node)
+        return (-first, -second) if calls else (first, second)
+
+    def most_recent_first(state: State, component: Component, medium: Medium) -> list[Node]:
+        found = least_recent_first(state, component, medium)
+        return found[::-1] if calls else found
+
+    for module in (victims, host):
+        patch.setattr(module, "rank", turned)
+    for module in (evict, host):
+        patch.setattr(module, "least_recent_first", most_recent_first)
+    return calls
+
+
+@mutant("REC-3")
+def load_evicts_newest_first(patch: Overrides) -> None:
+    """A load-back makes room with what was used last."""
+    patch.setattr(load, "evict", backwards(patch).during(evict.evict))
+
+
+@mutant("REC-3")
+def host_room_is_made_newest_first(patch: Overrides) -> None:
+    """Backups and fetched pages take the place of what was used last on the host."""
+    patch.setattr(host, "evict_host", backwards(patch).during(host.evict_host))
+
+
+@mutant("RES-11")
+def fetched_pages_replace_the_newest(patch: Overrides) -> None:
+    """Fetched pages take the place of what was used last on the host."""
+    made = backwards(patch).during(host.make_host_room)
+    patch.setattr(host_insert, "make_host_room", made)
+
+
+@mutant("REC-3")
+def two_shortages_are_served_newest_first(patch: Overrides) -> None:
+    """Where more than one component is short, the order of victims is turned round."""
+    reversed_evict = backwards(patch).during(evict.evict)
+
+    def by_shortage(state: State, counts: Counts) -> Counts:
+        short = [each for each in Component if counts[each]]
+        return reversed_evict(state, counts) if len(short) > 1 else evict.evict(state, counts)
+
+    patch.setattr(cache, "evict", by_shortage)
+
+
+@mutant("REC-3")
+def parents_wait_for_all_leaves(patch: Overrides) -> None:
+    """A parent that has become a leaf takes its turn only when no other leaf is left."""
+
+    def leaves_first(state: State, medium: Medium, enough: int) -> Iterator[Node]:
+        pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
+        while pool.free_slots < enough:
+            leaves = [node for node in owners if victims.is_device_leaf(node)]
+            if not leaves:
+                return
+            for node in sorted(leaves, key=lambda node: victims.rank(state, node)):
+                if pool.free_slots >= enough:
+                    return
+                yield node
+
+    patch.setattr(evict, "leaves_in_turn", leaves_first)
+
+
+@mutant("REC-3", "B13 sgl#4987")
+def small_leaf_goes_along(patch: Overrides) -> None:
+    """One leaf more leaves where the sizes of victims hide that it was not needed."""
+    leaves_in_turn = victims.leaves_in_turn
+
+    def one_more(state: State, medium: Medium, enough: int) -> Iterator[Node]:
+        asked, sizes = enough - state.pools[FULL, medium].free_slots, list[int]()
+        for leaf in leaves_in_turn(state, medium, enough):
+            sizes.append(len(leaf.pages))
+            yield leaf
+        for leaf in islice(leaves_in_turn(state, medium, state.pools[FULL, medium].capacity), 1):
+            if sizes and sum(sizes) + len(leaf.pages) - max(*sizes, len(leaf.pages)) < asked:
+                yield leaf
+
+    patch.setattr(evict, "leaves_in_turn", one_more)
+
+
+@mutant("REC-3", "A11 sgl#28161")
+def loads_leave_states_without_their_window(patch: Overrides) -> None:
+    """Window data that makes room for a load leaves the recurrent state at its end behind."""
+    loading, evict_inside = Calls(), evict._evict_inside
+
+    def alone(state: State, node: Node, component: Component) -> None:
+        if loading and component is SWA and MAMBA in node.data:
+            slots.drop(state, node, SWA, GPU)
+        else:
+            evict_inside(state, node, component)
+
+    patch.setattr(evict, "_evict_inside", alone)
+    patch.setattr(load, "evict", loading.during(evict.evict))
+
+
+# On the host.
+
+
+@mutant("REC-3")
+def backup_empties_the_host(patch: Overrides) -> None:
+    """An insert that backs something up evicts all that may leave the host, room or not."""
+
+    def amply(state: State, needed: Counts) -> bool:
+        if state.config.backup_hits is not None:
+            host.evict_host(state, state.config.host_slots)
+        return host.make_host_room(state, needed)
+
+    patch.setattr(backup, "make_host_room", amply)
+
+
+@mutant("RES-11")
+def fetch_empties_the_host(patch: Overrides) -> None:
+    """A host insert evicts all that may leave the host, room or not."""
+    place_full = host_insert._place_full
+
+    def amply(state: State, key: Key, last: Node, fetched: host_insert._Fetched) -> Node:
+        host.evict_host(state, Counts(full=state.config.host_slots.full))
+        return place_full(state, key, last, fetched)
+
+    patch.setattr(host_insert, "_place_full", amply)
+
+
+@mutant("REC-3")
+def insert_gives_up_host_copies_of_its_path(patch: Overrides) -> None:
+    """Under write_back, what an insert finds on both media loses its host copy, room or not."""
+    back_up_hit_nodes = insert._back_up_hit_nodes
+
+    def on_the_device_is_enough(state: State, end: Node) -> tuple[TransferId, ...]:
+        if state.config.write_policy is WritePolicy.WRITE_BACK:
+            for node in path_to(end):
+                if node.data[FULL].host is not None and host._is_duplicate(node):
+                    victims.vacate(state, node, CPU)
+        return back_up_hit_nodes(state, end)
+
+    patch.setattr(insert, "_back_up_hit_nodes", on_the_device_is_enough)
+
+
+@mutant("REC-3")
+def insert_drops_windows_of_others_on_the_host(patch: Overrides) -> None:
+    """An insert frees what window data others have on the host, room or not."""
+    back_up_hit_nodes = insert._back_up_hit_nodes
+
+    def tidy(state: State, end: Node) -> tuple[TransferId, ...]:
+        path = set(path_to(end))
+        for node in state.nodes.values() if state.config.backup_hits is not None else ():
+            data = node.data.get(SWA)
+            idle = data is not None and not (data.lock_refs or data.backing or data.loading)
+            if idle and node not in path:
+                slots.drop(state, node, SWA, CPU)
+        return back_up_hit_nodes(state, end)
+
+    patch.setattr(insert, "_back_up_hit_nodes", tidy)
+
+
+# Under write_back.
+
+
+@mutant("REC-3")
+def only_the_first_victim_makes_room(patch: Overrides) -> None:
+    """Of the victims of one eviction only the first makes room on the host for its copy."""
+    copied = False
+
+    def once(state: State, needed: Counts) -> bool:
+        nonlocal copied
+        if state.config.backup_hits is None and copied:
+            return not slots.shortage(needed, slots.free_room(state, CPU))
+        copied = host.make_host_room(state, needed)
+        return copied
+
+    def anew(state: State, counts: Counts) -> Counts:
+        nonlocal copied
+        copied = False
+        return evict.evict(state, counts)
+
+    patch.setattr(backup, "make_host_room", once)
+    patch.setattr(cache, "evict", anew)
+    patch.setattr(load, "evict", anew)
+
+
+@mutant("REC-3", "B24 sgl#33713")
+def copies_are_thrown_away_once_one_was_made(patch: Overrides) -> None:
+    """Once an eviction has copied a victim, further ones are deleted with the copies they have."""
+    copied, evict_leaf = False, evict._evict_leaf
+
+    def forgetting(state: State, node: Node) -> None:
+        nonlocal copied
+        below = evict._subtree(node)
+        backed = node.data[FULL].host is not None
+        if copied and backed and not any(each.locked for each in below):
+            victims.vacate(state, node, CPU)
+            evict._delete(state, node)
+            return
+        copied = copied or (state.config.write_policy is WritePolicy.WRITE_BACK and not backed)
+        evict_leaf(state, node)
+
+    def anew(state: State, counts: Counts) -> Counts:
+        nonlocal copied
+        copied = False
+        return evict.evict(state, counts)
+
+    patch.setattr(evict, "_evict_leaf", forgetting)
+    patch.setattr(cache, "evict", anew)
+    patch.setattr(load, "evict", anew)

@@ -1,0 +1,153 @@
+"""Checks from outside: a law is exercised where a faulty cache could have failed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+import pytest
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.acceptance.acceptor import Acceptor
+from kvcanon.conformance.acceptance.checks import Checks
+from kvcanon.conformance.acceptance.requests import RequestAcceptor
+from kvcanon.conformance.adapters.adapter import (
+    Adapter,
+    CacheKind,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.types import Counts, Key, make_key
+from serving import ServingCache
+
+CONFIG = CacheConfig(device_slots=Counts(full=6))
+KEY = make_key([1, 2], 1)
+Use: TypeAlias = Callable[[Acceptor], object]
+
+
+def acceptor() -> Acceptor:
+    """An empty plain cache before the judge."""
+    adapter = Adapter("plain", ReferenceCache)
+    return Acceptor(make_subject(adapter, CONFIG), adapter.profile, LAWS.values())
+
+
+def serve(cache: Acceptor, key: Key) -> None:
+    """Insert a key that shares nothing with what is there."""
+    cache.insert(key, 0, cache.allocate(Counts(len(key))))
+
+
+def exercised_by(use: Use, *, after: Use = lambda _: None) -> set[str]:
+    """The laws that some calls exercise, or one that is refused, after others."""
+    cache = acceptor()
+    after(cache)
+    before = cache.laws_exercised.copy()
+    with suppress(CacheError):
+        use(cache)
+    return set(cache.laws_exercised - before)
+
+
+def test_a_law_counts_once_an_operation() -> None:
+    """An operation with many pages counts as so many operations."""
+    checks = Checks(["MATCH-3"])
+    for _ in range(5):
+        checks.note("MATCH-3", None, met=True)
+    assert not checks.close()
+    assert checks.laws_exercised == {"MATCH-3": 1}
+
+
+def test_an_operation_that_breaks_a_law_is_evidence_of_none() -> None:
+    """What was checked before a fault showed counts as held."""
+    checks = Checks(["MATCH-1", "MATCH-3"])
+    checks.note("MATCH-1", None, met=True)
+    checks.note("MATCH-3", "wrong", met=True)
+    assert [each.law.law_id for each in checks.close()] == ["MATCH-3"]
+    assert not checks.close()
+    assert not checks.laws_exercised
+
+
+def test_a_check_without_substance_still_accuses() -> None:
+    """A fault passes where nothing would have counted as evidence."""
+    checks = Checks(["LOCK-10"])
+    checks.note("LOCK-10", "released twice", met=False)
+    assert [each.text for each in checks.close()] == ["released twice"]
+
+
+def test_a_law_that_is_not_asked_is_not_noted() -> None:
+    """A check of one law counts another, or accuses by it."""
+    checks = Checks(["MATCH-1"])
+    checks.note("LOCK-10", "released twice", met=True)
+    assert not checks.close()
+    assert not checks.laws_exercised
+
+
+def fill(cache: Acceptor) -> None:
+    """Have something in the cache."""
+    serve(cache, KEY)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cache: cache.match(KEY),
+        lambda cache: cache.lock(Key(())),
+        lambda cache: cache.allocate(Counts()),
+        lambda cache: cache.evict(Counts(full=3)),
+        lambda cache: cache.take_events(),
+    ],
+    ids=["match", "lock", "allocate", "evict", "take_events"],
+)
+def test_a_call_that_comes_to_nothing_exercises_no_law(use: Use) -> None:
+    """A cache with nothing in it gathers evidence by being asked."""
+    assert not exercised_by(use)
+
+
+@pytest.mark.parametrize(
+    ("use", "law_ids"),
+    [
+        (lambda cache: cache.match(KEY), {"MATCH-1", "MATCH-2", "MATCH-3", "EVENT-5"}),
+        (lambda cache: cache.lock(KEY), {"LOCK-9", "EVENT-5"}),
+        (lambda cache: cache.allocate(Counts(1)), {"ALLOC-1", "ALLOC-5", "EVENT-5"}),
+        (lambda cache: cache.allocate(Counts(7)), {"REFUSE-1", "ALLOC-6", "EVENT-5"}),
+        (lambda cache: cache.evict(Counts()), {"EVICT-2", "EVENT-4"}),
+        (lambda cache: cache.reset(), {"ALLOC-7", "EVENT-8"}),
+    ],
+    ids=["match", "lock", "allocate", "refused", "evict nothing", "reset"],
+)
+def test_a_call_exercises_the_laws_that_it_could_have_broken(use: Use, law_ids: set[str]) -> None:
+    """A law counts where nothing could be wrong, or does not where it could."""
+    assert exercised_by(use, after=fill) == law_ids
+
+
+def test_an_insert_and_an_eviction_are_evidence() -> None:
+    """What a cache keeps, and what it gives up, counts for nothing."""
+    assert exercised_by(lambda cache: serve(cache, KEY)) >= {"MATCH-6", "ALLOC-3", "EVENT-1"}
+    evicted = exercised_by(lambda cache: cache.evict(Counts(full=1)), after=fill)
+    assert evicted >= {"EVICT-1", "EVENT-2", "ALLOC-3"}
+    assert "EVICT-3" not in evicted
+    # There is no other leaf whose turn it could have been.
+    assert "REC-3" not in evicted
+
+
+def requests() -> RequestAcceptor:
+    """An empty cache that is used by requests, before the judge."""
+    adapter = Adapter("serving", ServingCache, kind=CacheKind.REQUEST)
+    subject = make_request_subject(adapter, CONFIG)
+    return RequestAcceptor(subject, adapter.profile, LAWS.values(), black_box=True)
+
+
+def test_a_request_exercises_reuse_only_where_something_is_reused() -> None:
+    """A cache that reuses nothing gathers evidence that what it reuses is right."""
+    cache = requests()
+    cache.admit(1, KEY)
+    cache.finish(1)
+    of_reuse = {"MATCH-2", "MATCH-3", "MATCH-4", "MATCH-6", "ALLOC-1"}
+    assert not of_reuse & set(cache.laws_exercised)
+    cache.admit(2, make_key([1, 2, 3], 1))
+    assert of_reuse - {"MATCH-4", "ALLOC-1"} <= set(cache.laws_exercised)
+    cache.admit(3, make_key([5], 1))
+    assert "ALLOC-1" in cache.laws_exercised

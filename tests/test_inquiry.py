@@ -1,0 +1,180 @@
+"""What is asked about a step's difference alone finds what asking about everything finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+
+import pytest
+from attrs import evolve
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from corrupting import corrupted
+from kvcanon.conformance.adapters.adapter import Adapter, make_subject
+from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.guard import guard
+from kvcanon.conformance.judging.killing import mutated
+from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.events import Residency
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, judge, judge_next
+from kvcanon.spec.laws.announcements import moved_on, residency_of
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from meta.mutants import MUTANTS, Mutant
+
+STATE_LAWS = [law for law in LAWS.values() if law.kind is Kind.STATE]
+OTHERS = [law for law in STATE_LAWS if law.law_id not in SHAPE]
+"""All but those of the shape, which are asked in any case."""
+
+Heard = list[tuple[int, str, str]]
+"""Violations: the number of the operation, the law, and what it says."""
+
+
+@cache
+def pairs(cases: int = 12) -> tuple[tuple[Snapshot, Snapshot], ...]:
+    """The states around those steps of some of the walker's cases that change something."""
+    adapter, found = adapter_named("reference"), list[tuple[Snapshot, Snapshot]]()
+    for number in range(cases):
+        case = draw_case(number, adapter.offer)
+        subject = make_subject(adapter, case.config)
+        client = Client(subject.cache, subject.can, subject.copies, Stamps(case.config.slot_bytes))
+        last = subject.cache.snapshot()
+        for action in case.actions:
+            act(client, *action)
+            now = subject.cache.snapshot()
+            if now != last:
+                found.append((last, now))
+            last = now
+    return tuple(found)
+
+
+def differences(seed: int, count: int) -> Iterator[Difference]:
+    """Steps from sound states, most of them to states in which something is wrong."""
+    random = Random(seed)
+    for _ in range(count):
+        before, after = random.choice(pairs())
+        yield Difference(before, corrupted(random.choice((before, after)), random))
+
+
+def has_shape(state: Snapshot) -> bool:
+    """Whether the nodes of a state are a tree."""
+    return not judge(state, ())
+
+
+# States.
+
+
+def test_no_law_is_said_to_outlast_a_step_that_broke_it() -> None:
+    """A law is broken and not asked, since what was touched looked right."""
+    broken = set[str]()
+    for difference in differences(seed=1, count=1500):
+        laws = STATE_LAWS if has_shape(difference.after) else [LAWS[law_id] for law_id in SHAPE]
+        for law in laws:
+            said = list(law.check(difference.after))
+            broken.update([law.law_id] if said else [])
+            assert not (said and law.outlasts(difference)), (law.law_id, said)
+    assert broken == {law.law_id for law in STATE_LAWS}
+
+
+def test_what_is_said_of_a_difference_is_what_is_said_of_the_state() -> None:
+    """Sentences differ, or their order does."""
+    for difference in differences(seed=2, count=400):
+        assert judge_next(difference, OTHERS) == judge(difference.after, OTHERS)
+
+
+@pytest.mark.parametrize("law", STATE_LAWS, ids=[law.law_id for law in STATE_LAWS])
+def test_a_law_that_holds_is_seldom_asked_of_the_whole(law: Law) -> None:
+    """A law is asked of the whole tree after most steps, which takes time with its size."""
+    outlasted = sum(law.outlasts(Difference(*pair)) for pair in pairs())
+    # While copies are in flight, what they read and write is looked at as a whole.
+    least = 0.5 if law.law_id == "DATA-2" else 0.9
+    assert outlasted > least * len(pairs())
+
+
+def test_of_another_configuration_everything_is_asked() -> None:
+    """A state of another cache is taken for one that little has changed in."""
+    before, after = pairs()[40]
+    other = evolve(after, config=evolve(after.config, device_slots=evolve(NO_SLOTS, full=1)))
+    assert judge_next(Difference(before, other), OTHERS) == judge(other, OTHERS) != []
+
+
+NO_SLOTS = pairs.__wrapped__(1)[0][0].config.host_slots  # placeholder
+
+
+def test_equal_states_are_asked_nothing() -> None:
+    """A step that does nothing is taken for one that may have broken something."""
+    state = pairs()[40][1]
+    assert not judge_next(Difference(state, state), OTHERS)
+
+
+# What differs.
+
+
+def slow_changes(here: Snapshot, there: Snapshot) -> list[NodeState]:
+    """The nodes of a state that are not in another, equal and at the same depth."""
+    return [
+        node
+        for node in here.below_root()
+        if there.nodes.get(node.node_id) != node
+        or here.starts[node.node_id] != there.starts[node.node_id]
+    ]
+
+
+def test_changed_nodes_are_those_that_are_not_the_same() -> None:
+    """A node that a step changed, or moved deeper, is left out, or another is not."""
+    for difference in differences(seed=3, count=1500):
+        before, after = difference.before, difference.after
+        if has_shape(after):
+            expected = slow_changes(before, after), slow_changes(after, before)
+            assert difference.changed == expected
+
+
+def test_residency_moves_on_with_what_moved() -> None:
+    """What is where after a step is worked out wrongly from what was where before it."""
+    moved = 0
+    for difference in differences(seed=4, count=1500):
+        if not has_shape(difference.after):
+            continue
+        was, now = residency_of(difference.before), residency_of(difference.after)
+        found = moved_on(Residency(was), difference)
+        assert found is None or found.resident() == now
+        moved += found is not None and was != now
+    assert moved > 100
+
+
+# Caches.
+
+
+def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
+    """All that is said about a cache in a case, up to its end or the cache's."""
+    found: Heard = []
+    subject = make_subject(adapter, case.config)
+    judged = guard(
+        subject.cache,
+        on_violation=lambda each, _: found.append((judged.steps, each.law.law_id, each.text)),
+        copies=subject.copies,
+        thorough=thorough,
+    )
+    client = Client(judged, subject.can, subject.copies, Stamps(case.config.slot_bytes))
+    try:
+        for action in case.actions:
+            act(client, *action)
+        client.drain(case.drain)
+    except Exception as error:  # noqa: BLE001  # A faulty cache may do anything, but the same.
+        found.append((judged.steps, type(error).__name__, str(error)))
+    return found
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_faulty_cache_is_found_at_the_same_step(mutant: Mutant) -> None:
+    """A fault is found later, or under another law, than where every law is asked of everything."""
+    adapter = mutated(mutant)
+    for vector in read_vectors():
+        if vector.law_id == mutant.law_id:
+            usual = heard(adapter, vector.case, thorough=False)
+            assert usual == heard(adapter, vector.case, thorough=True)

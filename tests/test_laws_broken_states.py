@@ -1,0 +1,134 @@
+"""No law falls over a broken state: it says something, or nothing, of steps that went wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from attrs import evolve
+
+from kvcanon.reference import ManualEngine
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Kind, judge
+from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
+from kvcanon.spec.types import MAMBA, Counts, WritePolicy, make_key
+from kvcanon.spec.views import Step
+from planting import steps_of
+from scenes import fetch, lock, put
+
+BROKEN_STEPS = 150
+OF_STEPS = [law for law in LAWS.values() if law.kind is not Kind.STREAM]
+
+
+def config(policy: WritePolicy) -> CacheConfig:
+    """Little room, so that everything is evicted sooner or later."""
+    return CacheConfig(
+        window_tokens=2,
+        mamba=True,
+        device_slots=Counts(12, 12, 6),
+        host_slots=Counts(8, 6, 4),
+        write_policy=policy,
+    )
+
+
+def everything(cache: Cache, engine: ManualEngine) -> None:
+    """Each operation once or more, with copies that succeed and one that fails."""
+    put(cache, [1, 2, 3, 4])
+    put(cache, [1, 2, 5])
+    for transfer_id in engine.open_transfer_ids[1:]:
+        engine.acknowledge(transfer_id)
+    for transfer_id in engine.open_transfer_ids:
+        engine.fail(transfer_id)
+    cache.poll()
+    put(cache, [1, 2, 3, 4])
+    cache.flush()
+    receipt = lock(cache, [1, 2])
+    cache.evict(Counts(4, 2, 1))
+    cache.unlock_window(receipt)
+    fetch(cache, [7, 8, 9], window_pages=2, state=True)
+    cache.load_back(make_key([7, 8], 1))
+    cache.match(make_key([7, 8, 9], 1))
+    cache.flush()
+    cache.unlock(receipt)
+    cache.evict_host(Counts(2, 1, 1))
+    cache.evict(Counts(8))
+    cache.reset()
+
+
+def broken(state: Snapshot, random: Random) -> Snapshot:
+    """A state in which one thing is not as it was; its tree is one still, as far as links go."""
+    nodes = [node for node in state.below_root() if not node.child_ids]
+    match random.randrange(5 if nodes else 3):
+        case 0:
+            return evolve(state, holds=state.holds[1:], transfers=state.transfers[:-1])
+        case 1:
+            pool = random.choice(list(state.recency))
+            order = list(state.recency[pool])
+            random.shuffle(order)
+            return evolve(state, recency={**state.recency, pool: (*order[1:], 99)})
+        case 2:
+            return evolve(state, pools={})
+        case 3:
+            return without(state, random.choice(nodes))
+        case _:
+            node = random.choice(nodes)
+            return evolve(state, nodes={**state.nodes, node.node_id: with_other_data(node, random)})
+
+
+def without(state: Snapshot, leaf: NodeState) -> Snapshot:
+    """The state without a leaf, whose slots nobody has."""
+    assert leaf.parent_id is not None
+    parent = state.nodes[leaf.parent_id]
+    children = tuple([each for each in parent.child_ids if each != leaf.node_id])
+    nodes = {**state.nodes, parent.node_id: evolve(parent, child_ids=children)}
+    del nodes[leaf.node_id]
+    return evolve(state, nodes=nodes)
+
+
+def with_other_data(node: NodeState, random: Random) -> NodeState:
+    """The node with one component's data nowhere, elsewhere, locked, or waiting for a copy."""
+    component = random.choice(list(node.data))
+    slots = tuple(range(1 if component is MAMBA else len(node.pages)))
+    data = random.choice(
+        [
+            ComponentState(),
+            ComponentState(device=slots),
+            ComponentState(host=slots),
+            ComponentState(slots, slots, 2),
+            ComponentState(slots, slots, loading=77),
+            ComponentState(slots, slots, backing=77),
+        ]
+    )
+    return evolve(node, data={**node.data, component: data}, hit_count=random.randrange(3))
+
+
+def broken_step(steps: list[Step], random: Random) -> Step:
+    """A step of a sound cache with one or two things wrong in its states, or another answer."""
+    step = random.choice(steps)
+    before, after, outcome = step.before, step.after, step.outcome
+    for _ in range(random.randrange(1, 3)):
+        match random.randrange(5):
+            case 0 | 1:
+                after = broken(after, random)
+            case 2 | 3:
+                before = broken(before, random)
+            case _:
+                outcome = random.choice(steps).outcome
+    return Step(before, step.operation, outcome, after, step.events, given=step.given)
+
+
+@pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
+def test_no_law_falls_over_a_broken_state(policy: WritePolicy) -> None:
+    """A law raises where a cache is broken, instead of saying so or leaving it to others."""
+    steps, random, spoke = steps_of(config(policy), everything), Random(1), set[str]()
+    for _ in range(BROKEN_STEPS):
+        step = broken_step(steps, random)
+        if judge(step.before, ()) or judge(step.after, ()):
+            continue
+        for law in OF_STEPS:
+            subject = step if law.kind is Kind.STEP else step.after
+            law.premise.is_met(subject)
+            if list(law.check(subject)):
+                spoke.add(law.law_id)
+    assert len(spoke) > len(OF_STEPS) // 2

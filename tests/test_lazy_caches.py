@@ -1,0 +1,143 @@
+"""Caches that do little: none is said to hold for what it never did."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.judging.check import STAGES, check
+from kvcanon.conformance.judging.effort import EFFORTS
+from kvcanon.conformance.judging.essentials import ESSENTIAL_LAWS, OPERATIONS
+from kvcanon.conformance.judging.result import CacheResult, Standing
+from kvcanon.spec.law import LAWS
+
+DRAWN = ("walker", "machine")
+
+
+@pytest.fixture(autouse=True)
+def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=5, run=5, seconds=560)
+    monkeypatch.setitem(EFFORTS, "quick", quick)
+
+
+def checked(name: str, *only: str, black_box: bool = True) -> CacheResult:
+    """What a check with few cases says of a cache."""
+    return check([name], only=only or DRAWN, black_box=black_box, jobs=1).caches[0]
+
+
+def test_every_kind_of_cache_has_its_essentials() -> None:
+    """A law is essential that is not in the book, or a cache is asked for what it need not have."""
+    assert OPERATIONS.keys() == ESSENTIAL_LAWS.keys()
+    for law_ids in ESSENTIAL_LAWS.values():
+        assert set(law_ids) <= LAWS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lazy:RefusesInserts", "insert was refused each of "),
+        ("lazy:RefusesMatches", "match was refused each of "),
+        ("lazy:LocksNothing", "lock was refused each of "),
+        ("lazy:AllocatesNothing", "allocate was refused each of "),
+        ("lazy:LoadsNothing", "load_back was refused each of "),
+        ("lazy:DoesNothing", "match was refused each of "),
+        ("lazy:ADMITS_NOBODY", "admit was refused each of "),
+    ],
+)
+def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, told: str) -> None:
+    """A cache refuses what it has every reason to serve, breaks no law by it, and holds."""
+    cache = checked(name)
+    assert not cache.failures
+    assert cache.missing[0].startswith(told)
+    assert cache.missing[0].endswith(" times")
+
+
+@pytest.mark.parametrize("name", ["lazy:RefusesInserts", "lazy:DoesNothing"])
+def test_where_its_state_is_seen_it_is_not_green_either(name: str) -> None:
+    """What is seen of a state covers up that nothing was served."""
+    cache = checked(name, "walker", black_box=False)
+    assert cache.failures or cache.missing
+
+
+@pytest.mark.parametrize(
+    ("name", "law_id"), [("lazy:FindsNothing", "MATCH-1"), ("lazy:KeepsNothing", "MATCH-6")]
+)
+def test_a_cache_that_serves_without_effect_breaks_a_law(name: str, law_id: str) -> None:
+    """A cache accepts what it is given, keeps or finds nothing, and holds."""
+    cache = checked(name)
+    assert cache.standings[law_id] is Standing.BROKEN
+
+
+def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
+    """A cache has an eviction that it always refuses, and holds."""
+    cache = checked("lazy:EvictsNothing", "walker")
+    assert "BadArgument" in [failure.finding.name for failure in cache.failures]
+
+
+def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:
+    """Three cases of sixty are played, and the cache holds as if they all had been."""
+    result = check(["lazy:hardly_any"], only=DRAWN, black_box=True, jobs=1)
+    (told,) = result.caches[0].missing
+    assert re.fullmatch(r"\d+ of \d+ drawn cases were not offered", told)
+    assert all(stage.unoffered for stage in result.stages)
+    assert not checked("lazy:FULL_ALONE").missing
+
+
+def test_a_cache_that_has_no_more_than_it_must_can_pass() -> None:
+    """A cache with six operations is accused of not having others."""
+    cache = checked("lazy:Least")
+    assert not cache.failures
+    assert not cache.missing
+    held = [law_id for law_id, each in cache.standings.items() if each is Standing.HELD]
+    assert set(ESSENTIAL_LAWS[next(iter(OPERATIONS))]) <= set(held)
+    assert len(held) < len(LAWS) / 4
+
+
+def test_nonsense_that_is_refused_is_no_lack_of_service() -> None:
+    """A cache without a host tier is said to refuse loads, as it refused one of a wrong quota."""
+    cache = checked("lazy:FULL_ALONE", black_box=False)
+    assert not cache.missing
+    assert not cache.tally.served["load_back"]
+
+
+def test_only_what_is_asked_for_has_to_come_up() -> None:
+    """A check of one law is void for what another law wants."""
+    cache = checked("lazy:RefusesInserts", "walker", "ALLOC-5")
+    assert cache.standings["ALLOC-5"] is Standing.HELD
+    assert not cache.missing
+
+
+def test_an_essential_law_that_is_asked_for_has_to_come_up() -> None:
+    """A check of the law of inserts passes without an insert."""
+    cache = checked("lazy:RefusesInserts", "walker", "ALLOC-5", "MATCH-6")
+    assert cache.missing == ("MATCH-6 was never exercised, which takes an insert",)
+
+
+def test_a_law_that_is_known_to_be_broken_need_not_come_up() -> None:
+    """A known difference makes every check void, as nobody asks its law."""
+    cache = check(["reference"], only=["walker"], known=["MATCH-1"], jobs=1).caches[0]
+    assert cache.standings["MATCH-1"] is Standing.NOT_EXERCISED
+    assert not cache.missing
+
+
+def test_the_command_says_in_the_second_and_the_last_line_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A cache that does nothing ends a check with exit code 0, or nobody sees why it does not."""
+    options = ("--only", ",".join(DRAWN), "--black-box", "--jobs", "1")
+    assert main(["check", "lazy:RefusesInserts", *options]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == lines[-1]
+    assert lines[1].startswith("NOT EXERCISED: insert was refused each of ")
+
+
+def test_laws_are_counted_by_stage() -> None:
+    """Nobody knows whether it was the vectors alone that a law came up in."""
+    cache = checked("reference", *STAGES, black_box=False)
+    assert cache.tallies.keys() == STAGES.keys()
+    by_stage = [tally.laws["MATCH-1"] for tally in cache.tallies.values()]
+    assert all(by_stage)
+    assert cache.tally.laws["MATCH-1"] == sum(by_stage)
