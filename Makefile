@@ -26,6 +26,11 @@ RUN ?= sh -c 'python -m pytest -q $(wildcard tests/test_optimized_*.py) && \
 SECONDS ?= 60
 CLANG ?= $(shell command -v clang++ || command -v clang++-14)
 
+# What `make mutants-mechanical` changes, how many mutants it draws, and from which seed.
+CORE ?= reference
+SAMPLE ?= 300
+SEED ?= 1
+
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
 
@@ -40,10 +45,10 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep prove vectors mutants lint format wheel clean
+.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp is written last: an install that was cut short is done again. The backend comes first
 # and from the constraints, since an isolated build would fetch another one that nothing pins.
@@ -122,6 +127,9 @@ vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
 
 mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
 	page="$$($(BIN)/kvcanon mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md
+
+mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that a program makes.
+	$(BIN)/kvcanon mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
 
 lint: $(READY) ## Check style and types.
 	$(BIN)/ruff check .

@@ -61,6 +61,11 @@ function requireCounts({ full, swa, mamba }) {
   refuse(bad, "BadArgument", { argument: "counts", problem: "are below zero" });
 }
 
+function requireFullOnly({ swa, mamba }) {
+  const problem = "ask for other than full slots";
+  refuse(swa > 0 || mamba > 0, "BadArgument", { argument: "counts", problem });
+}
+
 const operations = {
   match({ key }) {
     const found = prefix(key);
@@ -85,6 +90,7 @@ const operations = {
 
   allocate({ counts }) {
     requireCounts(counts);
+    requireFullOnly(counts);
     const asked_slots = counts.full;
     const free_slots = free.length;
     refuse(asked_slots > free_slots, "OutOfSlots", { pool: "full on GPU", asked_slots, free_slots });
