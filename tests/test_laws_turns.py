@@ -49,6 +49,15 @@ def long_leaf_and_short_one(cache: Cache, _: ManualEngine) -> None:
     cache.evict(Counts(2))
 
 
+def upper_arrives_above_a_host_leaf(cache: Cache, _: ManualEngine) -> None:
+    """Window data of a node comes to the host, and leaves it again before that of its child."""
+    put(cache, [1, 2])
+    put(cache, [1, 2, 3])
+    cache.evict(Counts(1))
+    put(cache, [9, 8])
+    cache.evict(Counts(4))
+
+
 def load_into_a_full_pool(cache: Cache, _: ManualEngine) -> None:
     """A load needs one slot, and the oldest of several leaves has to go."""
     put(cache, [5])
@@ -223,3 +232,14 @@ def test_a_sound_cache_keeps_every_law(scene: Scene) -> None:
 def test_the_law_names_the_fault(scene: Scene) -> None:
     """The law keeps silent of the fault, or another speaks alone."""
     assert scene.law_id in said(scene.plant, scene.config, scene.scenario)
+
+
+def test_an_order_that_no_state_shows_is_not_asked_for() -> None:
+    """The law takes the place of data for known that came to the host in the same eviction."""
+    config = CacheConfig(
+        window_tokens=2,
+        device_slots=Counts(8, 8),
+        host_slots=Counts(8, 3),
+        write_policy="write_back",
+    )
+    assert said(sound, config, upper_arrives_above_a_host_leaf) == {}

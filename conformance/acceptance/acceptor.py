@@ -145,6 +145,21 @@ class Acceptor(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
+        self._note_before(operation)
+        try:
+            answer = call(*args, **kwargs)
+        except CacheError as error:
+            self._hear(operation, refused=True)
+            after_refusal(self._books, operation, error)
+            self._raise(operation, f"refused: {error}")
+            raise
+        _check_kind(operation, answer)
+        self._judge(operation, answer)
+        self._raise(operation, answer)
+        return self._handed_out(answer) if isinstance(operation, TakeEvents) else answer
+
+    def _note_before(self, operation: Operation) -> None:
+        """What has to be known of the time before an operation."""
         self.steps += 1
         books = self._books
         books.now += 1
@@ -155,14 +170,10 @@ class Acceptor(WrappedCache):
             books.leaves_of_host = host_leaves(books)
         elif isinstance(operation, Evict) and books.writes_back:
             books.room_on_host = books.slots.free_on_host()
-        try:
-            answer = call(*args, **kwargs)
-        except CacheError as error:
-            self._hear(operation, refused=True)
-            after_refusal(books, operation, error)
-            self._raise(operation, f"refused: {error}")
-            raise
-        _check_kind(operation, answer)
+
+    def _judge(self, operation: Operation, answer: object) -> None:
+        """Check an operation that was served by what it answered and what was heard of it."""
+        books = self._books
         if isinstance(operation, Insert | InsertHost):
             books.pages.path_made(operation.key, books.now)
         if not isinstance(operation, TakeEvents):
@@ -175,10 +186,6 @@ class Acceptor(WrappedCache):
                 add_up(books)
             check_due(books)
             books.pages.forget_gone()
-        self._raise(operation, answer)
-        if isinstance(operation, TakeEvents):
-            return self._handed_out(answer)
-        return answer
 
     def _hear(self, operation: Operation, *, refused: bool) -> None:
         if self._books.hears:

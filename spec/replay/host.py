@@ -6,7 +6,7 @@ the ones that left are taken from the state after.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
@@ -117,10 +117,14 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
         for piece in board.in_turn(component, CPU)
         if component not in piece.on[GPU] and not _is_held(board, piece, component, choices)
     ]
+    # What came to the host in this very operation has no place in the order before it.
+    unordered = any(pool not in piece.places for piece in candidates)
+    # Even if all leave, their order says whether an upper one is a leaf at its turn.
+    nested = any(above in candidates for piece in candidates for above in _ancestors(piece))
+    board.unsure |= unordered and nested
     for piece in candidates:
         if board.free[pool] >= enough:
-            # What came to the host in this very operation has no place in the order before it.
-            board.unsure |= any(pool not in each.places for each in candidates)
+            board.unsure |= unordered
             return
         if component not in piece.on[CPU]:
             continue
@@ -128,6 +132,10 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
             _delete(board, piece)
         else:
             board.drop(piece, component, CPU)
+
+
+def _ancestors(piece: Piece) -> Iterator[Piece]:
+    return iter(()) if piece.parent is None else piece.parent.above()
 
 
 def _is_held(board: Board, piece: Piece, component: Component, choices: HostChoices) -> bool:
