@@ -28,6 +28,7 @@ from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency,
 from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.announcements import residency_of
 from kvcanon.spec.operations import (
+    BytesRead,
     Done,
     Free,
     HostInserted,
@@ -38,14 +39,16 @@ from kvcanon.spec.operations import (
     Matched,
     Operation,
     Outcome,
+    Read,
     Receipt,
     Refused,
     Reset,
     TakeEvents,
     Taken,
+    Write,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Component, ReceiptId, Slot
+from kvcanon.spec.types import Component, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
 
@@ -149,11 +152,46 @@ class GuardedCache(WrappedCache):
         """How often each law was exercised: its premise was met in a step that broke no law."""
         return self._evidence.laws_exercised
 
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        asked = Read(component, medium, slot)
+        try:
+            data = super().read(component, medium, slot)
+        except CacheError as error:
+            self._judge_access(asked, Refused(error))
+            raise
+        self._judge_access(asked, BytesRead(data))
+        return data
+
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
-        super().write(component, slot, data)
+        asked = Write(component, slot, data)
+        try:
+            super().write(component, slot, data)
+        except CacheError as error:
+            self._judge_access(asked, Refused(error))
+            raise
         if self._rate > 0:
             self._ledger.wrote(component, slot, data, self._cache.snapshot)
+        self._judge_access(asked, Done())
+
+    def _judge_access(self, asked: Read | Write, outcome: Refused | BytesRead | Done) -> None:
+        """Ask whether a read or a write had to be refused, where the state is known.
+
+        Neither changes the state, so that no snapshot is taken; there is one for each operation.
+        """
+        if self._last is None:
+            return
+        step = Step(self._last, asked, outcome, self._last, ())
+        found = self._inquiry.ask_access(step)
+        if not found:
+            return
+        if self._on_violation is None:
+            refusal = outcome.error if isinstance(outcome, Refused) else None
+            self._accuse(LawBroken(explain(found, step, self.steps), found, step), refusal)
+        for violation in found:
+            if self._on_violation is not None:
+                self._on_violation(violation, step)
 
     def _around(
         self,

@@ -65,6 +65,11 @@ class Inquiry:
         found += _broken(self._relevant_steps.of_step(step), step)
         return found + self._of_stream(step, stream, seen=seen)
 
+    def ask_access(self, step: Step) -> list[Violation]:
+        """What is wrong with a look behind a slot, or a write, which leaves the state as it is."""
+        laws = self._steps if self._thorough else self._relevant_steps.of_step(step)
+        return _broken(laws, step)
+
     def _of_stream(self, step: Step, stream: Stream, *, seen: bool) -> list[Violation]:
         laws = self._relevant_streams.of_stream(stream)
         settled = seen and self._settled

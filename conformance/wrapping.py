@@ -1,8 +1,8 @@
 """Wrapping: a cache that is another cache, with something done around each operation.
 
-What readers get wrong: looking at a cache is no operation. `snapshot`, `free_slots`, `read` and
-`write` pass straight through: they are how a judge sees, and how a model's kernels write behind a
-cache's back.
+What readers get wrong: looking at a cache passes straight through. `snapshot`, `free_slots`, `read`
+and `write` are how a judge sees, and how a model's kernels write behind a cache's back; nothing is
+done around them.
 """
 
 from __future__ import annotations

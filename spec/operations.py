@@ -19,7 +19,7 @@ from attrs import frozen
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import Counts, Key, ReceiptId, Slots, TransferId
+from kvcanon.spec.types import Component, Counts, Key, Medium, ReceiptId, Slot, Slots, TransferId
 
 
 @frozen
@@ -151,6 +151,24 @@ class TakeEvents:
     """Take the events since the last time."""
 
 
+@frozen
+class Write:
+    """Set the bytes behind a device slot, as a model's kernels do; the tree is not told."""
+
+    component: Component
+    slot: Slot
+    data: bytes
+
+
+@frozen
+class Read:
+    """Look at the bytes behind a slot."""
+
+    component: Component
+    medium: Medium
+    slot: Slot
+
+
 Operation: TypeAlias = (
     Match
     | Lock
@@ -167,6 +185,8 @@ Operation: TypeAlias = (
     | Flush
     | Reset
     | TakeEvents
+    | Write
+    | Read
 )
 
 
@@ -267,6 +287,13 @@ class Taken:
 
 
 @frozen
+class BytesRead:
+    """What is behind a slot."""
+
+    data: bytes
+
+
+@frozen
 class Done:
     """The operation has nothing to report."""
 
@@ -294,6 +321,8 @@ ANSWERS: Mapping[type[Operation], type] = {
     Flush: Settled,
     Reset: Done,
     TakeEvents: Taken,
+    Write: Done,
+    Read: BytesRead,
 }
 """What each operation is answered with, where it is not refused."""
 
@@ -307,6 +336,7 @@ Outcome: TypeAlias = (
     | HostInserted
     | Settled
     | Taken
+    | BytesRead
     | Done
     | Refused
 )

@@ -43,10 +43,12 @@ from kvcanon.spec.operations import (
     Match,
     Operation,
     Poll,
+    Read,
     Reset,
     TakeEvents,
     Unlock,
     UnlockWindow,
+    Write,
     method_of,
 )
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
@@ -215,6 +217,26 @@ def _not_held(state: Snapshot, asked: Free | Insert) -> str | None:
     return None
 
 
+def _bad_write(state: Snapshot, asked: Write) -> str | None:
+    size = state.config.slot_bytes
+    if len(asked.data) == size:
+        return None
+    return f"{len(asked.data)} bytes are written; a slot has {size}"
+
+
+def _not_written(state: Snapshot, asked: Write) -> str | None:
+    if asked.slot in state.pools.get((asked.component, GPU), NO_POOL).held:
+        return None
+    return f"no request holds {asked.component} slot {asked.slot}"
+
+
+def _no_such_slot(state: Snapshot, asked: Read) -> str | None:
+    capacity = state.config.capacity(asked.component, asked.medium)
+    if 0 <= asked.slot < capacity:
+        return None
+    return f"{asked.component} on {asked.medium} has {capacity} slots; {asked.slot} is none of them"
+
+
 # Inserts.
 
 
@@ -380,5 +402,10 @@ REFUSALS: Mapping[type[Operation], Mapping[type[CacheError], Ground]] = {
     Flush: {},
     Reset: {CacheBusy: Ground("a receipt is open; a copy in flight has one", _busy)},
     TakeEvents: {},
+    Write: {
+        BadArgument: Ground("the data is not of a slot's size", _bad_write),
+        SlotNotHeld: Ground("no request holds the slot", _not_written),
+    },
+    Read: {BadArgument: Ground("there is no such slot", _no_such_slot)},
 }
 """When each operation is refused, with which error; what is not in it is served."""

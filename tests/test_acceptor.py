@@ -32,6 +32,7 @@ from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
+from writing import WritesAnywhere, WritesLittle
 
 OUTSIDE = Judges(black_box=True)
 
@@ -341,3 +342,12 @@ def test_slot_that_is_named_twice_may_be_not_held(judges: Judges) -> None:
     case = Case(CacheConfig(device_slots=slots), actions)
     found, _ = play(case, [Adapter("it", HoldsNothingTwice)], judges)
     assert not found, found[0].words
+
+
+@pytest.mark.parametrize(
+    ("kind", "law_id"), [(WritesAnywhere, "REFUSE-3"), (WritesLittle, "REFUSE-1")]
+)
+def test_writes_are_judged_from_outside(kind: type[ReferenceCache], law_id: str) -> None:
+    """A write behind nobody's slot goes through, or one behind a held slot is refused."""
+    found = findings(Adapter("writing", kind), range(20))
+    assert law_id in {each.name for _, each in found}

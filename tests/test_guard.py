@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pytest
 from attrs import evolve
@@ -32,6 +33,7 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import Step
+from writing import WritesAnywhere, WritesLittle
 
 CONFIG = CacheConfig(
     page_size=2,
@@ -584,3 +586,33 @@ def test_guard_works_with_copies_that_come_late_and_fail() -> None:
     guarded.poll()
     guarded.flush()
     guarded.match(LONGER)
+
+
+SLOT_BYTES = bytes(CONFIG.slot_bytes)
+
+
+@pytest.mark.parametrize(
+    ("law_id", "make", "access"),
+    [
+        ("REFUSE-3", WritesAnywhere, lambda cache: cache.write(FULL, 9, SLOT_BYTES)),
+        ("REFUSE-3", WritesAnywhere, lambda cache: cache.write(FULL, 0, SLOT_BYTES[1:])),
+        ("REFUSE-3", WritesAnywhere, lambda cache: cache.read(FULL, CPU, -1)),
+        ("REFUSE-1", WritesLittle, lambda cache: cache.write(FULL, 0, SLOT_BYTES)),
+        ("REFUSE-1", WritesLittle, lambda cache: cache.read(SWA, GPU, 1)),
+    ],
+)
+def test_reads_and_writes_are_judged_by_the_table_of_refusals(
+    law_id: str, make: type[ReferenceCache], access: Callable[[Cache], object]
+) -> None:
+    """A write behind nobody's slot goes through, or one behind a held slot is refused."""
+    for cache_of, heard in ((ReferenceCache, set[str]()), (make, {law_id})):
+        found: list[str] = []
+
+        def hear(violation: Violation, _: Step, found: list[str] = found) -> None:
+            found.append(violation.law.law_id)
+
+        cache = guard(cache_of(CONFIG, InlineEngine()), on_violation=hear)
+        assert cache.allocate(Counts(1, 1)).full == (0,)
+        with suppress(CacheError):
+            access(cache)
+        assert set(found) == heard

@@ -34,16 +34,18 @@ from kvcanon.spec.operations import (
     Lock,
     Match,
     Operation,
+    Read,
     Receipt,
     Refused,
     Reset,
     Unlock,
     UnlockWindow,
+    Write,
     method_of,
 )
 from kvcanon.spec.refusals import REFUSALS, cells
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Counts, Slots, make_key
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_key
 from kvcanon.spec.views import Step
 from scenes import BOTH_CACHES, judged_cache, lock, put
 from telling import ask, step
@@ -159,6 +161,11 @@ REFUSED: list[tuple[type[CacheError], Asked]] = [
     (BadArgument, lambda _: InsertHost(WIDE, 0, HostPayload((BYTES,)))),
     (PrefixNotCached, fetch(start=1, full=1)),
     (CacheBusy, lambda _: Reset()),
+    (BadArgument, lambda w: Write(FULL, w.held.full[0], BYTES[1:])),
+    (SlotNotHeld, lambda w: Write(FULL, 11, BYTES)),
+    (SlotNotHeld, lambda w: Write(MAMBA, 4, BYTES)),
+    (BadArgument, lambda _: Read(FULL, CPU, 8)),
+    (BadArgument, lambda _: Read(SWA, GPU, -1)),
 ]
 """Calls for whose refusal a ground stands in the world, each with its error."""
 
@@ -193,6 +200,8 @@ SERVED: list[Asked] = [
     fetch(),
     lambda _: InsertHost(COMING, 3, HostPayload()),
     reset_at_rest,
+    lambda w: Write(SWA, w.held.swa[1], BYTES),
+    lambda _: Read(MAMBA, CPU, 3),
 ]
 """Calls against which no ground stands."""
 

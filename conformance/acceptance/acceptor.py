@@ -20,7 +20,7 @@ from kvcanon.conformance.acceptance.hearing import SENDERS, add_up, hear
 from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
 from kvcanon.conformance.acceptance.loading import after_load_back, after_settling, check_due
 from kvcanon.conformance.acceptance.refusing import after_refusal
-from kvcanon.conformance.acceptance.slots import SlotBooks
+from kvcanon.conformance.acceptance.slots import HELD, SlotBooks
 from kvcanon.conformance.acceptance.using import (
     after_allocate,
     after_free,
@@ -39,6 +39,7 @@ from kvcanon.spec.events import Event
 from kvcanon.spec.law import Law, Need
 from kvcanon.spec.operations import (
     Allocate,
+    Done,
     Evict,
     Evicted,
     EvictHost,
@@ -62,6 +63,7 @@ from kvcanon.spec.operations import (
     TakeEvents,
     Unlock,
     UnlockWindow,
+    Write,
 )
 from kvcanon.spec.types import Component, Slot, Slots
 from kvcanon.spec.views import COLUMN
@@ -134,9 +136,19 @@ class Acceptor(WrappedCache):
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
-        super().write(component, slot, data)
-        self._books.written[COLUMN[component]][slot] = data
-        self._books.compared.clear()
+        asked, books = Write(component, slot, data), self._books
+        try:
+            super().write(component, slot, data)
+        except CacheError as error:
+            after_refusal(books, asked, error)
+            self._raise(asked, f"refused: {error}")
+            raise
+        books.written[COLUMN[component]][slot] = data
+        books.compared.clear()
+        if books.slots.owners[COLUMN[component]].get(slot) is not HELD:
+            text = f"{component} slot {slot} was written, and no request holds it"
+            books.check("REFUSE-3", False, text)
+            self._raise(asked, Done())
 
     def _around(
         self,

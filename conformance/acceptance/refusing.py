@@ -12,6 +12,7 @@ from kvcanon.conformance.acceptance.books import Books
 from kvcanon.conformance.acceptance.slots import COMPONENTS, HELD
 from kvcanon.conformance.acceptance.using import pages_on_device, pages_present
 from kvcanon.spec.errors import (
+    BadArgument,
     CacheBusy,
     CacheError,
     OutOfSlots,
@@ -30,8 +31,10 @@ from kvcanon.spec.operations import (
     Reset,
     Unlock,
     UnlockWindow,
+    Write,
 )
 from kvcanon.spec.transfer import Direction
+from kvcanon.spec.views import COLUMN
 
 
 def after_refusal(books: Books, operation: Operation, error: CacheError) -> None:
@@ -78,6 +81,9 @@ def _open(books: Books, asked: Operation) -> str | None:
 
 
 def _held(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Write):
+        held = books.slots.owners[COLUMN[asked.component]].get(asked.slot) is HELD
+        return "a request holds the slot" if held else None
     if isinstance(asked, Free | Insert) and all(
         len(set(some)) == len(some)
         and all(books.slots.owners[column].get(slot) is HELD for slot in some)
@@ -85,6 +91,12 @@ def _held(books: Books, asked: Operation) -> str | None:
         for some in (asked.slots[component],)
     ):
         return "requests hold every one of the slots"
+    return None
+
+
+def _fits(books: Books, asked: Operation) -> str | None:
+    if isinstance(asked, Write) and len(asked.data) == books.config.slot_bytes:
+        return "the data is of a slot's size"
     return None
 
 
@@ -106,6 +118,7 @@ def _idle(books: Books, asked: Operation) -> str | None:
 
 
 _DOUBTS: dict[type[CacheError], Callable[[Books, Operation], str | None]] = {
+    BadArgument: _fits,
     OutOfSlots: _room,
     PrefixNotCached: _cached,
     ReceiptSpent: _open,
@@ -113,4 +126,4 @@ _DOUBTS: dict[type[CacheError], Callable[[Books, Operation], str | None]] = {
     TransferPending: _not_loading,
     CacheBusy: _idle,
 }
-"""What speaks against each refusal; what is wrong with an argument as such is not judged."""
+"""What speaks against each refusal; what is wrong with a key or with counts is not judged."""

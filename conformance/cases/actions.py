@@ -255,6 +255,19 @@ def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
         client.cache.insert(request.key, request.start_pages, slots)
 
 
+@action(1, Capability.WRITE)
+def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Write behind a slot that nobody holds, or that is held, and too few bytes."""
+    component, at = _place(client.components, b)
+    size = client.cache.config.slot_bytes
+    holding = [*client.blocks, *(request.slots for request in client.requests)]
+    held = [slot for slots in holding for slot in slots[component]]
+    if a % 2 and held:
+        client.cache.write(component, held[at % len(held)], bytes(size - 1))
+    else:
+        client.cache.write(component, _wrong_slot(client, component, (), c), bytes(size))
+
+
 ACTIONS |= WIDE | RARE
 
 

@@ -18,7 +18,7 @@ from typing import cast
 from attrs import NOTHING, AttrsInstance, fields, frozen, has
 
 from kvcanon.conformance.adapters.request import Admitted
-from kvcanon.conformance.reports.retelling import Ask, Asked, Call, Decide, Fill, Read, Write
+from kvcanon.conformance.reports.retelling import Ask, Asked, Call, Decide, Fill
 from kvcanon.conformance.reports.wording import answer_in_words
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import (
@@ -31,10 +31,12 @@ from kvcanon.spec.operations import (
     LoadBack,
     Lock,
     Match,
+    Read,
     Receipt,
     TakeEvents,
     Unlock,
     UnlockWindow,
+    Write,
 )
 from kvcanon.spec.types import Component, Counts, Key, Slots
 

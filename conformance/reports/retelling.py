@@ -30,7 +30,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Level
-from kvcanon.spec.operations import Evict, Evicted, Operation, Reset, TakeEvents
+from kvcanon.spec.operations import Evict, Evicted, Operation, Read, Reset, TakeEvents, Write
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
@@ -68,24 +68,6 @@ class Ask:
 
 
 @frozen
-class Write:
-    """Some bytes are written behind a slot."""
-
-    component: Component
-    slot: Slot
-    data: bytes
-
-
-@frozen
-class Read:
-    """The bytes behind a slot are read."""
-
-    component: Component
-    medium: Medium
-    slot: Slot
-
-
-@frozen
 class Decide:
     """Something is decided about a copy in flight."""
 
@@ -96,7 +78,7 @@ class Decide:
     transfer_id: TransferId
 
 
-Asked: TypeAlias = Operation | Ask | Fill | Write | Read | Decide
+Asked: TypeAlias = Operation | Ask | Fill | Decide
 
 
 @frozen
