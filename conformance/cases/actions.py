@@ -9,21 +9,20 @@ are never given another meaning; a new meaning gets a new name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from attrs import evolve
+from collections.abc import Callable
 
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.exact import EXACT
 from kvcanon.conformance.cases.kinds import ActionKind, Do, enter
+from kvcanon.conformance.cases.nonsense import NONSENSE
 from kvcanon.conformance.cases.rare import RARE
 from kvcanon.conformance.cases.wide import WIDE
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+from kvcanon.spec.types import MAMBA, SWA, Counts, Key, Slots
 
 ACTIONS: dict[str, ActionKind] = {}
-"""Every action that is drawn, by name; those of `wide` and `rare` come last."""
+"""Every action that is drawn, by name; those of other modules come last."""
 
 
 def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do], Do]:
@@ -204,71 +203,7 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
     client.cache.take_events()
 
 
-@action(1)
-def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
-    """Call with arguments that are wrong in one way."""
-    key = client.known(a, b)
-    nowhere = client.cache.config.capacity(FULL, GPU) + c
-    foreign = Slots(full=tuple(range(nowhere, nowhere + max(1, len(key)))))
-    wrong: list[Callable[[], object]] = [
-        lambda: client.cache.free(foreign),
-        lambda: client.cache.insert(key, 0, foreign),
-        lambda: client.cache.insert(key, len(key) + 1, Slots()),
-        lambda: client.cache.allocate(Counts(full=1 << 20)),
-        lambda: client.cache.allocate(Counts(full=-1)),
-    ]
-    if Capability.EVICT in client.can:
-        wrong.append(lambda: client.cache.evict(Counts(swa=-1)))
-    if Capability.WRITE in client.can:
-        wrong.append(lambda: client.cache.write(FULL, c, b""))
-    if Capability.READ in client.can:
-        wrong.append(lambda: client.cache.read(FULL, GPU, -1))
-    if Capability.LOAD_BACK in client.can:
-        wrong.append(lambda: client.cache.load_back(key, quota_pages=-1))
-    wrong[c % len(wrong)]()
-
-
-@action(1)
-def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Give back all that a request has, with one slot among it that it has not, or has once."""
-    if client.requests:
-        slots = client.requests[a % len(client.requests)].slots
-        component, at = _place(client.components, b)
-        some = list(slots[component])
-        some.insert(at % (len(some) + 1), _wrong_slot(client, component, some, c))
-        client.cache.free(evolve(slots, **{component.value: tuple(some)}))
-
-
-@action(1)
-def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Hand over what a request computed, with one of its slots replaced by a wrong one."""
-    if not client.requests:
-        return
-    request = client.requests[a % len(client.requests)]
-    having = [component for component, some in request.slots if some]
-    if having:
-        component, at = _place(having, b)
-        some = list(request.slots[component])
-        at %= len(some)
-        some[at] = _wrong_slot(client, component, some[:at] + some[at + 1 :], c)
-        slots = evolve(request.slots, **{component.value: tuple(some)})
-        client.cache.insert(request.key, request.start_pages, slots)
-
-
-@action(1, Capability.WRITE)
-def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Write behind a slot that nobody holds, or that is held, and too few bytes."""
-    component, at = _place(client.components, b)
-    size = client.cache.config.slot_bytes
-    holding = [*client.blocks, *(request.slots for request in client.requests)]
-    held = [slot for slots in holding for slot in slots[component]]
-    if a % 2 and held:
-        client.cache.write(component, held[at % len(held)], bytes(size - 1))
-    else:
-        client.cache.write(component, _wrong_slot(client, component, (), c), bytes(size))
-
-
-ACTIONS |= WIDE | RARE
+ACTIONS |= NONSENSE | WIDE | RARE
 
 
 def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
@@ -288,23 +223,6 @@ def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
 
 def _pressure(client: Client, a: int, b: int, c: int) -> Counts:
     return Counts(a % 4, b % 4 * (SWA in client.components), c % 2 * (MAMBA in client.components))
-
-
-def _place(among: Sequence[Component], b: int) -> tuple[Component, int]:
-    """A component, and a number for the place among its slots."""
-    return among[b % len(among)], b // len(among)
-
-
-def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
-    """A slot that cannot be handed over beside others: one of these, or one that nobody holds."""
-    if c % 2 and others:
-        return others[c // 2 % len(others)]
-    holding = [*client.blocks, *(request.slots for request in client.requests)]
-    held = {slot for slots in holding for slot in slots[component]}
-    # Some of these are not held, though a faulty cache gives out slots that there are not.
-    slots = range(client.cache.config.capacity(component, GPU) + len(held) + 1)
-    not_held = [slot for slot in slots if slot not in held]
-    return not_held[c // 2 % len(not_held)]
 
 
 def _fetch(client: Client, key: Key, b: int, c: int) -> None:

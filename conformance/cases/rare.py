@@ -9,14 +9,11 @@ may do. Whether it comes about is the cache's answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.kinds import ActionKind, enter
 from kvcanon.conformance.cases.prompts import page_of
-from kvcanon.spec.errors import CacheError, OutOfSlots
-from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.types import FULL, GPU, Counts, Key, Page, Slots
 
 RARE: dict[str, ActionKind] = {}
@@ -105,30 +102,17 @@ def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
     client.cache.evict_host(Counts(full=1 + c % 3))
 
 
-@enter(RARE, 1)
-def ask_in_vain(client: Client, a: int, b: int, c: int) -> None:
-    """Ask what must be refused for something that the cache has, or has not."""
-    key = client.known(a, b)
-    beyond = Key((*key.pages, *client.prompt(a, b, c).pages, *key.pages), key.namespace)
-    cache, can = client.cache, client.can
-    asked: list[Callable[[], object]] = [
-        lambda: client.receipts.append(cache.lock(beyond)),
-        lambda: _insert_beyond(client, beyond),
-        lambda: cache.insert(key, len(key), Slots(), counted_pages=len(key) + 1),
-        lambda: cache.allocate(Counts(full=c % 2, swa=c % 2 + 1)),
-    ]
-    if Capability.UNLOCK_WINDOW in can and client.spent:
-        asked.append(lambda: cache.unlock_window(client.spent[a % len(client.spent)]))
-    if Capability.RESET in can and (client.receipts or client.requests):
-        asked.append(cache.reset)
-    if cache.config.host_tier and Capability.LOAD_BACK in can:
-        asked.append(lambda: cache.load_back(beyond))
-    if cache.config.host_tier and Capability.INSERT_HOST in can:
-        asked.append(lambda: cache.insert_host(beyond, len(beyond), HostPayload()))
-        asked.append(lambda: cache.insert_host(key, len(key) + 1, HostPayload()))
-    if cache.config.host_tier and Capability.EVICT_HOST in can:
-        asked.append(lambda: cache.evict_host(Counts(full=-1)))
-    asked[c % len(asked)]()
+@enter(RARE, 1, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
+def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
+    """Compute a key and fetch it, too, so that both media have it, and press on the host."""
+    client.settle()
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 1 + b % 2))
+    client.keys.append(key)
+    start = client.cache.match(key).device_pages
+    client.hand_over(key, start, client.allocate(key, start))
+    client.fetch(key, 0, swa_pages=len(key))
+    client.settle()
+    client.cache.evict_host(Counts(full=1 + c % 3))
 
 
 def _fetched(client: Client, a: int, b: int) -> Key:
@@ -142,16 +126,6 @@ def _fetched(client: Client, a: int, b: int) -> Key:
 def _pages(client: Client, letter: int, count: int) -> tuple[Page, ...]:
     config = client.cache.config
     return (page_of(letter, config.page_size, bigram=config.bigram),) * count
-
-
-def _insert_beyond(client: Client, key: Key) -> None:
-    """Insert the last page of a key, of which the pages before may not be there."""
-    slots = client.cache.allocate(Counts(full=min(1, len(key))))
-    try:
-        client.cache.insert(key, len(key) - len(slots.full), slots)
-    except CacheError:
-        client.cache.free(slots)
-        raise
 
 
 def _take_free_slots(client: Client) -> list[Slots]:

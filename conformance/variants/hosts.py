@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap
+from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.match import on_device
@@ -30,11 +30,12 @@ SettleOne = Callable[..., TransferStatus]
 def parts_on_host(overrides: Overrides) -> None:
     """What leaves the device inside the tree is copied alone (`whole_nodes_on_host`).
 
-    And a duplicate gives up its full data alone.
+    And a duplicate gives up its full data alone, whatever else the host alone has of its node.
     """
     wrap(overrides, evict, evict._evict_inside, _copying_what_leaves)
     wrap(overrides, evict, evict._delete, _deleting_what_is_on_the_host)
-    wrap(overrides, host, vacate, _giving_up_full_data)
+    wrap_everywhere(overrides, vacate, _giving_up_full_data)
+    wrap(overrides, host, host._is_duplicate, _by_full_data_alone)
 
 
 def locks_of_the_device(overrides: Overrides) -> None:
@@ -138,6 +139,15 @@ def _deleting_what_is_on_the_host(delete: Callable[[State, Node], None]) -> Call
         delete(state, node)
 
     return delete_all
+
+
+def _by_full_data_alone(_: Callable[[Node], bool]) -> Callable[[Node], bool]:
+    """A duplicate is a node whose full data is on both media."""
+
+    def is_duplicate(node: Node) -> bool:
+        return not node.locked and node.data[FULL].device is not None
+
+    return is_duplicate
 
 
 def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
