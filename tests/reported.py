@@ -143,7 +143,7 @@ def __getattr__(name: str) -> MakeCache:
 SERVE = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve"),), ())
 """One request of two pages."""
 
-ASK_TOO_MUCH = Case(CacheConfig(device_slots=Counts(full=2)), (Action("ask_nonsense", c=3),), ())
+ASK_TOO_MUCH = Case(CacheConfig(device_slots=Counts(full=2)), (Action("ask_nonsense", c=5),), ())
 """An allocation of more slots than there are."""
 
 
