@@ -15,12 +15,14 @@ from itertools import accumulate
 from kvcanon.spec.config import MambaRefresh
 from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws import premises
+from kvcanon.spec.laws.comparing import slot_of
 from kvcanon.spec.laws.situations import used_prefix
-from kvcanon.spec.operations import Insert, Inserted
+from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
 from kvcanon.spec.oracle.recency import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import (
     CPU,
+    GPU,
     MAMBA,
     SWA,
     Component,
@@ -145,12 +147,15 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
     """An insert raises priorities on its path to its own, and gives new pages its own age.
 
     A page keeps the age that it has, and a higher priority. All new pages of an insert are of one
-    age, younger than everything else.
+    age, younger than everything else. Window data and states that an insert, or a host insert,
+    brings to where there were none are more recent than all that is off its path. Where the profile
+    says that the host has an order of its own, it is not asked.
 
     Why: what was asked to stay longest, or was there first, leaves in the wrong order.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/47802
     """
+    yield from _arrived_behind(step)
     asked = step.operation
     if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
         return
@@ -169,6 +174,37 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
             yield f"{where} was created at {was.created}, and now at {now.created}"
         if was is None and now.created <= oldest_new:
             yield f"{where} is new, but created at {now.created}, not after {oldest_new}"
+
+
+def _arrived_behind(step: Step) -> Iterator[str]:
+    """What an insert brought, and what it did not use is at least as recent."""
+    asked = step.operation
+    if not isinstance(asked, Insert | InsertHost) or isinstance(step.outcome, Refused):
+        return
+    if step.before.recency == step.after.recency:
+        return
+    own = set(step.numbers.of_key(asked.key)).union(
+        *pages_along(step.before, asked.key, step.numbers).values()
+    )
+    for component, medium, order in page_orders(step, asked.key, (SWA, MAMBA)):
+        if medium is CPU and not step.after.profile.host_order_by_use:
+            continue
+        new = [page for page in order.after if page in own and _was_nowhere(step, page, component)]
+        others = dict.fromkeys(order.before).keys() - own
+        newest = next((piece for piece in reversed(order.after) if piece in others), None)
+        if new and newest is not None and order.after.index(newest) > order.after.index(new[0]):
+            yield (
+                f"{type(asked).__name__} brought {component} data of "
+                f"{_name(step, order.node_id(new[0]))} to {medium}, but it is not more recent than "
+                f"that of {_name(step, order.node_id(newest))}, which it did not use"
+            )
+
+
+def _was_nowhere(step: Step, page: PageNumber, component: Component) -> bool:
+    """Whether a page had no data of a component before a step, on any medium."""
+    before, after = step.changed
+    was = before.get(page)
+    return page in after and all(slot_of(was, component, medium) is None for medium in (GPU, CPU))
 
 
 def _pages(stops: Sequence[Stop]) -> int:

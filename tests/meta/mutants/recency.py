@@ -7,11 +7,11 @@ keeps alive what nothing can reach.
 from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
-from kvcanon.reference import cache, insert, match, tree, victims
+from kvcanon.reference import cache, host_insert, insert, match, tree, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.oracle.window import window_nodes
-from kvcanon.spec.types import MAMBA, Key, Slots
+from kvcanon.spec.types import MAMBA, SWA, Component, Key, Slots
 from meta.mutants.entry import mutant
 
 
@@ -83,6 +83,33 @@ def insert_ignores_priority(patch: Overrides) -> None:
         return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
 
     patch.setattr(cache, "insert", plain)
+
+
+@mutant("REC-6")
+def healed_windows_are_old(patch: Overrides) -> None:
+    """Window data that an insert brings to a page that had lost it is as old as the page."""
+    merge = insert._merge_window
+
+    def as_old_as_it_was(
+        state: State, node: Node, begin: int, incoming: insert._Incoming, tick: int
+    ) -> None:
+        was = node.data[SWA].used if SWA in node.data else 0
+        merge(state, node, begin, incoming, was)
+
+    patch.setattr(insert, "_merge_window", as_old_as_it_was)
+
+
+@mutant("REC-6")
+def fetched_data_is_old(patch: Overrides) -> None:
+    """What is fetched to the host for pages that are there is as old as they are."""
+    fill = host_insert._fill
+
+    def as_old_as_it_was(
+        state: State, node: Node, component: Component, payloads: tuple[bytes, ...], _tick: int
+    ) -> None:
+        fill(state, node, component, payloads, node.data[component].used)
+
+    patch.setattr(host_insert, "_fill", as_old_as_it_was)
 
 
 @mutant("REC-6")
