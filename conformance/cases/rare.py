@@ -94,6 +94,12 @@ def demote_and_load(client: Client, a: int, b: int, c: int) -> None:
     client.cache.evict_host(Counts(full=1 + c % 3))
 
 
+@enter(RARE, 1, Capability.EVICT)
+def press_for_all(client: Client, a: int, b: int, c: int) -> None:
+    """Evict for every component, those too that there are not."""
+    client.cache.evict(Counts(a % 2, b % 3, c % 2))
+
+
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
 def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
     """Fetch a key and load it back, so that both media have it, and press on the host."""

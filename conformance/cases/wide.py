@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.kinds import ActionKind, enter
-from kvcanon.conformance.cases.prompts import branches_of, points_of, twin
-from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key
+from kvcanon.conformance.cases.prompts import branches_of, page_of, points_of, twin
+from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Slots
 
 WIDE: dict[str, ActionKind] = {}
 """Every wide action by name."""
@@ -24,6 +24,11 @@ HITS = (2, 3, 5, 20)
 MOST_TOUCHES = 96
 SLOTS_TO_TOUCH = 6
 """In small pools there is one touch for so many slots."""
+SPROUTS = 100
+"""The first letter of pages that no other prompt has."""
+MOST_SPROUTS = 48
+MOST_BLOCK = 150
+"""Slots that `fragment` allocates at a time: more than two words of 64 bits."""
 LEFT_SLOTS = 1 << 9
 """What `occupy` leaves free of a pool."""
 
@@ -111,6 +116,33 @@ def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
     full, swa = (max(0, config.capacity(each, GPU) - LEFT_SLOTS) for each in (FULL, SWA))
     if full and not client.blocks:
         client.blocks.append(client.cache.allocate(Counts(full, min(full, swa))))
+
+
+@enter(WIDE, 1)
+def sprout(client: Client, a: int, b: int, c: int) -> None:
+    """Insert many short keys with one beginning, without any need for room."""
+    config, key = client.cache.config, client.known(a, 1).prefix(b % 2)
+    for at in range(min(MOST_SPROUTS, config.capacity(FULL, GPU) // SLOTS_TO_TOUCH)):
+        page = page_of(SPROUTS + c % 4 * MOST_SPROUTS + at, config.page_size, bigram=config.bigram)
+        _serve(client, Key((*key.pages, page), key.namespace))
+
+
+@enter(WIDE, 1)
+def fragment(client: Client, a: int, b: int, c: int) -> None:
+    """Allocate four blocks, free those in the middle, and allocate across the gap."""
+    most = min(MOST_BLOCK, max(1, client.cache.config.capacity(FULL, GPU) // 3))
+    sizes = [1 + pick % most for pick in (a, b, c, a + b)]
+    taken: list[Slots] = []
+    try:
+        for size in sizes:
+            # One by one: what was taken before a refusal is given back.
+            taken.append(client.cache.allocate(Counts(full=size)))  # noqa: PERF401
+        for _ in range(2):
+            client.cache.free(taken.pop(1))
+        taken.append(client.cache.allocate(Counts(full=sizes[1] + sizes[2] + c % 8)))
+    finally:
+        for slots in taken:
+            client.cache.free(slots)
 
 
 def _serve(client: Client, key: Key) -> None:

@@ -21,12 +21,17 @@ Held = Mapping[Component, Collection[Slot]]
 
 
 def require_counts(config: CacheConfig, counts: Counts) -> None:
-    """Refuse counts that make no sense. Raises: BadArgument."""
+    """Refuse to allocate what makes no sense. Raises: BadArgument."""
+    if evicted_counts(config, counts) != counts:
+        raise BadArgument("counts", f"{counts} name a component that this cache has not")
+
+
+def evicted_counts(config: CacheConfig, counts: Counts) -> Counts:
+    """What is to be evicted of the components that there are. Raises: BadArgument."""
     for component in Component:
         if counts[component] < 0:
             raise BadArgument(str(component), f"{counts[component]} slots; ask for 0 or more")
-        if counts[component] and component not in config.components:
-            raise BadArgument(str(component), "is no component of this cache")
+    return Counts(**{component.value: counts[component] for component in config.components})
 
 
 def require_room(tree: Tree, counts: Counts) -> None:

@@ -72,7 +72,7 @@ class HierarchicalCache(HostedCache, RadixCache):
 
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots; it does not say how many, so that they are counted."""
-        asking.require_counts(self.config, counts)
+        counts = asking.evicted_counts(self.config, counts)
         before = len(self.free_slots(FULL, CPU))
         self.world.cache.evict_host(counts.full * self.config.page_size)
         return Evicted(Counts(full=len(self.free_slots(FULL, CPU)) - before))

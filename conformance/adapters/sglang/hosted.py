@@ -59,7 +59,7 @@ class HostedCache(UnifiedCache):
 
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots, a component after another; what one frees by the way counts too."""
-        asking.require_counts(self.config, counts)
+        counts = asking.evicted_counts(self.config, counts)
         before = self._free_on_host()
         for component in self.config.components if self.config.host_tier else ():
             freed = self._free_on_host()[component] - before[component]

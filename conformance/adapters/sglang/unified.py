@@ -188,7 +188,7 @@ class UnifiedCache:
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
-        asking.require_counts(self.config, counts)
+        counts = asking.evicted_counts(self.config, counts)
         size = self.config.page_size
         answer: Any = self.world.cache.evict(
             named("EvictParams")(
