@@ -69,8 +69,8 @@ _makings = count()
 
 
 def flaky(config: CacheConfig) -> ReferenceCache:
-    """Every cache but the tenth is sound, and the tenth is so no second time."""
-    return Crashing(config) if next(_makings) == 10 else ReferenceCache(config)
+    """Every cache but the twelfth is sound, and the twelfth is so no second time."""
+    return Crashing(config) if next(_makings) == 12 else ReferenceCache(config)
 
 
 def choosy(config: CacheConfig) -> ReferenceCache:

@@ -148,6 +148,8 @@ def names_of(key: Key) -> tuple[bytes, ...]:
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
 
-OFFER = Offer(windows_tokens=(None,), mamba=(False,), write_policies=(WritePolicy.NONE,))
+OFFER = Offer(
+    windows_tokens=(None,), mamba=(False,), write_policies=(WritePolicy.NONE,), events=(True,)
+)
 ADAPTER = Adapter("hash blocks", HashBlockCache, OFFER, kind=CacheKind.REQUEST)
 DUPLICATING = Adapter("computes twice", ComputesTwice, OFFER, kind=CacheKind.REQUEST)

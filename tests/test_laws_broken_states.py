@@ -17,7 +17,7 @@ from kvcanon.spec.views import Step
 from planting import steps_of
 from scenes import fetch, lock, put
 
-BROKEN_STEPS = 150
+BROKEN_STEPS = 250
 OF_STEPS = [law for law in LAWS.values() if law.kind is not Kind.STREAM]
 
 

@@ -184,6 +184,7 @@ def test_miniature_is_judged() -> None:
         write_policies=(WritePolicy.NONE,),
         eviction_policies=(EvictionPolicy.LRU,),
         windows_tokens=(None,),
+        events=(True,),
         one_pool=True,
     )
     adapter = Adapter("mini", ManagedCache, offer, kind=CacheKind.REQUEST)

@@ -159,6 +159,8 @@ class Offer:
     write_policies: tuple[WritePolicy, ...] = tuple(WritePolicy)
     eviction_policies: tuple[EvictionPolicy, ...] = tuple(EvictionPolicy)
     load_back_thresholds_pages: tuple[int, ...] = (0, 0, 2)
+    events: tuple[bool, ...] = (True,) * 11 + (False,)
+    """Whether events are asked for: mostly they are, as most laws speak of what they say."""
     namespaces: bool = True
     """Whether keys may be of other namespaces than the default one."""
     least_slots: int = 2

@@ -42,8 +42,6 @@ FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
 """Sizes of the device's full pool, by scale; a small one is drawn slot by slot."""
 MOST_HOST_SLOTS = 1_000
 """A wide pool on the host is no larger: its slots are filled one by one."""
-EVENTS = (True,) * 11 + (False,)
-"""Whether events are asked for; most laws speak of what they say."""
 BYTES_A_TOKEN = 2
 """At least so many bytes a slot, for each token of its page: some caches divide them."""
 
@@ -66,7 +64,7 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
         write_policy=write_policy,
         eviction_policy=pick(offer.eviction_policies),
         load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
-        events=pick(EVENTS),
+        events=pick(offer.events),
     )
 
 
@@ -90,7 +88,7 @@ def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
         write_policy=write_policy,
         eviction_policy=pick(offer.eviction_policies),
         load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
-        events=pick(EVENTS),
+        events=pick(offer.events),
         slot_bytes=max(CacheConfig().slot_bytes, BYTES_A_TOKEN * page_size),
     )
 

@@ -219,6 +219,11 @@ def _lower_threshold(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]
             yield evolve(config, load_back_threshold_pages=pages)
 
 
+def _with_events(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if not config.events and True in offer.events:
+        yield evolve(config, events=True)
+
+
 def _smaller_device_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
     for slots in _smaller(config.device_slots, config, offer):
         yield evolve(config, device_slots=slots)
@@ -248,6 +253,7 @@ PLAINER: tuple[Plainer, ...] = (
     _earlier_write_policy,
     _earlier_eviction_policy,
     _lower_threshold,
+    _with_events,
     *[_smaller_device_pools] * len(Component),
     *[_smaller_host_pools] * len(Component),
 )

@@ -83,6 +83,7 @@ def is_offered(config: CacheConfig, offer: Offer) -> bool:
         and config.bigram in offer.bigram
         and config.write_policy in offer.write_policies
         and config.eviction_policy in offer.eviction_policies
+        and config.events in offer.events
         and config.load_back_threshold_pages in offer.load_back_thresholds_pages
         and config.device_slots.full >= offer.least_slots
         and max(config.device_slots.full, config.host_slots.full) <= offer.most_slots

@@ -20,6 +20,7 @@ OFFER = Offer(
     write_policies=(WritePolicy.NONE,),
     eviction_policies=(EvictionPolicy.LRU,),
     load_back_thresholds_pages=(0,),
+    events=(True,),
     one_pool=True,
 )
 version()
