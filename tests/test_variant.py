@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from attrs import fields
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
@@ -119,3 +123,17 @@ def _named(state: Snapshot) -> list[tuple[object, ...]]:
     return sorted(
         (state.starts[node.node_id], node.node_id, node[FULL].device) for node in state.below_root()
     )
+
+
+def test_the_docs_list_every_freedom() -> None:
+    """docs/freedoms.md lacks a variation, or names a field that it does not declare."""
+    page = (Path(__file__).resolve().parents[1] / "docs/freedoms.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+)` \|(?: ((?:`\w+`(?:, )?)+) \|)? [A-Z].+ \|$", page, re.MULTILINE)
+    assert {name: re.findall(r"\w+", listed) for name, listed in told} == {
+        name: [
+            field.name
+            for field in fields(Profile)
+            if getattr(each.declared(CANON), field.name) != getattr(CANON, field.name)
+        ]
+        for name, each in VARIATIONS.items()
+    }

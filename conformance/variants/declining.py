@@ -1,4 +1,4 @@
-"""Declining: what cannot succeed is given up before anything is evicted for it.
+"""Declining: what cannot succeed is given up early, or for another reason.
 
 What readers get wrong: the plain cache evicts first and looks then whether that was enough. Both
 are lawful, as no page is promised to stay; but a cache that looks first keeps more.
@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap
-from kvcanon.reference import backup, evict, host, load
+from kvcanon.reference import backup, cache, evict, host, insert, load
 from kvcanon.reference.state import State
-from kvcanon.spec.types import CPU, GPU, Component, Counts
+from kvcanon.spec.errors import SlotNotHeld
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.types import CPU, GPU, Component, Counts, Key, Slots
 
 Evict = Callable[[State, Counts], Counts]
 MakeRoom = Callable[[State, Counts], bool]
@@ -30,6 +32,25 @@ def impossible_loads_declined_first(overrides: Overrides) -> None:
         return evict_what_helps
 
     wrap(overrides, load, evict.evict, wrapper)
+
+
+def slots_are_checked_first(overrides: Overrides) -> None:
+    """Of several grounds for refusing an insert, that nobody holds a slot is named first."""
+
+    def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
+        def check_and_insert(
+            state: State, key: Key, start_pages: int, given: Slots, **others: int
+        ) -> Inserted:
+            for component, some in given:
+                pool = state.pools.get((component, GPU))
+                for slot in some:
+                    if pool is not None and slot not in pool.held:
+                        raise SlotNotHeld(f"{component} on GPU", slot)
+            return usual(state, key, start_pages, given, **others)
+
+        return check_and_insert
+
+    wrap(overrides, cache, insert.insert, wrapper)
 
 
 def _unlocked_slots(state: State, component: Component) -> int:

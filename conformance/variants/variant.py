@@ -28,7 +28,8 @@ from the plain one it may be. These are the freedoms, each a variation that also
 - *When a load is announced and of use, and how far a lock reaches.* By profile: at its enqueue, if
   it is taken back when the copy fails; and over all of the node in which the window begins.
 - *In which order pages are removed.* By profile, those of one node in any.
-- *What is refused.* By profile, what it has no call for, such as a quota for a load.
+- *What is refused, and why.* By profile, what it has no call for, such as a quota for a load. Where
+  several grounds stand, any of them may be named.
 - *What things are called.* Any free slot will do, and ids need be neither small nor in order.
 
 Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
@@ -159,6 +160,7 @@ VARIATIONS: dict[str, Variation] = {
         cuts.leaving_tails,
         declining.impossible_loads_declined_first,
         declining.impossible_backups_declined_first,
+        declining.slots_are_checked_first,
         tiers.chains_in_one_copy,
         tiers.independent_copies_settle_early,
         numbers.high_slots_first,
@@ -187,6 +189,7 @@ CHOSEN = (
     "uncovered_tombstones_leave",
     "impossible_loads_declined_first",
     "impossible_backups_declined_first",
+    "slots_are_checked_first",
     "removes_front_to_back",
     "bare_windows",
     "recent_duplicates_first",
