@@ -26,9 +26,9 @@ FOUNDING: dict[str, Scope] = {
     ),
     "backup_skips_what_has_an_unbacked_parent": Scope(
         "founding_backup",
-        "write-through completes (sgl#25065): 2 slots on the device and 1 on the host",
+        "write-through completes (sgl#25065): 2 slots and 1 on the host, a prompt of 2 pages",
         CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_through"),
-        fans=(2, 1),
+        fans=(1, 1),
         receipts=0,
         made_for=("RES-5",),
     ),
