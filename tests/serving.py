@@ -285,8 +285,9 @@ class ChildrenLast(ServingCache):
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
         events = super().take_events()
-        gone = iter([event for event in events if isinstance(event, BlockRemoved)][::-1])
-        return tuple(next(gone) if isinstance(event, BlockRemoved) else event for event in events)
+        removed = [event for event in events[::-1] if isinstance(event, BlockRemoved)]
+        gone = {medium: iter([e for e in removed if e.medium is medium]) for medium in Medium}
+        return tuple(next(gone[e.medium]) if isinstance(e, BlockRemoved) else e for e in events)
 
 
 class SilentReset(ServingCache):

@@ -20,7 +20,7 @@ from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Counts, Key, Namespace, WritePolicy, make_key
+from kvcanon.spec.types import Counts, Key, Namespace, make_key
 from serving import (
     AnnouncesRefused,
     AnnouncesWhatLeft,
@@ -153,9 +153,7 @@ def test_declared_order_of_removes_is_not_accused() -> None:
     """What leaves at once is removed in any order by a cache that declares it, and is accused."""
     profile = Profile(removes_end_first=False)
     plain = adapter_of(ChildrenLastUnseen)
-    # On the host it removes what it did not store, which is another fault.
-    offer = evolve(plain.offer, write_policies=(WritePolicy.NONE,))
-    declared = evolve(plain, profile=profile, offer=offer)
+    declared = evolve(plain, profile=profile)
     for seed in range(60):
         found, _ = play(draw_case(seed, declared.offer), [declared], BLACK_BOX)
         assert not found, found[0].words
