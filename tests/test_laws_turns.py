@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from attrs import frozen
 
+from kvcanon.conformance.adapters.adapter import Adapter
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.judging.play import play
 from kvcanon.conformance.overriding import Plant
-from kvcanon.reference import ManualEngine
+from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import LoadDecision
@@ -243,3 +246,31 @@ def test_an_order_that_no_state_shows_is_not_asked_for() -> None:
         write_policy="write_back",
     )
     assert said(sound, config, upper_arrives_above_a_host_leaf) == {}
+
+
+DUPLICATES_GIVEN_UP_TWICE = Case(
+    CacheConfig(
+        window_tokens=1,
+        bigram=True,
+        device_slots=Counts(12, 8),
+        host_slots=Counts(17, 2),
+        write_policy="write_back",
+    ),
+    (
+        Action("squeeze_and_load", 0, 0, 0),
+        Action("fetch_what_is_there", 0, 0, 0),
+        Action("squeeze_and_load", 0, 0, 3),
+        Action("fetch_and_load", 0, 2, 2),
+        Action("fetch_and_load", 4, 1, 4),
+        Action("fetch_what_is_there", 0, 1, 0),
+        Action("back_up_and_fail", 1, 0, 0),
+        Action("fetch_and_load", 0, 0, 27),
+    ),
+    (),
+)
+"""A load makes room on the host for one victim, and then for another that had been a duplicate."""
+
+
+def test_every_order_of_duplicates_is_tried() -> None:
+    """Which duplicate leaves first is free, and the law takes an order for given."""
+    assert play(DUPLICATES_GIVEN_UP_TWICE, [Adapter("reference", ReferenceCache)])[0] == []

@@ -10,6 +10,7 @@ counted apart, as it takes no law to see them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from time import monotonic
 
 from attrs import evolve, frozen
@@ -49,6 +50,17 @@ BUDGETS = {
     "standard": Budget(first=12, checked=2_000, compared=1_000, inside=2_000),
 }
 """By effort. The quick ones let two cores judge 300 mutants in about 20 minutes."""
+
+
+def accused(seed: int, budget: Budget) -> str | None:
+    """What the laws say of the plain cache itself in the cases of a seed: nothing, if all is well.
+
+    A law that accuses it would see every mutant that comes to that case.
+    """
+    search = Search(mutant_of(None), seed)
+    looks = chain(_by_laws(search, budget), by_states(search, range(budget.first, budget.inside)))
+    seen = first_sight(looks)
+    return None if seen is None else f"{seen.how}: {seen.finding.name}"
 
 
 def judge(place: Place, seed: int, budget: Budget) -> Verdict:

@@ -11,7 +11,7 @@ from attrs import frozen
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.judging.campaign import workers
 from kvcanon.conformance.mutating.campaign import judge_all
-from kvcanon.conformance.mutating.judging import BUDGETS
+from kvcanon.conformance.mutating.judging import BUDGETS, accused
 from kvcanon.conformance.mutating.measure import Measure
 from kvcanon.conformance.mutating.native.building import build
 from kvcanon.conformance.mutating.native.campaign import NATIVE_BUDGETS, judge_native
@@ -57,8 +57,12 @@ def _of_reference(asked: Asked, checkout: Path, shown: Shown) -> Measure:
     require_places(reviewed, places)
     chosen = _chosen(asked, places)
     with workers(asked.jobs) as by:
+        wrong = by.executor.submit(accused, asked.seed, BUDGETS[asked.effort])
         coming = judge_all(chosen, asked.seed, BUDGETS[asked.effort], by.executor)
         verdicts = _told(coming, chosen, shown)
+        told = wrong.result()
+    if told is not None:
+        raise Fault(f"with seed {asked.seed} the plain cache itself is accused; mend that: {told}")
     return Measure(asked.core, asked.seed, asked.effort, len(places), verdicts, reviewed)
 
 

@@ -8,11 +8,13 @@ has it, and what is where afterwards must be the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import permutations, product
+
+from attrs import evolve
 
 from kvcanon.spec.law import Kind, Need, law
 from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import parts_on_host, writes_back
+from kvcanon.spec.laws.comparing import parts_on_host, slot_of, writes_back
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -31,11 +33,13 @@ from kvcanon.spec.replay.fetch import replay_fetch
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.load import replay_load
 from kvcanon.spec.replay.missing import Load, load_of
-from kvcanon.spec.types import CPU, GPU, Counts, Medium
+from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, NodeId
 from kvcanon.spec.views import Step
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 _BOTH = (GPU, CPU)
+MOST_GIVEN_UP = 4
+"""Of so many duplicates that left every order is tried; of more, what follows is not asked."""
 
 
 @law("REC-3", Kind.STEP, premises.CHOICE_OF_VICTIM, needs=_ORDERS)
@@ -74,6 +78,8 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
         if not wrong or board.unsure:
             return
         first = first or wrong
+    if len(_given_up(step)) > MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
+        return  # There are too many orders to try.
     name = type(step.operation).__name__
     yield from (f"{name}: {words}" for words in first or ())
 
@@ -100,13 +106,14 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     seen = Seen(step)
     found = seen.changes(_BOTH)
     first: list[str] | None = None
-    for in_vain in (True, False):
-        board = replay_fetch(step.before, asked, HostChoices(seen.gave_up, in_vain))
+    for choices in _choices(step, seen):
+        board = replay_fetch(step.before, asked, choices)
         wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return
         first = first or wrong
-    yield from first or ()
+    if len(_given_up(step)) <= MOST_GIVEN_UP:
+        yield from first or ()
 
 
 def _was_cut(step: Step) -> bool:
@@ -142,11 +149,39 @@ def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
 
 
 def _choices(step: Step, seen: Seen) -> Iterator[HostChoices]:
-    """Whether victims leave for room that cannot be made is free."""
+    """Whether victims leave for room that cannot be made is free, and which duplicate leaves first.
+
+    Where room is made several times in one operation, more depends on that order.
+    """
+    for choices in _choices_of_room(step, seen):
+        yield choices
+    given_up = _given_up(step)
+    if 1 < len(given_up) <= MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
+        for choices in _choices_of_room(step, seen):
+            for order in permutations(given_up):
+                yield evolve(choices, order=order)
+
+
+def _given_up(step: Step) -> list[NodeId]:
+    """The nodes whose host copies left while the device had their full data too."""
+    if not writes_back(step.before):
+        return []
+    before, after = step.changed
+    gone = {
+        row.node_id: None
+        for number, row in before.items()
+        if row.slot(FULL, CPU) is not None
+        and row.slot(FULL, GPU) is not None
+        and slot_of(after.get(number), FULL, CPU) != row.slot(FULL, CPU)
+    }
+    return list(gone)
+
+
+def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
     yield HostChoices(seen.gave_up, tries_in_vain=True)
     if not step.before.profile.locks_hold_host_copies:
         yield HostChoices(seen.gave_up, tries_in_vain=True, held_first=True)
-    if writes_back(step.before) or isinstance(step.operation, Insert):
+    if writes_back(step.before) or isinstance(step.operation, Insert | InsertHost):
         yield HostChoices(seen.gave_up, tries_in_vain=False)
 
 

@@ -21,7 +21,7 @@ from kvcanon.spec.replay.board import (
     is_spare,
 )
 from kvcanon.spec.replay.room import could_be_free
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId
 
 
 @frozen
@@ -34,6 +34,14 @@ class HostChoices:
     """Whether victims leave for room that cannot be made."""
     held_first: bool = False
     """Whether, where locks do not hold them by profile, locked duplicates leave before leaves."""
+    order: tuple[NodeId, ...] = ()
+    """In which order duplicates left; where it is not given, the smallest first."""
+
+    def place(self, piece: Piece) -> tuple[int, int]:
+        """When a duplicate left, among those that did."""
+        if piece.node_id in self.order:
+            return self.order.index(piece.node_id), piece.begin
+        return len(self.order), piece.size(FULL)
 
 
 def make_host_room(board: Board, needed: Counts, choices: HostChoices) -> bool:
@@ -67,7 +75,7 @@ def _give_up_duplicates(board: Board, enough: int, choices: HostChoices) -> None
     duplicates.sort(key=lambda piece: (is_device_leaf(piece), piece.rank, piece.begin))
     gone = [piece for piece in duplicates if choices.gave_up(piece, FULL)]
     # Nobody saw in which order they left. If the largest was needed last, all were needed.
-    gone.sort(key=lambda piece: piece.size(FULL))
+    gone.sort(key=choices.place)
     duplicates = gone + [piece for piece in duplicates if piece not in gone]
     for piece in duplicates:
         if board.free[FULL, CPU] >= enough:
