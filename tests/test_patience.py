@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.judging import patience
 from kvcanon.conformance.judging import play as play_module
 from kvcanon.conformance.judging.patience import CacheSilent, within
 from kvcanon.conformance.judging.play import play
@@ -33,6 +35,19 @@ def test_what_never_ends_is_ended() -> None:
     """A loop without end goes on."""
     with pytest.raises(CacheSilent):
         within(0.05, walk_in_a_ring)
+
+
+def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ignores what is raised in a callback of its own, and the loop goes on for ever."""
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.05)
+
+    def deaf_at_first() -> None:
+        with suppress(CacheSilent):
+            walk_in_a_ring()
+        walk_in_a_ring()
+
+    with pytest.raises(CacheSilent):
+        within(0.05, deaf_at_first)
 
 
 def test_the_clock_is_left_as_it_was() -> None:

@@ -13,6 +13,8 @@ from types import FrameType
 
 ACTION_SECONDS = 20.0
 """A few operations on a small cache, with every law asked after each, take a thousandth of this."""
+AGAIN_SECONDS = 1.0
+"""Until the next interruption, where the first one was not heard."""
 
 
 class CacheSilent(BaseException):
@@ -34,7 +36,8 @@ def within(seconds: float, do: Callable[[], object]) -> None:
         raise CacheSilent(f"no answer within {seconds:g} s")
 
     earlier = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # It rings again: an exception is lost where Python calls somebody back, as at a collection.
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
         do()
     finally:
