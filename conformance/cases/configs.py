@@ -51,7 +51,7 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
 
     def counts() -> Counts:
         least = offer.least_slots
-        return Counts(pick(range(least, least + 19)), pick(range(2, 15)), pick(range(1, 7)))
+        return Counts(pick(range(least, least + 19)), pick(range(1, 15)), pick(range(1, 7)))
 
     write_policy = pick(offer.write_policies)
     return CacheConfig(

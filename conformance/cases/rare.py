@@ -9,6 +9,8 @@ may do. Whether it comes about is the cache's answer.
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from kvcanon.conformance.adapters.adapter import Capability
 from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.kinds import ActionKind, enter
@@ -119,6 +121,31 @@ def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
     client.fetch(key, 0, swa_pages=len(key))
     client.settle()
     client.cache.evict_host(Counts(full=1 + c % 3))
+
+
+@enter(RARE, 1, Capability.EVICT, host=True)
+def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
+    """Evict what has window data, while pages below it are on the host alone, and have none there.
+
+    Where the host has too little room for window data, what is evicted cannot be copied.
+    """
+    client.settle()
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 4 + b % 3))
+    for bare in (0, 1, 2):
+        part = key.prefix(len(key) - 2 + bare)
+        client.keys.append(part)
+        start = client.cache.match(part).device_pages
+        slots = client.allocate(part, start)
+        if bare and slots.swa:
+            client.cache.free(Slots(swa=slots.swa))
+            slots = evolve(slots, swa=())
+        client.hand_over(part, start, slots)
+    client.settle()
+    for _ in range(TRIES):
+        client.cache.evict(Counts(full=1))
+        if client.cache.match(key.prefix(len(key) - 2)).device_pages < len(key) - 2:
+            return
+    client.cache.evict(Counts(full=len(key)))
 
 
 def _fetched(client: Client, a: int, b: int) -> Key:

@@ -153,3 +153,15 @@ def tombstones_are_made_without_a_backup(patch: Overrides) -> None:
 def write_back_never_writes(patch: Overrides) -> None:
     """Under write_back, victims are dropped as if there were no host."""
     patch.setattr(evict, "back_up_now", lambda *_: None)
+
+
+@mutant("ALLOC-8")
+def what_hangs_below_a_deleted_node_is_forgotten(patch: Overrides) -> None:
+    """Under write_back a leaf of the device is deleted, and its children on the host leak."""
+
+    def delete_alone(state: State, node: Node) -> None:
+        victims.vacate(state, node, GPU)
+        for each in reversed(evict._subtree(node)):
+            tree.remove_leaf(state, each)
+
+    patch.setattr(evict, "_delete", delete_alone)
