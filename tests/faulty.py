@@ -34,6 +34,14 @@ class Crashing(ReferenceCache):
         return super().match(key)
 
 
+class CrashingAtOnce(ReferenceCache):
+    """Raises what is no refusal, whatever it is asked to allocate."""
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Fail."""
+        raise ZeroDivisionError("too much")
+
+
 class Silent(ReferenceCache):
     """Is given up, as a child that does not answer is; every time it is asked it counts."""
 

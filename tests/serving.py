@@ -5,6 +5,8 @@ Faults are planted in subclasses, each by one method.
 
 from __future__ import annotations
 
+from itertools import chain, groupby
+
 from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter, CacheKind
@@ -285,9 +287,8 @@ class ChildrenLast(ServingCache):
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
         events = super().take_events()
-        removed = [event for event in events[::-1] if isinstance(event, BlockRemoved)]
-        gone = {medium: iter([e for e in removed if e.medium is medium]) for medium in Medium}
-        return tuple(next(gone[e.medium]) if isinstance(e, BlockRemoved) else e for e in events)
+        runs = groupby(events, lambda event: isinstance(event, BlockRemoved) and event.medium)
+        return tuple(chain.from_iterable(list(run)[:: -1 if medium else 1] for medium, run in runs))
 
 
 class SilentReset(ServingCache):

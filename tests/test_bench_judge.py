@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from faulty import Crashing
+from faulty import CrashingAtOnce
 from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.faults import Fault
@@ -56,14 +56,14 @@ def test_the_book_is_as_it_was_after_clocks_were_at_it() -> None:
     shares(REFERENCE, INSIDE, seconds=0)
     assert book == LAWS
     with pytest.raises(Fault):
-        shares(Adapter("crashing", Crashing), INSIDE, seconds=0)
+        shares(Adapter("crashing", CrashingAtOnce), INSIDE, seconds=0)
     assert book == LAWS
 
 
 def test_a_cache_that_is_not_sound_is_not_measured() -> None:
     """The rate of cases that all end early is taken for a rate."""
     with pytest.raises(Fault, match="crashing is not sound, in case"):
-        rate(Adapter("crashing", Crashing), OUTSIDE, seconds=0)
+        rate(Adapter("crashing", CrashingAtOnce), OUTSIDE, seconds=0)
 
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
@@ -109,7 +109,7 @@ def test_bench_judge_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("nope",), "no cache 'nope'"),
         (("--nodes", "5"), "one size shows no growth"),
-        (("faulty:Crashing", "--seconds", "0"), "faulty:Crashing is not sound"),
+        (("faulty:CrashingAtOnce", "--seconds", "0"), "faulty:CrashingAtOnce is not sound"),
     ],
 )
 def test_bench_judge_says_in_one_line_what_is_wrong(

@@ -64,7 +64,8 @@ def hiding(need: Need) -> Adapter:
             return without(super().snapshot(), need)
 
         def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-            return b"" if need is Need.BYTES else super().read(component, medium, slot)
+            data = super().read(component, medium, slot)
+            return b"" if need is Need.BYTES else data
 
     offer = OFFERS.get(need, Offer())
     return Adapter(f"hiding {need}", Hiding, offer, hides=frozenset({need}))

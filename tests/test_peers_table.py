@@ -90,7 +90,7 @@ def test_a_hunt_finds_what_breaks_the_law_and_shortens_it() -> None:
     came = hunt(HUNT)
     assert came.found
     assert "slots are said to be freed" in came.text
-    assert came.calls[0].startswith("key_1 = Key(")
+    assert all("cache." in call or " = Key(" in call for call in came.calls)
     assert came.calls[-1].startswith("cache.free(")
     config = case_from_json(came.case).config
     assert (config.mamba, config.write_policy) == (False, WritePolicy.NONE)
@@ -99,8 +99,8 @@ def test_a_hunt_finds_what_breaks_the_law_and_shortens_it() -> None:
 
 def test_a_hunt_for_another_law_finds_nothing() -> None:
     """A fault is taken for the one that is looked for, though the law does not speak."""
-    came = hunt(evolve(HUNT, law_id="MATCH-1", cases=5))
-    assert (came.found, came.cases, came.cut_short) == (False, 5, False)
+    came = hunt(evolve(HUNT, law_id="MATCH-1", cases=20))
+    assert (came.found, came.cases, came.cut_short) == (False, 20, False)
     assert came.exercised > 0
     assert hunt(evolve(HUNT, law_id="MATCH-1", cases=5, seconds=-1.0)).cut_short
 
