@@ -104,10 +104,15 @@ def _evict_locked(state: State, count: int) -> Counts:
     for node in list(state.owners[FULL, CPU]):
         if free_room(state, CPU).full >= before.full + count:
             break
-        if node.locked and node not in copied and on_device(node.data[FULL]):
+        if node.locked and node not in copied and _is_all_on_device(node):
             vacate(state, node, CPU)
     after = free_room(state, CPU)
     return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+
+
+def _is_all_on_device(node: Node) -> bool:
+    """Whether all that a node has on the host is on the device too: a load may want the rest."""
+    return all(data.host is None or on_device(data) for data in node.data.values())
 
 
 def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:

@@ -16,13 +16,27 @@ from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room
+from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import Stop, path_to, upwards
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import LoadedBack
 from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.replay.board import board_of
+from kvcanon.spec.replay.room import could_be_free
 from kvcanon.spec.transfer import Copy, Direction, TransferStatus
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, TransferId
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    TransferId,
+)
 
 Announce = Callable[[State, Node, Medium], None]
 Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Transfer]
@@ -85,7 +99,10 @@ def whole_node_windows(overrides: Overrides) -> None:
 
 
 def chains_in_one_copy(overrides: Overrides) -> None:
-    """A node is backed up together with its chain, in one transfer, where there is room for all."""
+    """A node is backed up together with its chain, in one transfer, where there is room for all.
+
+    Where there cannot be, nothing is evicted for it: what was tried would show nowhere.
+    """
 
     def wrapper(
         back_up: Callable[[State, Node], tuple[TransferId, ...]],
@@ -103,7 +120,8 @@ def chains_in_one_copy(overrides: Overrides) -> None:
             counts = Counts(**{component.value: count for component, count in needed.items()})
             # A receipt holds the state at its end, and none on the way there.
             inner = any(component is MAMBA and each is not node for each, component in parts)
-            if not parts or inner or not make_host_room(state, counts):
+            in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
+            if not parts or inner or in_vain or not make_host_room(state, counts):
                 return back_up(state, node)
             key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
             held = lock.hold(state, node, key, 0 if SWA in node.data else None)
