@@ -88,7 +88,7 @@ def test_bench_judge_prints_rates_shares_and_costs(capsys: pytest.CaptureFixture
     """A number that the project promises is not printed."""
     assert main(ARGUMENTS) == 0
     printed = capsys.readouterr().out
-    for word in ("steps/s", "laws", "snapshot", "cache", "rest", "inside", "outside", "nodes^"):
+    for word in ("steps/s", "laws", "snapshot", "cache", "rest", "inside", "thorough", "outside", "nodes^"):
         assert word in printed
 
 
@@ -97,7 +97,7 @@ def test_bench_judge_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main((*ARGUMENTS, "--json")) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["cache"] == "reference"
-    assert report["levels"].keys() == {"inside", "outside"}
+    assert report["levels"].keys() == {"inside", "thorough", "outside"}
     for level in report["levels"].values():
         assert level["steps_per_second"] > 0
         assert level["shares"].keys() == {"laws", "snapshot", "cache", "rest"}

@@ -24,6 +24,7 @@ from kvcanon.conformance.judging.speed import (
     INSIDE,
     NODES,
     OUTSIDE,
+    THOROUGH,
     Cost,
     Rate,
     cost_at,
@@ -32,8 +33,9 @@ from kvcanon.conformance.judging.speed import (
     shares,
 )
 
-LEVELS: dict[str, Judges] = {"inside": INSIDE, "outside": OUTSIDE}
-"""By states, with every law; and by answers and events only."""
+LEVELS: dict[str, Judges] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
+"""By states, with the laws that a step may have broken; with every law about everything, for
+comparison; and by answers and events only."""
 
 
 @frozen

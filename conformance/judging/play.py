@@ -49,6 +49,8 @@ class Judges:
     """Whether to look at answers and events only, though the cache shows more."""
     laws: tuple[Law, ...] | None = None
     """The laws that are asked; None asks all, and an empty tuple none."""
+    thorough: bool = False
+    """Whether every law is asked about everything, and not of what a step touched alone."""
 
     def asked(self, shows: Collection[Need]) -> list[Law]:
         """The laws whose needs a cache meets."""
@@ -82,7 +84,12 @@ def make_judged(
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         laws = judges.asked(subject.shows)
         return subject, guard(
-            subject.cache, laws=laws, copies=subject.copies, new=True, on_should=on_should
+            subject.cache,
+            laws=laws,
+            copies=subject.copies,
+            new=True,
+            on_should=on_should,
+            thorough=judges.thorough,
         )
     return subject, Acceptor(subject, adapter.profile, judges.every_law, on_should)
 

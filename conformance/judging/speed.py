@@ -39,6 +39,7 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Counts, Medium, Slot
 
 INSIDE = Judges()
+THOROUGH = Judges(thorough=True)
 OUTSIDE = Judges(black_box=True)
 PARTS = ("laws", "snapshot", "cache")
 """Where time goes; what is left is the judge's own, and the clients'."""
@@ -197,7 +198,7 @@ def cost_at(adapter: Adapter, judges: Judges, nodes: int, actions: int = 100) ->
     client.cache.flush()
     client.cache.take_events()
     if isinstance(judge, GuardedCache):
-        judge = guard(subject.cache)
+        judge = guard(subject.cache, thorough=judges.thorough)
         client.cache = judge
     steps, began = judge.steps, process_time()
     for _ in range(actions):
