@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -77,8 +77,9 @@ class Evidence:
     """
 
     def __init__(self, laws: Collection[Law], *, thorough: bool = False) -> None:
-        self.laws_exercised = {law.law_id: 0 for law in laws}
-        """How often the premise of each law was met."""
+        self._law_ids = tuple(law.law_id for law in laws)
+        self._times_met: Counter[tuple[str, ...]] = Counter()
+        """How often the premises of laws were met, by all of one premise, or of one state."""
         self._thorough = thorough
         self._of_states = by_premise(laws, Kind.STATE)
         self._of_steps = by_premise(laws, Kind.STEP)
@@ -94,20 +95,30 @@ class Evidence:
         self._met: tuple[str, ...] = ()
         """the laws of states that it exercises."""
 
+    @property
+    def laws_exercised(self) -> dict[str, int]:
+        """How often the premise of each law was met."""
+        exercised = dict.fromkeys(self._law_ids, 0)
+        for law_ids, times in self._times_met.items():
+            for law_id in law_ids:
+                exercised[law_id] += times
+        return exercised
+
     def see(self, step: Step, stream: Stream) -> None:
         """Count the laws whose premises are met after, in and since a step."""
         if self._thorough:
-            self._count(_exercised(self._of_states, step.after))
-            self._count(_exercised(self._of_steps, step))
-            self._count(_exercised(self._of_streams, stream))
+            self._count(self._of_states, step.after)
+            self._count(self._of_steps, step)
+            self._count(self._of_streams, stream)
         else:
-            self._count(self._of_state(step.difference))
-            self._count(_exercised(self._relevant_steps.of_step(step), step))
-            self._count(_exercised(self._relevant_streams.of_stream(stream), stream))
+            self._times_met[self._of_state(step.difference)] += 1
+            self._count(self._relevant_steps.of_step(step), step)
+            self._count(self._relevant_streams.of_stream(stream), stream)
 
-    def _count(self, law_ids: Iterable[str]) -> None:
-        for law_id in law_ids:
-            self.laws_exercised[law_id] += 1
+    def _count(self, premises: Iterable[Shared], subject: Subject) -> None:
+        for shared in premises:
+            if shared.premise.is_met(subject):
+                self._times_met[shared.law_ids] += 1
 
     def _of_state(self, difference: Difference) -> tuple[str, ...]:
         """The laws that the state after a step exercises."""
@@ -130,11 +141,6 @@ class Evidence:
         if isinstance(premise, NodePremise):
             return any(self._census.counts[kind] >= premise.enough for kind in premise.kinds)
         return premise.is_met(state)
-
-
-def _exercised(premises: Iterable[Shared], subject: Subject) -> Iterator[str]:
-    for shared in premises:
-        yield from shared.exercised_by(subject)
 
 
 @define

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from kvcanon.spec.snapshot import (
     Usage,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, NodeId, Page, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, Namespace, NodeId, Page, Slot
 
 COMPONENTS = tuple(Component)
 MEDIA = (GPU, CPU)
@@ -41,10 +42,11 @@ def take_snapshot(cache: PrefixCache) -> Snapshot:
     events = events_of(cache, tree.pending_events())
     listed = tree.nodes()
     pools = [(component, medium) for component in config.components for medium in MEDIA]
+    shape = config.components, config.page_size, config.bigram
     return Snapshot(
         config=config,
         root_id=listed[0][0],
-        nodes={each[0]: _node_state(cache, each) for each in listed},
+        nodes={each[0]: _node_state(each, cache.namespace_of(each[3]), *shape) for each in listed},
         recency={name: _least_recent_first(config, listed, name) for name in pools},
         pools={name: _pool_state(cache, name) for name in pools},
         usage={c: Usage(*tree.usage(COMPONENTS.index(c))) for c in config.components},
@@ -60,36 +62,63 @@ def events_of(cache: PrefixCache, batches: Iterable[_core.Event]) -> tuple[Event
     return tuple(event for batch in batches for event in _page_events(cache, batch))
 
 
-def _page_events(cache: PrefixCache, batch: _core.Event) -> Iterable[Event]:
+def _page_events(cache: PrefixCache, batch: _core.Event) -> tuple[Event, ...]:
     if batch.kind == "cleared":
-        yield AllBlocksCleared()
-        return
+        return (AllBlocksCleared(),)
     medium = Medium(batch.medium)
-    names = _names(batch.names)
     if batch.kind == "removed":
-        for name in names:
-            yield BlockRemoved(name, medium)
-        return
-    namespace = cache.namespace_of(batch.namespace)
-    parent = batch.parent_name
-    pages = _pages(batch.tokens.tobytes(), cache.config.page_size, cache.config.bigram)
-    for name, page in zip(names, pages, strict=True):
-        yield BlockStored(name, parent, page, medium, namespace)
-        parent = name
+        return _removed(batch.names, medium)
+    namespace, words = cache.namespace_of(batch.namespace), batch.tokens.tobytes()
+    size, bigram = cache.config.page_size, cache.config.bigram
+    stretch = _Stretch(batch.names, batch.parent_name, words, size, bigram, medium, namespace)
+    return _stored(stretch)
 
 
-def _node_state(cache: PrefixCache, node: _core.NodeTuple) -> NodeState:
-    (node_id, parent_id, child_ids, space, words, _, data, hits, priority, created, used, names) = (
-        node
+@lru_cache(maxsize=1 << 14)
+def _removed(names: bytes, medium: Medium) -> tuple[BlockRemoved, ...]:
+    return tuple(BlockRemoved(name, medium) for name in _names(names))
+
+
+class _Stretch(NamedTuple):
+    """What an event says that was stored."""
+
+    names: bytes
+    parent: bytes | None
+    words: bytes
+    page_size: int
+    bigram: bool
+    medium: Medium
+    namespace: Namespace
+
+
+@lru_cache(maxsize=1 << 14)
+def _stored(stretch: _Stretch) -> tuple[BlockStored, ...]:
+    names = _names(stretch.names)
+    parents = (stretch.parent, *names[:-1])
+    pages = _pages(stretch.words, stretch.page_size, stretch.bigram)
+    return tuple(
+        BlockStored(name, parent, page, stretch.medium, stretch.namespace)
+        for name, parent, page in zip(names, parents, pages, strict=True)
     )
-    config = cache.config
+
+
+@lru_cache(maxsize=1 << 14)
+def _node_state(
+    node: _core.NodeTuple,
+    namespace: Namespace,
+    components: tuple[Component, ...],
+    page_size: int,
+    bigram: bool,
+) -> NodeState:
+    """A node as a value; kept, as most are met again and again."""
+    node_id, parent_id, child_ids, _, words, _, data, hits, priority, created, used, names = node
     return NodeState(
         node_id=node_id,
         parent_id=parent_id,
         child_ids=child_ids,
-        namespace=cache.namespace_of(space),
-        pages=_pages(words, config.page_size, config.bigram),
-        data=dict(zip(config.components, map(_component_state, data), strict=True)),
+        namespace=namespace,
+        pages=_pages(words, page_size, bigram),
+        data=dict(zip(components, map(_component_state, data), strict=True)),
         hit_count=hits,
         priority=priority,
         created=created,

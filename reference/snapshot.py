@@ -6,6 +6,8 @@ for it; even the counts of evictable slots are those that the cache would give a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.reference.victims import least_recent_first
 from kvcanon.spec.snapshot import (
@@ -58,29 +60,37 @@ def _usage(state: State, component: Component) -> Usage:
 
 
 def _node_state(node: Node) -> NodeState:
-    return NodeState(
-        node_id=node.node_id,
-        parent_id=None if node.parent is None else node.parent.node_id,
-        child_ids=tuple([child.node_id for child in node.children.values()]),
-        namespace=node.namespace,
-        pages=node.pages,
-        data={component: _component_state(data) for component, data in node.data.items()},
-        hit_count=node.hit_count,
-        priority=node.priority,
-        created=node.created,
-        last_access=node.last_access,
-        hashes=node.hashes,
+    """A node as a value, which is the same object as long as nothing in it changed."""
+    now = (
+        node.node_id,
+        None if node.parent is None else node.parent.node_id,
+        tuple([child.node_id for child in node.children.values()]),
+        node.namespace,
+        node.pages,
+        {component: _component_state(data) for component, data in node.data.items()},
+        node.hit_count,
+        node.priority,
+        node.created,
+        node.last_access,
+        node.hashes,
     )
+    if node.shown is None or node.shown[0] != now:
+        node.shown = now, NodeState(*now)
+    return node.shown[1]
 
 
 def _component_state(data: Data) -> ComponentState:
-    return ComponentState(
-        device=data.device,
-        host=data.host,
-        lock_refs=data.lock_refs,
-        loading=None if data.loading is None else data.loading.transfer_id,
-        backing=None if data.backing is None else data.backing.transfer_id,
+    return _component(
+        data.device,
+        data.host,
+        data.lock_refs,
+        None if data.loading is None else data.loading.transfer_id,
+        None if data.backing is None else data.backing.transfer_id,
     )
+
+
+_component = lru_cache(maxsize=1 << 14)(ComponentState)
+"""Most nodes are shown again and again, so that making values anew would take most of the time."""
 
 
 def _hold_state(held: Hold) -> HoldState:

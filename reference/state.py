@@ -17,6 +17,7 @@ from attrs import Factory, define, field
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Receipt
+from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.transfer import Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
@@ -73,6 +74,8 @@ class Node:
     hit_count: int = 0
     priority: int = 0
     hashes: tuple[bytes, ...] | None = None
+    shown: tuple[tuple[object, ...], NodeState] | None = None
+    """What it was made of when it was last shown as a value, and that value."""
 
     @property
     def end(self) -> int:

@@ -33,7 +33,7 @@ from kvcanon.conformance.judging.result import Failure
 from kvcanon.conformance.judging.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.judging.walker import draw_case, scale_of
 
-WHITE_EVERY = 8
+WHITE_EVERY = 2
 """One case in so many is judged by the cache's states; the others from outside, far faster."""
 COMPARED_EVERY = 4
 """Where caches must agree, one case in so many is compared, at the cost of all their states."""

@@ -31,7 +31,7 @@ class Effort:
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=1_000, machine_cases=200, seconds=55),
+        Effort("quick", walker_cases=800, machine_cases=200, seconds=55),
         Effort("standard", walker_cases=15_000, machine_cases=2_500, seconds=570),
         Effort("deep", walker_cases=None, machine_cases=None, seconds=3600, block=256),
     )
