@@ -158,9 +158,12 @@ def _wrong_accesses(client: Client, c: int) -> Iterator[Call]:
 def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
     """Data from storage that does not fit the pages, or is of what there is not."""
     cache, size, pages = client.cache, client.cache.config.slot_bytes, len(key)
-    if Capability.INSERT_HOST not in client.can or not cache.config.host_tier:
+    if Capability.INSERT_HOST not in client.can:
         return
     whole = HostPayload((bytes(size),) * pages)
+    if not cache.config.host_tier:
+        yield lambda: cache.insert_host(key, 0, whole)
+        return
     yield lambda: cache.insert_host(key, pages + 1, HostPayload())
     yield lambda: cache.insert_host(key, -1, HostPayload((bytes(size),) * (pages + 1)))
     yield lambda: cache.insert_host(key, 0, HostPayload((bytes(size),) * (pages + 1)))
@@ -192,10 +195,19 @@ def _misfits(client: Client, request: Request) -> Iterator[Call]:
     if len(slots.swa) > 1:
         yield insert(evolve(slots, swa=(*slots.swa[1:], slots.swa[0])))
     others = [other.slots for other in client.requests if other is not request]
-    for component in (SWA, MAMBA):
+    for component in Component:
         more = [slot for other in others for slot in other[component]]
         if more:
-            yield insert(evolve(slots, **{component.value: (*more[:1], *slots[component])}))
+            longer = evolve(slots, **{component.value: (*more[:1], *slots[component])})
+            yield insert(longer)
+            if component is FULL and start == 0:
+                yield insert(longer, start=-1)
+    # The slot that follows the one before, which looks like one stretch with it, may be another's.
+    foreign = {slot for other in others for slot in other.swa}
+    for at, slot in enumerate(slots.swa[:-1], 1):
+        if slot + 1 in foreign:
+            yield insert(evolve(slots, swa=(*slots.swa[:at], slot + 1, *slots.swa[at + 1 :])))
+            return
 
 
 def _insert_beyond(client: Client, key: Key) -> None:

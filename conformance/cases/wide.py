@@ -27,6 +27,8 @@ SLOTS_TO_TOUCH = 6
 SPROUTS = 100
 """The first letter of pages that no other prompt has."""
 MOST_SPROUTS = 48
+VAST_SPROUTS, VAST_SLOTS = 300, 1 << 14
+"""How many sprouts there may be in pools of so many slots: more nodes than one byte can number."""
 MOST_BLOCK = 150
 """Slots that `fragment` allocates at a time: more than two words of 64 bits."""
 LEFT_SLOTS = 1 << 9
@@ -122,8 +124,10 @@ def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
 def sprout(client: Client, a: int, b: int, c: int) -> None:
     """Insert many short keys with one beginning, without any need for room."""
     config, key = client.cache.config, client.known(a, 1).prefix(b % 2)
-    for at in range(min(MOST_SPROUTS, config.capacity(FULL, GPU) // SLOTS_TO_TOUCH)):
-        page = page_of(SPROUTS + c % 4 * MOST_SPROUTS + at, config.page_size, bigram=config.bigram)
+    room = config.capacity(FULL, GPU)
+    most = VAST_SPROUTS if room >= VAST_SLOTS and a % 2 else MOST_SPROUTS
+    for at in range(min(most, room // SLOTS_TO_TOUCH)):
+        page = page_of(SPROUTS + c % 4 * most + at, config.page_size, bigram=config.bigram)
         _serve(client, Key((*key.pages, page), key.namespace))
 
 
@@ -143,6 +147,19 @@ def fragment(client: Client, a: int, b: int, c: int) -> None:
     finally:
         for slots in taken:
             client.cache.free(slots)
+
+
+@enter(WIDE, 1)
+def free_together(client: Client, a: int, b: int, c: int) -> None:
+    """Allocate a block with window slots and one without, and give both back in one call."""
+    count = 1 + a % 4
+    paired = client.cache.allocate(Counts(count, count if SWA in client.components else 0))
+    full = paired.full
+    try:
+        bare = client.cache.allocate(Counts(full=1 + b % 4)).full
+        full = (*full, *bare) if c % 4 else (*bare, *full)
+    finally:
+        client.cache.free(Slots(full, paired.swa))
 
 
 def _serve(client: Client, key: Key) -> None:

@@ -22,10 +22,7 @@ void announce_stored(State& state, const Node* node, Medium medium) {
 }
 
 void announce_removed(State& state, const Node* node, Medium medium) {
-    if (!state.config.events) return;
-    name_pages(naming(state, node->stretch.get(), node->offset + node->pages),
-               static_cast<size_t>(state.config.page_words));
-    announce(state, EventKind::REMOVED, node, medium);
+    if (state.config.events) announce(state, EventKind::REMOVED, node, medium);
 }
 
 void announce_cleared(State& state) {

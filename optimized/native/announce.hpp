@@ -1,8 +1,8 @@
 // Events: what is said of which pages.
 //
 // What readers get wrong: to announce is not yet to name. An event refers to its pages, and their
-// names are computed when it is taken; only where pages leave are they named on the spot, because
-// what names them leaves with them.
+// names are computed when it is taken. Until then it keeps the tokens that they are named by, though
+// the pages may have left the tree.
 #pragma once
 
 #include "state.hpp"

@@ -31,6 +31,8 @@ Naming above(const Naming& wanted) {
 // The names to compute of a stretch that is next.
 HashJob begin(const Naming& wanted, size_t words_per_page) {
     Stretch* stretch = wanted.stretch;
+    // Events pin what they name, so that all that is above it is there, too.
+    assert(wanted.pages <= stretch->pages);
     if (stretch->names == nullptr) {
         stretch->names.resize(static_cast<size_t>(stretch->pages) * NAME_BYTES);
     }
@@ -71,19 +73,6 @@ StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_p
     made->above_end = above_end;
     if (above != nullptr) ++above->refs;
     return made;
-}
-
-void name_pages(const Naming& wanted, size_t words_per_page) {
-    if (wanted.stretch->named >= wanted.pages) return;
-    // Those above come first. A long chain of them must not become a deep recursion.
-    std::vector<Naming> unnamed{wanted};
-    while (!is_next(unnamed.back())) unnamed.push_back(above(unnamed.back()));
-    for (auto each = unnamed.rbegin(); each != unnamed.rend(); ++each) {
-        if (each->stretch->named >= each->pages) continue;
-        const HashJob job = begin(*each, words_per_page);
-        hash_pages(job.seed, job.seed_len, job.words, job.words_per_page, job.pages, job.out);
-        end(*each);
-    }
 }
 
 void name_pages(std::vector<Naming> wanted, size_t words_per_page) {

@@ -118,10 +118,7 @@ struct Naming {
     size_t seed_bytes;
 };
 
-// Make sure that pages have names, and what they follow, too.
-void name_pages(const Naming& wanted, size_t words_per_page);
-
-// The same for several stretches, in less time than one after another.
+// Make sure that pages have names, and what they follow, too; of many in less time than one by one.
 void name_pages(std::vector<Naming> wanted, size_t words_per_page);
 
 // The tree has no use for pages from `pages` on any more.
