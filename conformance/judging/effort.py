@@ -28,11 +28,14 @@ class Effort:
     """Cases that Hypothesis draws in one run; it knows nothing of its other runs."""
 
 
+QUICK_CASES, STANDARD_CASES = 800, 15_000
+"""Cases of the walker."""
+
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=800, machine_cases=200, seconds=55),
-        Effort("standard", walker_cases=15_000, machine_cases=2_500, seconds=570),
+        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, seconds=55),
+        Effort("standard", walker_cases=STANDARD_CASES, machine_cases=2_500, seconds=570),
         Effort("deep", walker_cases=None, machine_cases=None, seconds=3600, block=256),
     )
 }

@@ -14,6 +14,7 @@ from time import monotonic
 from attrs import frozen
 
 from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.judging.effort import QUICK_CASES, STANDARD_CASES
 from kvcanon.conformance.mutating.native.building import Build
 from kvcanon.conformance.mutating.place import Place
 from kvcanon.conformance.mutating.sight import Sight, Verdict
@@ -32,8 +33,8 @@ class NativeBudget:
 
 
 NATIVE_BUDGETS = {
-    "quick": NativeBudget(first=12, checked=1_000),
-    "standard": NativeBudget(first=12, checked=15_000),
+    "quick": NativeBudget(first=12, checked=QUICK_CASES),
+    "standard": NativeBudget(first=12, checked=STANDARD_CASES),
 }
 """By effort; as many cases as a check of that effort."""
 
