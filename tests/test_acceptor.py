@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
@@ -28,13 +28,14 @@ from kvcanon.reference import (
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld
-from kvcanon.spec.events import AllBlocksCleared
-from kvcanon.spec.operations import Receipt
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.operations import Inserted, Receipt
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
 from writing import WritesAnywhere, WritesLittle
 
 OUTSIDE = Judges(black_box=True)
+REFERENCE = Adapter("reference", ReferenceCache)
 
 
 def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
@@ -64,6 +65,47 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
 def test_what_is_declared_is_not_accused(name: str) -> None:
     """A cache is accused from outside of what it declares to do."""
     assert findings(varied(name, [name]), range(40)) == []
+
+
+class LateNames(ReferenceCache):
+    """Names its events when they are taken, and those of all operations but the last one wrong."""
+
+    named = 0
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Note which events wait, and insert."""
+        self.named = len(self._state.events)
+        return super().insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
+
+    def take_events(self) -> tuple[Event, ...]:
+        """Get the names of stores wrong."""
+        named, self.named = self.named, 0
+        events = super().take_events()
+        return tuple(
+            evolve(event, block_hash=bytes(32))
+            if at < named and isinstance(event, BlockStored)
+            else event
+            for at, event in enumerate(events)
+        )
+
+
+def test_events_of_many_operations_are_heard_at_once() -> None:
+    """A judge that takes events after each operation never sees how many of them come together."""
+    config = CacheConfig(device_slots=Counts(full=8))
+    served = (Action("serve", pick, 7 * pick, 3 * pick + 1) for pick in range(4))
+    at_once = Case(config, (*served, Action("take_events")), events_late=True)
+    adapter = Adapter("late", LateNames)
+    (finding,), _ = play(at_once, [adapter], OUTSIDE)
+    assert finding.name == "EVENT-6"
+    assert play(evolve(at_once, events_late=False), [adapter], OUTSIDE)[0] == []
+    assert play(at_once, [REFERENCE], OUTSIDE)[0] == []
+    assert case_from_json(case_to_json(at_once)) == at_once
+    late = [draw_case(seed, Offer()).events_late for seed in range(200)]
+    assert 20 < sum(late) < 80
 
 
 def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:

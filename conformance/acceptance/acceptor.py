@@ -16,7 +16,7 @@ from typing import Any
 from kvcanon.conformance.acceptance.books import Books
 from kvcanon.conformance.acceptance.checks import Checks
 from kvcanon.conformance.acceptance.evicting import after_evict, after_evict_host, host_leaves
-from kvcanon.conformance.acceptance.hearing import SENDERS, add_up, hear
+from kvcanon.conformance.acceptance.hearing import SENDERS, add_up, hear, hear_late
 from kvcanon.conformance.acceptance.inserting import after_insert, after_insert_host
 from kvcanon.conformance.acceptance.loading import after_load_back, after_settling, check_due
 from kvcanon.conformance.acceptance.refusing import after_refusal
@@ -110,13 +110,16 @@ class Acceptor(WrappedCache):
         profile: Profile,
         laws: Collection[Law],
         on_should: OnShould | None = None,
+        *,
+        late: bool = False,
     ) -> None:
         super().__init__(subject.cache)
         self._on_should = on_should
         config = subject.cache.config
         self.steps = 0
         """Operations that were called."""
-        hears = Need.EVENTS in subject.shows and config.events
+        sent = Need.EVENTS in subject.shows and config.events
+        hears, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
         self._books = Books(
             config=config,
@@ -207,7 +210,10 @@ class Acceptor(WrappedCache):
 
     def _handed_out(self, answer: Answer) -> Answer:
         """All events that wait, of which the acceptor has taken most already."""
-        if not self._books.hears or not isinstance(answer, tuple):
+        if not isinstance(answer, tuple) or not (self._books.hears or self._late):
+            return answer
+        if self._late:
+            hear_late(self._books, answer)
             return answer
         hear(self._books, TakeEvents(), answer, refused=False)
         waiting, self._waiting = (*self._waiting, *answer), []

@@ -7,6 +7,7 @@ does a copy until it is acknowledged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kvcanon.conformance.acceptance.books import Books, Text, may_be_one_node, words
 from kvcanon.conformance.acceptance.pages import FULL_COLUMN, Known, PageBook
@@ -60,6 +61,17 @@ def hear(books: Books, operation: Operation, events: Sequence[Event], refused: b
                 _check_children_left(books, event, of_its_node=True)
 
 
+def hear_late(books: Books, events: Sequence[Event]) -> None:
+    """Check the events of many operations one after another, by what they say alone."""
+    for event in events:
+        if isinstance(event, BlockStored):
+            _follow_store(books, event)
+        elif isinstance(event, BlockRemoved):
+            _follow_removal(books, event, None)
+        else:
+            books.told = {GPU: set(), CPU: set()}
+
+
 def add_up(books: Books) -> None:
     """Check that the events add up to the full data that is on the device, no more and no less."""
     told = books.told[GPU]
@@ -87,39 +99,51 @@ def _sum_in_words(books: Books, told: set[bytes], there: set[bytes]) -> str:
     return ""
 
 
-def _hear_store(books: Books, operation: Operation, event: BlockStored) -> None:
+def _check_store(
+    books: Books, event: BlockStored, law_id: str, problem: Text, *, holds: bool
+) -> None:
+    books.check(law_id, holds, lambda: f"{_store_in_words(event)}{words(problem)}")
+
+
+def _follow_store(books: Books, event: BlockStored) -> None:
+    """Check a store by itself and by the events before it."""
     config = books.config
-    page = books.pages.by_name.get(event.block_hash)
     seed = namespace_seed(event.namespace)
     name = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
-
-    def check(law_id: str, holds: bool, problem: Text) -> None:
-        books.check(law_id, holds, lambda: f"{_store_in_words(event)}{words(problem)}")
-
-    check("EVENT-6", name == event.block_hash, " under a name that is not its own")
+    check = partial(_check_store, books, event)
+    check("EVENT-6", " under a name that is not its own", holds=name == event.block_hash)
     units = len(event.page)
     check(
         "EVENT-9",
-        units == config.page_size,
         lambda: f" with {units} units; a page has {config.page_size}",
+        holds=units == config.page_size,
     )
+    told = books.told.setdefault(event.medium, set())
+    check("EVENT-2", ", where it was already", holds=event.block_hash not in told)
+    if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
+        there = event.parent_hash in told
+        check("EVENT-1", " while its parent was not there", holds=there)
+    told.add(event.block_hash)
+
+
+def _hear_store(books: Books, operation: Operation, event: BlockStored) -> None:
+    """Check a store by all that is known of its page and its operation, too."""
+    page = books.pages.by_name.get(event.block_hash)
+    check = partial(_check_store, books, event)
+    _follow_store(books, event)
     if page is None:
-        check("EVENT-7", False, ", and nobody handed it over")
+        check("EVENT-7", ", and nobody handed it over", holds=False)
     else:
         parent = None if page.parent is None else page.parent.name
         right = (page.units, page.namespace, parent)
         said = (event.page, event.namespace, event.parent_hash)
-        check("EVENT-7", said == right, lambda: f": said {said}, is {right}")
-    told = books.told.setdefault(event.medium, set())
-    check("EVENT-2", event.block_hash not in told, ", where it was already")
-    if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
-        check("EVENT-1", event.parent_hash in told, " while its parent was not there")
-    told.add(event.block_hash)
+        check("EVENT-7", lambda: f": said {said}, is {right}", holds=said == right)
     if event.medium is CPU:
         may = isinstance(operation, STORES_ON_HOST) or (
             books.writes_back and isinstance(operation, Evict | LoadBack)
         )
-        check("EVENT-10", may, lambda: f" by {type(operation).__name__}, before any copy ended")
+        by = type(operation).__name__
+        check("EVENT-10", f" by {by}, before any copy ended", holds=may)
         books.stored_on_host += 1
         if page is not None:
             page.host[FULL_COLUMN] = Known.YES
@@ -131,13 +155,7 @@ def _store_in_words(event: BlockStored) -> str:
 
 def _hear_removal(books: Books, operation: Operation, event: BlockRemoved) -> None:
     page = books.pages.by_name.get(event.block_hash)
-    told = books.told.setdefault(event.medium, set())
-    books.check(
-        "EVENT-2",
-        event.block_hash in told,
-        lambda: f"{_removal_in_words(page, event)}, where it was not",
-    )
-    told.discard(event.block_hash)
+    _follow_removal(books, event, page)
     if page is None:
         return
     _check_children_left(books, event, of_its_node=books.profile.removes_end_first)
@@ -146,6 +164,17 @@ def _hear_removal(books: Books, operation: Operation, event: BlockRemoved) -> No
         books.due.pop(page, None)
         for column in books.columns if books.whole_on_host else (FULL_COLUMN,):
             page.lose_on_host(column)
+
+
+def _follow_removal(books: Books, event: BlockRemoved, page: PageBook | None) -> None:
+    """Check a removal by the events before it."""
+    told = books.told.setdefault(event.medium, set())
+    books.check(
+        "EVENT-2",
+        event.block_hash in told,
+        lambda: f"{_removal_in_words(page, event)}, where it was not",
+    )
+    told.discard(event.block_hash)
 
 
 def _check_children_left(books: Books, event: BlockRemoved, *, of_its_node: bool) -> None:

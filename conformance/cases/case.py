@@ -44,22 +44,29 @@ class Case:
 
     Whatever comes later is hidden by what comes first: leaves take all their data along.
     """
+    events_late: bool = False
+    """Whether events wait until a client takes them, also where a judge listens from outside.
+
+    It then hears of many operations at once, and cannot tell which event is of which.
+    """
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
     """A case as JSON has it; fields of the configuration that are as usual are left out."""
     usual = asdict(CacheConfig())
     config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
+    late = {"events_late": True} if case.events_late else {}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
         "drain": [component.value for component in case.drain],
+        **late,
     }
 
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
     """A case from JSON. Raises: BadArgument."""
-    unknown = value.keys() - {"config", "actions", "drain"}
+    unknown = value.keys() - {"config", "actions", "drain", "events_late"}
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
     drain = value.get("drain", [component.value for component in DRAIN])
@@ -68,6 +75,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             config_from_json(value.get("config", {})),
             tuple(_action(each) for each in value["actions"]),
             tuple(Component(each) for each in drain),
+            bool(value.get("events_late", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadArgument("case", f"is no case: {type(error).__name__}: {error}") from error

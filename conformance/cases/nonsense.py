@@ -202,12 +202,20 @@ def _misfits(client: Client, request: Request) -> Iterator[Call]:
             yield insert(longer)
             if component is FULL and start == 0:
                 yield insert(longer, start=-1)
-    # The slot that follows the one before, which looks like one stretch with it, may be another's.
-    foreign = {slot for other in others for slot in other.swa}
-    for at, slot in enumerate(slots.swa[:-1], 1):
-        if slot + 1 in foreign:
-            yield insert(evolve(slots, swa=(*slots.swa[:at], slot + 1, *slots.swa[at + 1 :])))
-            return
+    foreign = [slot for other in others for slot in other.swa]
+    if len(slots.swa) > 1 and foreign:
+        yield insert(evolve(slots, swa=_with_a_foreign_slot(slots.swa, foreign)))
+
+
+def _with_a_foreign_slot(swa: tuple[Slot, ...], foreign: Sequence[Slot]) -> tuple[Slot, ...]:
+    """The same, but for one slot of another request; it follows the one before, if one does.
+
+    Slots that follow each other look like one stretch, whichever pages they are of.
+    """
+    following = [at for at in range(1, len(swa)) if swa[at - 1] + 1 in foreign]
+    at = following[0] if following else 1
+    slot = swa[at - 1] + 1 if following else foreign[0]
+    return (*swa[:at], slot, *swa[at + 1 :])
 
 
 def _insert_beyond(client: Client, key: Key) -> None:

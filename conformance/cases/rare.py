@@ -123,6 +123,17 @@ def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
     client.cache.evict_host(Counts(full=1 + c % 3))
 
 
+@enter(RARE, 1, Capability.INSERT_HOST, host=True)
+def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
+    """Compute pages, and fetch them with one more, though the host may have no room for them."""
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 2 + b % 3))
+    part = key.prefix(len(key) - 1)
+    client.keys += [part, key]
+    start = client.cache.match(part).device_pages
+    client.hand_over(part, start, client.allocate(part, start))
+    client.fetch(key, 0, swa_pages=c % (len(key) + 1))
+
+
 @enter(RARE, 1, Capability.EVICT, host=True)
 def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
     """Evict what has window data, while pages below it are on the host alone, and have none there.

@@ -51,6 +51,12 @@ class Judges:
     """The laws that are asked; None asks all, and an empty tuple none."""
     thorough: bool = False
     """Whether every law is asked about everything, and not of what a step touched alone."""
+    events_late: bool = False
+    """Whether events are heard only when a client takes them, as a case may have it."""
+
+    def of_case(self, case: Case) -> Judges:
+        """The same, who listen as a case has it."""
+        return evolve(self, events_late=case.events_late)
 
     def asked(self, shows: Collection[Need]) -> list[Law]:
         """The laws whose needs a cache meets."""
@@ -91,7 +97,8 @@ def make_judged(
             on_should=on_should,
             thorough=judges.thorough,
         )
-    return subject, Acceptor(subject, adapter.profile, judges.every_law, on_should)
+    late = judges.events_late
+    return subject, Acceptor(subject, adapter.profile, judges.every_law, on_should, late=late)
 
 
 def make_judged_requests(
@@ -328,7 +335,7 @@ def play(
     need not: such findings come last. Returns the findings, and what came up with each cache.
     Raises: Fault.
     """
-    caches = SideBySide(case.config, adapters, judges, against)
+    caches = SideBySide(case.config, adapters, judges.of_case(case), against)
     for action in case.actions:
         caches.act(action)
         if caches.over:

@@ -28,6 +28,9 @@ USUAL_SHARE = 1 / 8
 LONG_SHARE = 1 / 24
 """The share of small cases that are long: some faults need a cache that has seen a lot."""
 
+LATE_SHARE = 1 / 4
+"""The share of cases in which events wait for clients, where they are judged from outside."""
+
 WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
 """Of so many cases those of these numbers are large or vast, where they are judged from outside."""
 WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
@@ -71,7 +74,8 @@ def draw_case(
     actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
     if large is not None and scale is not Scale.WIDE:
         actions = (Action(occupy.__name__), *actions)
-    return Case(config or drawn, actions, tuple(random.sample(DRAIN, len(DRAIN))))
+    drain = tuple(random.sample(DRAIN, len(DRAIN)))
+    return Case(config or drawn, actions, drain, random.random() < LATE_SHARE)
 
 
 def is_offered(config: CacheConfig, offer: Offer) -> bool:

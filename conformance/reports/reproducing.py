@@ -49,7 +49,7 @@ def judged(
     played = case_from_json(case)
     trial = Trial(
         adapter_named(name),
-        Judges(black_box, laws_of(laws)),
+        Judges(black_box, laws_of(laws)).of_case(played),
         None if against is None else adapter_named(against),
     )
     cache, copies = _made(trial, played.config)

@@ -335,7 +335,7 @@ def _is_again(raised: BaseException | None, failure: Failure) -> bool:
 
 
 def _play(case: Case, adapter: Adapter, judges: Judges, notebook: Notebook) -> None:
-    subject, judge = make_judged(adapter, case.config, judges)
+    subject, judge = make_judged(adapter, case.config, judges.of_case(case))
     copies = None if subject.copies is None else HeardCopies(subject.copies, notebook)
     cache, stamps = HeardCache(judge, notebook), Stamps(case.config.slot_bytes)
     client = HeardClient(cache, subject.can, copies, stamps, _namespaces_of(adapter))
