@@ -16,11 +16,11 @@ from kvcanon.spec.types import Counts, Key, Slots, WritePolicy
 
 
 class Leaky(ReferenceCache):
-    """Loses the slots of a request that gives back more than one page."""
+    """Loses the slots of a request that gives back two pages."""
 
     def free(self, slots: Slots) -> None:
         """Give slots back, or say so only."""
-        if len(slots.full) < 2:
+        if len(slots.full) != 2:
             super().free(slots)
 
 
@@ -77,8 +77,8 @@ _makings = count()
 
 
 def flaky(config: CacheConfig) -> ReferenceCache:
-    """Every cache but the twelfth is sound, and the twelfth is so no second time."""
-    return Crashing(config) if next(_makings) == 12 else ReferenceCache(config)
+    """Every cache but the 13th is sound, and the 13th is so no second time."""
+    return Crashing(config) if next(_makings) == 13 else ReferenceCache(config)
 
 
 def choosy(config: CacheConfig) -> ReferenceCache:

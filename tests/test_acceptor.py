@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.nonsense import NONSENSE
 from kvcanon.conformance.judging.finding import Finding, Grounds
 from kvcanon.conformance.judging.play import Judges, play
 from kvcanon.conformance.judging.walker import draw_case
@@ -340,7 +341,8 @@ def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: Judg
         case = draw_case(seed, Offer())
         names = "admit", "free_wrongly", "insert_wrongly"
         wrong = tuple(Action(name, seed, seed, seed // 2) for name in names)
-        found += play(evolve(case, actions=case.actions[:9] + wrong), [adapter], judges)[0]
+        right = tuple(action for action in case.actions if action.name not in NONSENSE)
+        found += play(evolve(case, actions=right[:9] + wrong), [adapter], judges)[0]
     assert len(found) > 20
     assert {finding.grounds for finding in found} == {Grounds.LAW}
 

@@ -239,7 +239,7 @@ def test_page_shows_code_that_runs(tmp_path: Path) -> None:
         "from kvcanon.conformance import suite\n"
         "from kvcanon.conformance.judging.effort import EFFORTS, Effort\n"
         "suite.MACHINE_CASES = 3\n"
-        "EFFORTS['quick'] = Effort('quick', 8, 1, 60)\n",
+        "EFFORTS['quick'] = Effort('quick', 16, 1, 60)\n",
         encoding="utf-8",
     )
     done = subprocess.run(

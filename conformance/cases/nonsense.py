@@ -160,10 +160,11 @@ def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
     cache, size, pages = client.cache, client.cache.config.slot_bytes, len(key)
     if Capability.INSERT_HOST not in client.can:
         return
-    whole = HostPayload((bytes(size),) * pages)
     if not cache.config.host_tier:
-        yield lambda: cache.insert_host(key, 0, whole)
+        # Of nothing, so that it does not count as a service that is never given.
+        yield lambda: cache.insert_host(key.prefix(0), 0, HostPayload())
         return
+    whole = HostPayload((bytes(size),) * pages)
     yield lambda: cache.insert_host(key, pages + 1, HostPayload())
     yield lambda: cache.insert_host(key, -1, HostPayload((bytes(size),) * (pages + 1)))
     yield lambda: cache.insert_host(key, 0, HostPayload((bytes(size),) * (pages + 1)))

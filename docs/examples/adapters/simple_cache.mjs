@@ -107,7 +107,8 @@ const operations = {
   },
 
   insert({ key, start_pages, slots }) {
-    const wrong = start_pages > key.pages.length || slots.full.length !== key.pages.length - start_pages;
+    const pages = key.pages.length;
+    const wrong = start_pages < 0 || start_pages > pages || slots.full.length !== pages - start_pages;
     refuse(wrong, "BadArgument", { argument: "slots", problem: "must be one a page" });
     requireHeld(slots);
     required({ ...key, pages: key.pages.slice(0, start_pages) });
