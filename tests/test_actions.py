@@ -9,11 +9,12 @@ import pytest
 from kvcanon.conformance.adapters.adapter import Adapter, make_subject
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.wide import VAST_SLOTS
 from kvcanon.reference import ReferenceCache
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, WritePolicy
 from kvcanon.spec.errors import BadArgument, SlotNotHeld
 from kvcanon.spec.operations import Inserted
-from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
 CONFIG = CacheConfig(window_tokens=4, mamba=True, device_slots=Counts(24, 24, 4))
 PICKS = tuple(product(range(2), range(12), range(12)))
@@ -24,10 +25,13 @@ class Overheard(ReferenceCache):
     """Keeps the slots that were given back or handed over last."""
 
     given = Slots()
+    paired: tuple[bool, ...] = ()
+    """Which of the full slots given back last had a window slot."""
 
     def free(self, slots: Slots) -> None:
         """Keep them, and free them."""
         self.given = slots
+        self.paired = tuple(slot in self._state.swa_of_full for slot in slots.full)
         super().free(slots)
 
     def insert(
@@ -110,3 +114,44 @@ def test_without_slots_nothing_is_handed_over(name: str) -> None:
     client, cache = client_of(CONFIG)
     assert act(client, name, 1, 2, 3) is None
     assert cache.given == Slots()
+
+
+def test_slots_with_and_without_a_window_are_freed_in_one_call() -> None:
+    """A cache that ends pairings one run of slots at a time is never given a mixed run."""
+    client, cache = client_of(CONFIG)
+    before = cache.snapshot()
+    orders = set()
+    for c in range(4):
+        assert act(client, "free_together", 2, 1, c) is None
+        assert (len(cache.given.full), len(cache.given.swa)) == (5, 3)
+        orders.add(cache.paired)
+        assert cache.snapshot().pools[FULL, GPU].free_set == before.pools[FULL, GPU].free_set
+    assert orders == {(True,) * 3 + (False,) * 2, (False,) * 2 + (True,) * 3}
+
+
+def test_more_nodes_are_made_than_a_byte_can_number() -> None:
+    """What a cache does as it grows, past its first few nodes, is never seen."""
+    client, cache = client_of(CacheConfig(device_slots=Counts(full=VAST_SLOTS)))
+    assert act(client, "sprout", 1, 0, 0) is None
+    assert len(cache.snapshot().nodes) > 256
+
+
+def test_fetched_pages_go_on_where_the_host_lacks_those_before() -> None:
+    """A page is never fetched below one for which the host has no room."""
+    room = Counts(full=12)
+    config = CacheConfig(
+        device_slots=room,
+        host_slots=Counts(full=1),
+        write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE,
+    )
+    client, cache = client_of(config)
+    assert act(client, "fetch_beyond", 0, 1, 0) is None
+    state = cache.snapshot()
+    assert [node[FULL].host for node in state.below_root()] == [None]
+
+
+def test_a_fetch_is_asked_of_a_cache_without_a_host() -> None:
+    """A cache that fetches to nowhere is never asked to."""
+    client, _ = client_of(CONFIG)
+    refusals = {str(act(client, "ask_nonsense", 0, 0, c)) for c in range(40)}
+    assert any("insert_host" in each for each in refusals)
