@@ -11,10 +11,21 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.wide import VAST_SLOTS
 from kvcanon.reference import ReferenceCache
-from kvcanon.spec.config import CacheConfig, WritePolicy
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, SlotNotHeld
 from kvcanon.spec.operations import Inserted
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+from kvcanon.spec.types import (
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Slot,
+    Slots,
+    WritePolicy,
+)
 
 CONFIG = CacheConfig(window_tokens=4, mamba=True, device_slots=Counts(24, 24, 4))
 PICKS = tuple(product(range(2), range(12), range(12)))
