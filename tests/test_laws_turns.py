@@ -274,3 +274,28 @@ DUPLICATES_GIVEN_UP_TWICE = Case(
 def test_every_order_of_duplicates_is_tried() -> None:
     """Which duplicate leaves first is free, and the law takes an order for given."""
     assert play(DUPLICATES_GIVEN_UP_TWICE, [Adapter("reference", ReferenceCache)])[0] == []
+
+
+BACKUP_PAST_A_PART_OF_A_NODE = Case(
+    CacheConfig(
+        page_size=2,
+        window_tokens=5,
+        mamba=True,
+        device_slots=Counts(8, 7, 2),
+        host_slots=Counts(8, 8, 3),
+        write_policy="write_through",
+    ),
+    (
+        Action("serve", 0, 0, 0),
+        Action("serve", 0, 7, 2),
+        Action("back_up_and_fail", 0, 0, 0),
+        Action("serve", 0, 19, 4),
+    ),
+    (),
+)
+"""An insert cuts a node, backs up what it adds, and evicts the rest of that node from the host."""
+
+
+def test_a_node_is_not_cut_beyond_what_the_insert_shares() -> None:
+    """Where the new key's nodes begin, the law cuts those of another key, and halves a victim."""
+    assert play(BACKUP_PAST_A_PART_OF_A_NODE, [Adapter("reference", ReferenceCache)])[0] == []

@@ -112,10 +112,10 @@ def _inserted(step: Step) -> tuple[Board, list[Piece]]:
     after = path_of(step.after, key)
     starts = [step.after.starts[stop.node.node_id] for stop in after]
     shared = sum(stop.shared_pages for stop in path_of(step.before, key))
-    for page in (*starts, shared):
-        cut_at(board, before, page)
     near_from = _near(step, [stop.shared_pages for stop in after])
-    cut_at(board, before, near_from)
+    for page in (*starts, near_from, shared):
+        # Beyond what the key shares, nodes before are of other keys.
+        cut_at(board, before, min(page, shared))
     nodes = {start: stop.node for start, stop in zip(starts, after, strict=True)}
     path = [piece for piece in board.path(before) if piece.end <= shared]
     here: NodeState | None = None
