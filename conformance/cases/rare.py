@@ -43,10 +43,10 @@ def start_over(client: Client, a: int, b: int, _c: int) -> None:
 
 
 @enter(RARE, 2, Capability.POLL, host=True)
-def back_up_and_fail(client: Client, a: int, _b: int, _c: int) -> None:
+def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
     """Insert a page and the page after it, and let the copy of the first to the host fail.
 
-    The copy of the second builds on it, and is still in flight.
+    The copy of the second builds on it, and is still in flight; now and then it is done before.
     """
     client.settle()
     both = Key(_pages(client, FIRST_LETTER + a % 4, 2))
@@ -57,7 +57,11 @@ def back_up_and_fail(client: Client, a: int, _b: int, _c: int) -> None:
     client.hit(both, priority=0)
     copies = client.copies
     if copies is not None and copies.open_transfer_ids:
-        copies.fail(copies.open_transfer_ids[0])
+        first, *others = copies.open_transfer_ids
+        if b % 3 == 0 and others:
+            copies.acknowledge(others[-1])
+            client.cache.poll()
+        copies.fail(first)
         client.cache.poll()
 
 
