@@ -263,7 +263,7 @@ DUPLICATES_GIVEN_UP_TWICE = Case(
         Action("fetch_and_load", 0, 2, 2),
         Action("fetch_and_load", 4, 1, 4),
         Action("fetch_what_is_there", 0, 1, 0),
-        Action("back_up_and_fail", 1, 1, 0),
+        Action("back_up_and_fail", 1, 0, 0),
         Action("fetch_and_load", 0, 0, 27),
     ),
     (),
@@ -288,7 +288,7 @@ BACKUP_PAST_A_PART_OF_A_NODE = Case(
     (
         Action("serve", 0, 0, 0),
         Action("serve", 0, 7, 2),
-        Action("back_up_and_fail", 0, 1, 0),
+        Action("back_up_and_fail", 0, 0, 0),
         Action("serve", 0, 19, 4),
     ),
     (),

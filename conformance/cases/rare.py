@@ -58,7 +58,7 @@ def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
     copies = client.copies
     if copies is not None and copies.open_transfer_ids:
         first, *others = copies.open_transfer_ids
-        if b % 3 == 0 and others:
+        if b % 3 == 1 and others:
             copies.acknowledge(others[-1])
             client.cache.poll()
         copies.fail(first)
