@@ -11,6 +11,7 @@ from attrs import fields
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.judging.finding import Finding
 from kvcanon.conformance.judging.play import ALL_JUDGES, Judges, play
 from kvcanon.conformance.judging.walker import draw_case
@@ -137,3 +138,41 @@ def test_the_docs_list_every_freedom() -> None:
         ]
         for name, each in VARIATIONS.items()
     }
+
+
+HOST_ORDER_IS_NOT_BY_USE = Case(
+    CacheConfig(
+        window_tokens=2,
+        device_slots=Counts(4, 3),
+        host_slots=Counts(5, 4),
+        write_policy="write_through",
+    ),
+    (
+        Action("evict_above_a_bare_tail", 3, 0, 0),
+        Action("evict_above_a_bare_tail", 0, 0, 0),
+        Action("evict_above_a_bare_tail", 3, 1, 0),
+    ),
+    (),
+)
+"""An insert uses window data on the host, and backs up; that data left the device first."""
+
+CANCELLED_COPIES_SETTLE = Case(
+    CacheConfig(device_slots=Counts(4), host_slots=Counts(4), write_policy="write_through"),
+    (
+        Action("admit"),
+        Action("grow"),
+        Action("hit_again"),
+        Action("copy", 0, 3),
+        Action("grow"),
+        Action("grow"),
+        Action("hit_again"),
+        Action("copy", 1),
+    ),
+)
+"""Of three copies, each of which builds on the one before, the first fails and the last is done."""
+
+
+@pytest.mark.parametrize("case", [HOST_ORDER_IS_NOT_BY_USE, CANCELLED_COPIES_SETTLE])
+def test_what_was_taken_for_a_fault_once_is_lawful(case: Case) -> None:
+    """A law knows of one departure, and not of another that goes with it."""
+    assert play(case, [adapter_named("variant")])[0] == []

@@ -34,20 +34,22 @@ def settles_in_order(step: Step) -> Iterator[str]:
     """A transfer settles after every earlier one that it builds on.
 
     It builds on one of its direction that copies full data at or above its own data. Those that do
-    not build on each other settle in any order. What a poll or a flush settles it reports: each
-    once, in the order in which it settled them, and nothing else. An eviction under write_back
-    waits for its own copies, and does not report them.
+    not build on each other settle in any order, and so do those that are cancelled. What a poll or
+    a flush settles it reports: each once, in the order in which it settled them, and nothing else.
+    An eviction under write_back waits for its own copies, and does not report them.
 
     Why: a child's copy would count while its parent's may still fail, and leave a hole above it.
 
     Seen broken: not seen
     """
     flying = {transfer.transfer_id for transfer in step.after.transfers}
-    told = [each for each, _ in step.outcome.transfers] if isinstance(step.outcome, Settled) else []
+    settled = step.outcome.transfers if isinstance(step.outcome, Settled) else ()
+    told, ends = [each for each, _ in settled], dict(settled)
     for direction in Direction:
         queue = [each for each in step.before.transfers if each.direction is direction]
         for at, later in enumerate(queue):
-            if later.transfer_id not in flying:
+            cancelled = ends.get(later.transfer_id) is TransferStatus.CANCELLED
+            if later.transfer_id not in flying and not cancelled:
                 yield from _overtaken(step.before, later, queue[:at], flying, told)
         if isinstance(step.outcome, Settled):
             known = {each.transfer_id for each in queue}

@@ -126,6 +126,8 @@ def _inserted(step: Step) -> tuple[Board, list[Piece]]:
             ends_here = component is not MAMBA or here is None or piece.end == step.after.end(here)
             if here is not None and here[component].device is not None and ends_here:
                 piece.on[GPU].add(component)
+        if not board.profile.host_order_by_use:
+            continue
         if piece.begin >= near_from:
             piece.places[SWA, CPU] = 1e9 + board.arrivals
         if piece.end == len(key):
