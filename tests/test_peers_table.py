@@ -29,7 +29,7 @@ from kvcanon.spec.types import WritePolicy
 BEFORE, AFTER = "sglang==0.5.13", "sglang==0.5.14"
 DRAWN = Drawn(windows_tokens=(1, 2), mamba=(False,), write_policies=(WritePolicy.NONE,))
 ROW = Row("bug#1", "slots are lost", "faulty:Leaky", "ALLOC-3", BEFORE, AFTER, DRAWN)
-HUNT = Hunt("faulty:Leaky", "ALLOC-3", DRAWN, seed=0, cases=40, seconds=60)
+HUNT = Hunt("faulty:Leaky", "ALLOC-3", "", DRAWN, seed=0, cases=40, seconds=60)
 EFFORT = Effort(seed=0, cases=40, seconds=60)
 CALLS = ("key_1 = Key(((0,),))", "cache.match(key_1) # 1: nothing")
 FOUND = Hunted(True, 9, 3, 70, 0.5, text="two are missing", calls=CALLS)
@@ -103,6 +103,13 @@ def test_a_hunt_for_another_law_finds_nothing() -> None:
     assert (came.found, came.cases, came.cut_short) == (False, 20, False)
     assert came.exercised > 0
     assert hunt(evolve(HUNT, law_id="MATCH-1", cases=5, seconds=-1.0)).cut_short
+
+
+def test_a_hunt_goes_by_the_words_of_the_finding() -> None:
+    """Another fault against the same law is taken for the one that is looked for."""
+    assert hunt(evolve(HUNT, words="slots are said to be freed")).found
+    came = hunt(evolve(HUNT, words="a fault that this cache has not", cases=20))
+    assert (came.found, came.cases) == (False, 20)
 
 
 def test_the_process_there_says_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:

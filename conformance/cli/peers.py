@@ -113,7 +113,7 @@ def table_command(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is drawn.")] = 0,
     cases: Annotated[
         int, typer.Option(min=1, metavar="N", help="Cases for each release of a row, at most.")
-    ] = 100,
+    ] = 300,
     seconds: Annotated[
         float, typer.Option(min=0, metavar="N", help="Seconds for each, after which none begins.")
     ] = 300.0,

@@ -28,7 +28,7 @@ class Drawn:
     mamba: tuple[bool, ...] | None = None
     write_policies: tuple[WritePolicy, ...] | None = None
     config: CacheConfig | None = None
-    """The only one that is drawn, where others show the bug rarely, or another of the same law."""
+    """The only one that is drawn, where others show the bug rarely."""
 
     def of(self, offer: Offer) -> Offer:
         """The offer, narrowed."""
@@ -52,6 +52,8 @@ class Row:
     after: str
     """The first without."""
     drawn: Drawn
+    words: str = ""
+    """What a finding says of this bug, and of no other that breaks the same law."""
 
     @property
     def releases(self) -> tuple[str, str]:
@@ -72,7 +74,7 @@ _ONE_TOKEN_WINDOW = Drawn(
 _FEW_WINDOW_SLOTS = Drawn(
     config=CacheConfig(
         window_tokens=1,
-        device_slots=Counts(full=24, swa=6),
+        device_slots=Counts(full=24, swa=3),
         host_slots=Counts(full=40, swa=40),
         write_policy=WritePolicy.WRITE_THROUGH,
     )
@@ -97,6 +99,8 @@ ROWS: Sequence[Row] = (
         _OLD,
         _NEXT,
         _ONE_TOKEN_WINDOW,
+        # Window data that an insert brings back is not copied in either release.
+        words="copy of its full data",
     ),
     Row(
         "sgl#26302",

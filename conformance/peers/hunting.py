@@ -44,12 +44,18 @@ class Hunt:
 
     cache: str
     law_id: str
+    words: str
+    """What a finding must say; empty if any will do."""
     drawn: Drawn
     seed: int
     cases: int
     """At most so many are played."""
     seconds: float
     """No case is begun after so many."""
+
+    def is_found_by(self, finding: Finding) -> bool:
+        """Whether this is what is looked for."""
+        return self.law_id in finding.broken and self.words in finding.text
 
 
 @frozen
@@ -90,7 +96,7 @@ def hunt(wanted: Hunt) -> Hunted:
         case = draw_case((wanted.seed << 40) + number, adapter.offer, wanted.drawn.config)
         finding, tally = trial.play(case)
         played.add(tally)
-        if finding is not None and law.law_id in finding.broken:
+        if finding is not None and wanted.is_found_by(finding):
             broken = case, finding
             break
     seconds = round(monotonic() - begun, 1)
@@ -98,6 +104,9 @@ def hunt(wanted: Hunt) -> Hunted:
     if broken is None:
         return Hunted(False, exercised, played.cases, played.steps, seconds, cut_short)
     case, finding = reduce_case(*broken, trial) or broken
+    if not wanted.is_found_by(finding):
+        # A shorter case that breaks the same law may do it by another fault.
+        case, finding = broken
     failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
     judges = judges_of(failure, (law.law_id,))
     lines = lines_of(retell(failure, adapter, judges).calls)

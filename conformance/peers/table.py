@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from kvcanon.conformance.faults import Fault
 from kvcanon.conformance.peers.environment import Peer
@@ -76,7 +76,13 @@ def cell_of(row: Row, release: str, peers: Mapping[str, Peer], effort: Effort) -
 
 def _hunted(row: Row, peer: Peer, effort: Effort) -> Hunted:
     """What comes of a row in an environment. Raises: Fault."""
-    wanted = Hunt(row.cache, row.law_id, row.drawn, effort.seed, effort.cases, effort.seconds)
+    wanted = Hunt(
+        cache=row.cache,
+        law_id=row.law_id,
+        words=row.words,
+        drawn=row.drawn,
+        **asdict(effort),
+    )
     command = [str(peer.python), "-m", MODULE, hunt_to_json(wanted)]
     done = subprocess.run(  # noqa: S603
         command, env=peer.variables, capture_output=True, text=True, check=False
