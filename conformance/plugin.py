@@ -49,15 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(NO_CACHE)
         return
     # Whoever does not ask for the suite does not wait for it.
-    from kvcanon.conformance.adapters.naming import adapter_named  # noqa: PLC0415
-    from kvcanon.conformance.faults import Fault  # noqa: PLC0415
+    from kvcanon.conformance.errors import UsageError  # noqa: PLC0415
+    from kvcanon.conformance.protocol.loading import load_adapter  # noqa: PLC0415
 
     for option in ("kvcanon_cache", "kvcanon_against"):
         name = config.getoption(option)
         try:
             if name is not None:
-                adapter_named(name)
-        except Fault as fault:
+                load_adapter(name)
+        except UsageError as fault:
             raise pytest.UsageError(str(fault)) from fault
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Subject
-from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.adapter import Subject
+from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.variants.variant import varied
-from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import (
@@ -33,8 +33,8 @@ from kvcanon.spec.views import Step
 from scenes import fetch, put
 
 CACHES = {
-    "reference": adapter_named("reference"),
-    "optimized": adapter_named("optimized"),
+    "reference": load_adapter("reference"),
+    "optimized": load_adapter("optimized"),
     "loads_announced_early": varied("loads_announced_early", ["loads_announced_early"]),
     "exclusive_host": varied("exclusive_host", ["exclusive_host"]),
 }

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from kvcanon.conformance.adapters.vllm import installed
+from kvcanon.conformance.engines.vllm import release
 
 
 @define(eq=False)
@@ -255,11 +255,11 @@ FAKES = {
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let vLLM be found."""
-    for name, place in installed.PLACES.items():
+    for name, place in release.PLACES.items():
         if place not in sys.modules:
             monkeypatch.setitem(sys.modules, place, ModuleType(place))
         monkeypatch.setattr(sys.modules[place], name, FAKES[name], raising=False)
     torch = ModuleType("torch")
     monkeypatch.setattr(torch, "uint8", None, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(installed, "version", lambda: "0")
+    monkeypatch.setattr(release, "version", lambda: "0")

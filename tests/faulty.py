@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.adapters.pipe import ChildSilent
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, Offer
-from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, Offer
-from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument

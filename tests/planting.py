@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.conformance.guard import guard
-from kvcanon.conformance.overriding import Plant, overriding
+from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.variants.override import Plant, overriding
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -10,15 +10,15 @@ from functools import cache
 
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, MakeCache
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging.campaign import adapter_as
-from kvcanon.conformance.judging.finding import Tally
-from kvcanon.conformance.judging.reduce import reduce_case
-from kvcanon.conformance.judging.result import CacheResult, CheckResult, Failure, Stage, Standing
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.overriding import overriding
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Stage, Standing
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import overriding
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots

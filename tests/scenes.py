@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import WatchedCopies
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.judging.play import make_judged
+from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.play import make_judged
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
@@ -60,7 +60,7 @@ def judged_cache(name: str, config: CacheConfig) -> tuple[Cache, WatchedCopies]:
 
     The name is that of one of ours, or of a variation of the plain cache.
     """
-    adapter = adapter_named(name) if name in BOTH_CACHES else varied(name, [name])
+    adapter = load_adapter(name) if name in BOTH_CACHES else varied(name, [name])
     subject, judge = make_judged(adapter, config)
     assert subject.copies is not None
     return judge, subject.copies

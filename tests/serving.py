@@ -9,8 +9,8 @@ from itertools import chain, groupby
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind
-from kvcanon.conformance.adapters.request import Admitted, RequestId
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind
+from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from attrs import evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
-from kvcanon.conformance.cases.nonsense import NONSENSE
-from kvcanon.conformance.judging.finding import Finding, Grounds
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.conformance.cases.invalid_calls import NONSENSE
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.finding import Finding, Grounds
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import Overrides, Plant, overriding
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
@@ -35,7 +35,7 @@ from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
 from writing import WritesAnywhere, WritesLittle
 
-OUTSIDE = Judges(black_box=True)
+OUTSIDE = JudgeConfig(black_box=True)
 REFERENCE = Adapter("reference", ReferenceCache)
 
 
@@ -163,7 +163,7 @@ def test_whole_nodes_that_are_loaded_are_followed() -> None:
     config = CacheConfig(
         window_tokens=8, device_slots=slots, host_slots=slots, write_policy="write_back"
     )
-    found, _ = play(Case(config, actions), [adapter_named("variant")], OUTSIDE)
+    found, _ = play(Case(config, actions), [load_adapter("variant")], OUTSIDE)
     assert not found, found[0].words
 
 
@@ -178,7 +178,7 @@ def test_doubt_about_a_load_that_fails_is_kept() -> None:
         host_slots=Counts(full=8, swa=4),
         write_policy="write_through",
     )
-    found, _ = play(Case(config, tuple(actions)), [adapter_named("variant")], OUTSIDE)
+    found, _ = play(Case(config, tuple(actions)), [load_adapter("variant")], OUTSIDE)
     assert not found, found[0].words
 
 
@@ -331,9 +331,9 @@ def test_fault_is_seen_from_outside(fault: Fault) -> None:
     pytest.fail(f"{fault.law_id} did not speak; {spoken or 'no law'} did")
 
 
-@pytest.mark.parametrize("judges", [OUTSIDE, Judges()], ids=["outside", "inside"])
+@pytest.mark.parametrize("judges", [OUTSIDE, JudgeConfig()], ids=["outside", "inside"])
 @pytest.mark.parametrize("plant", [frees_any_slot, takes_any_slot])
-def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: Judges) -> None:
+def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: JudgeConfig) -> None:
     """The judge, and not a law, fails at a cache that takes slots which it must refuse."""
     adapter = Adapter("faulty", overriding(plant))
     found = []
@@ -378,8 +378,8 @@ class HoldsNothingTwice(ReferenceCache):
         super().free(slots)
 
 
-@pytest.mark.parametrize("judges", [OUTSIDE, Judges()], ids=["outside", "inside"])
-def test_slot_that_is_named_twice_may_be_not_held(judges: Judges) -> None:
+@pytest.mark.parametrize("judges", [OUTSIDE, JudgeConfig()], ids=["outside", "inside"])
+def test_slot_that_is_named_twice_may_be_not_held(judges: JudgeConfig) -> None:
     """Of two true reasons to refuse a call one is taken for a lie."""
     slots = Counts(full=4)
     actions = (Action("admit", 0, 0, 2), Action("free_wrongly", 0, 0, 1))

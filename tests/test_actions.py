@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter, make_subject
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.cases.wide import VAST_SLOTS
+from kvcanon.conformance.cases.wide_actions import VAST_SLOTS
+from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, SlotNotHeld

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import (
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     Capability,
@@ -13,12 +15,10 @@ from kvcanon.conformance.adapters.adapter import (
     make_request_subject,
     make_subject,
 )
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.adapters.tree import ESSENTIAL, TreeCache
-from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.tree import ESSENTIAL, TreeCache
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Profile
@@ -35,7 +35,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 def fault_of(adapter: Adapter) -> str:
     """What is said of an adapter whose cache cannot be judged."""
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UsageError) as fault:
         make_subject(adapter, CONFIG)
     assert "\n" not in str(fault.value)
     return str(fault.value)
@@ -173,12 +173,12 @@ def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
 
 def test_kinds_are_not_mixed_up() -> None:
     """A cache of requests is used as a tree, and fails in words that nobody understands."""
-    with pytest.raises(Fault, match="is used by request"):
+    with pytest.raises(UsageError, match="is used by request"):
         make_subject(SERVING, CONFIG)
-    with pytest.raises(Fault, match="is used by tree"):
+    with pytest.raises(UsageError, match="is used by tree"):
         make_request_subject(REFERENCE, CONFIG)
     tree_as_requests = Adapter("mine", ReferenceCache, kind=CacheKind.REQUEST)
-    with pytest.raises(Fault, match="lacks admit, extend, finish, abort"):
+    with pytest.raises(UsageError, match="lacks admit, extend, finish, abort"):
         make_request_subject(tree_as_requests, CONFIG)
 
 
@@ -186,20 +186,20 @@ def test_caches_of_requests_are_not_compared() -> None:
     """Two caches that are asked different things by design are said to disagree."""
     case = Case(CONFIG, (Action("serve"),))
     for one, other in ((SERVING, REFERENCE), (REFERENCE, SERVING)):
-        with pytest.raises(Fault, match="agreement"):
+        with pytest.raises(UsageError, match="agreement"):
             play(case, [one], against=other)
 
 
 def test_adapters_of_requests_are_found_by_name() -> None:
     """An adapter object that says how its cache is used is taken for a plain factory."""
-    assert adapter_named("serving:ADAPTER") is SERVING
-    assert adapter_named("serving:ServingCache").make is ServingCache
+    assert load_adapter("serving:ADAPTER") is SERVING
+    assert load_adapter("serving:ServingCache").make is ServingCache
 
 
 def test_unknown_name_says_what_there_is() -> None:
     """Whoever mistypes the name of a cache is not told how to name one."""
-    with pytest.raises(Fault, match=r"package\.module:factory, or a child process as pipe:"):
-        adapter_named("referense")
+    with pytest.raises(UsageError, match=r"package\.module:factory, or a child process as pipe:"):
+        load_adapter("referense")
 
 
 def test_agreement_is_asked_of_what_both_can() -> None:

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.adapters import request, tree
-from kvcanon.conformance.adapters.adapter import OF_REQUESTS, Adapter, Capability
-from kvcanon.conformance.adapters.calls import CALLS
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.adapters.pipe import Hello
-from kvcanon.conformance.adapters.wire import (
+from kvcanon.conformance.protocol import request, tree
+from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
+from kvcanon.conformance.protocol.calls import CALLS
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.pipe import Hello
+from kvcanon.conformance.protocol.wire import (
     REFUSALS,
     decoder,
     from_json,
     refusal_from_json,
 )
-from kvcanon.conformance.judging.finding import Tally
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 
@@ -43,7 +43,7 @@ ROWS = {
     if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0].startswith("`")
 }
 NODE = shutil.which("node")
-BLACK_BOX = Judges(black_box=True)
+BLACK_BOX = JudgeConfig(black_box=True)
 
 
 @pytest.fixture(name="_examples")
@@ -93,7 +93,7 @@ def test_commands_name_caches_that_there_are() -> None:
     names = re.findall(r"^kvcanon check (\S+)$", PAGE, re.MULTILINE)
     assert names
     for name in names:
-        assert adapter_named(name).name == "simple"
+        assert load_adapter(name).name == "simple"
 
 
 def test_talk_is_of_values_of_the_protocol() -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.adapters.pipe import pipe_adapter
-from kvcanon.conformance.judging.finding import Tally
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.pipe import pipe_adapter
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples" / "adapters"
-BLACK_BOX = Judges(black_box=True)
+BLACK_BOX = JudgeConfig(black_box=True)
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node, which runs the example, is not here")
 
@@ -40,7 +40,7 @@ def broken_laws(adapter: Adapter, cases: int) -> tuple[set[str], Tally]:
 def simple_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The example in Python."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    adapter_named("simple_cache:ADAPTER")
+    load_adapter("simple_cache:ADAPTER")
     yield sys.modules["simple_cache"]
     del sys.modules["simple_cache"]
 

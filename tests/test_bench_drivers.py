@@ -14,9 +14,9 @@ import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.bench.case import Cell, Source, Step
 from kvcanon.conformance.bench.driver import Driver, MakeDriver, Taken, Told
-from kvcanon.conformance.engine import Engine
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.engine import Engine
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
@@ -166,7 +166,7 @@ def test_prompt_of_less_than_a_page_is_served(name: str) -> None:
 def test_sglang_that_falls_back_to_another_core_is_refused() -> None:
     """The Python core is measured under the name of the Rust core."""
     found = import_module("kvcanon.conformance.bench.drivers.sglang")
-    with pytest.raises(Fault, match="RustUnifiedTreeCore where its python core was asked for"):
+    with pytest.raises(UsageError, match="RustUnifiedTreeCore where its python core was asked for"):
         found.make_driver(TIGHT, {"core": "python"})
 
 
@@ -192,7 +192,7 @@ def test_vllm_without_room_is_a_fault() -> None:
     """A request that was not served counts as served."""
     driver = make_driver("vllm", evolve(TIGHT, pool_tokens=64))
     request = Request(100, lambda: tuple(range(100)))
-    with pytest.raises(Fault, match="vLLM has no room for 96 tokens"):
+    with pytest.raises(UsageError, match="vLLM has no room for 96 tokens"):
         driver.serve(driver.prepare(request), Taken())
 
 

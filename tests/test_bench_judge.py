@@ -8,11 +8,7 @@ from functools import partial
 import pytest
 
 from faulty import CrashingAtOnce
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.cli import main
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.speed import (
+from kvcanon.conformance.bench.judge_speed import (
     INSIDE,
     OUTSIDE,
     Cost,
@@ -21,6 +17,10 @@ from kvcanon.conformance.judging.speed import (
     rate,
     shares,
 )
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS
 
@@ -28,7 +28,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
-def test_at_least_one_case_is_played(judges: Judges) -> None:
+def test_at_least_one_case_is_played(judges: JudgeConfig) -> None:
     """A rate is of no steps, or the time of none."""
     measured = rate(REFERENCE, judges, seconds=0)
     assert measured.steps > 0
@@ -55,19 +55,19 @@ def test_the_book_is_as_it_was_after_clocks_were_at_it() -> None:
     book = dict(LAWS)
     shares(REFERENCE, INSIDE, seconds=0)
     assert book == LAWS
-    with pytest.raises(Fault):
+    with pytest.raises(UsageError):
         shares(Adapter("crashing", CrashingAtOnce), INSIDE, seconds=0)
     assert book == LAWS
 
 
 def test_a_cache_that_is_not_sound_is_not_measured() -> None:
     """The rate of cases that all end early is taken for a rate."""
-    with pytest.raises(Fault, match="crashing is not sound, in case"):
+    with pytest.raises(UsageError, match="crashing is not sound, in case"):
         rate(Adapter("crashing", CrashingAtOnce), OUTSIDE, seconds=0)
 
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
-def test_costs_are_of_trees_of_the_size_that_was_asked_for(judges: Judges) -> None:
+def test_costs_are_of_trees_of_the_size_that_was_asked_for(judges: JudgeConfig) -> None:
     """The growth is that of something else than the tree."""
     small, large = (cost_at(REFERENCE, judges, nodes, actions=20) for nodes in (10, 40))
     assert 8 <= small.nodes <= 20

@@ -20,13 +20,13 @@ from kvcanon.conformance.bench.drawing import Panel, Scale, figure
 from kvcanon.conformance.bench.driver import Driver, Taken, Told
 from kvcanon.conformance.bench.drivers.tree import make_driver
 from kvcanon.conformance.bench.floor import FullHit, full_hit
-from kvcanon.conformance.bench.growing import PROMPT_PAGES, Point, with_prompt, with_tree
-from kvcanon.conformance.bench.serving import Measured, measure
+from kvcanon.conformance.bench.growth import PROMPT_PAGES, Point, with_prompt, with_tree
+from kvcanon.conformance.bench.throughput import Measured, measure
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.peers.environment import MANIFEST
-from kvcanon.conformance.timing import Latency
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.engines.releases.environment import MANIFEST
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.observe.timed_cache import Latency
 
 CELL = Cell(page_size=16, pool_tokens=4096)
 REFERENCE = {"cache": "reference"}
@@ -124,7 +124,7 @@ def test_measure_stops_when_the_time_is_up() -> None:
 )
 def test_measure_refuses_pools_that_cannot_serve(cell: Cell, words: str) -> None:
     """A cache fails halfway, for a pool that was never large enough."""
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UsageError, match=words):
         measure(spy, cell, REFERENCE, CHAT.requests(), seconds=60)
 
 
@@ -147,7 +147,7 @@ def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPat
     """A cache is fast at what it does not find."""
     monkeypatch.setattr(Spy, "find", lambda *_: 16)
     words = "^ReferenceCache found 16 of a prompt's 1024 tokens in a pool that holds them all$"
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UsageError, match=words):
         with_tree(spy, CELL, REFERENCE, sizes=(100,))
 
 
@@ -230,7 +230,7 @@ def test_process_that_fails_is_told_in_one_line() -> None:
     order = Order("requests", "tree", REFERENCE, Cell(16, 64), CHAT, 60.0)
     reference = CONTESTANTS["reference"]
     words = r"^reference, full, page 16: a prompt has \d+ tokens, and the pool 64$"
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UsageError, match=words):
         in_a_process(Field((reference,), {}))(reference, order)
 
 
@@ -241,7 +241,7 @@ def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
     order = Order("requests", "tree", REFERENCE, CELL, evolve(CHAT, trace=str(empty)), 60.0)
     reference = CONTESTANTS["reference"]
     with pytest.raises(
-        Fault, match=r"^reference, full, page \d+: \S+empty.jsonl: holds no request$"
+        UsageError, match=r"^reference, full, page \d+: \S+empty.jsonl: holds no request$"
     ):
         in_a_process(Field((reference,), {}))(reference, order)
 
@@ -274,7 +274,7 @@ def test_peers_without_an_environment_are_left_out_and_named(tmp_path: Path) -> 
         "vllm": "no environment; make it with `kvcanon peers make vllm==0.33.0`"
     }
     assert set(entrants.stubbed()) == {"sglang==0.5.23"}
-    with pytest.raises(Fault, match=r"^vllm: no environment; make it with"):
+    with pytest.raises(UsageError, match=r"^vllm: no environment; make it with"):
         field(["optimized", "vllm"], tmp_path)
 
 
@@ -282,7 +282,7 @@ def test_any_cache_may_be_measured_by_its_factory() -> None:
     """Only ours and the peers can be measured."""
     anyone = contestant_named("their_module:make")
     assert (anyone.driver, anyone.options) == ("tree", {"cache": "their_module:make"})
-    with pytest.raises(Fault, match="no cache 'nope'; name optimized, reference, sglang-rust"):
+    with pytest.raises(UsageError, match="no cache 'nope'; name optimized, reference, sglang-rust"):
         contestant_named("nope")
 
 

@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 
 import faulty
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import (
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.campaign import (
     ENOUGH,
     OUT_OF_TIME,
     Asked,
@@ -26,8 +26,8 @@ from kvcanon.conformance.judging.campaign import (
     search_blocks,
     workers,
 )
-from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.result import Failure
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Failure
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS
 
@@ -136,7 +136,7 @@ def test_an_adapter_is_made_once_a_process(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(name)
         return Adapter(name, ReferenceCache)
 
-    monkeypatch.setattr("kvcanon.conformance.judging.campaign.adapter_named", counted)
+    monkeypatch.setattr("kvcanon.conformance.search.campaign.load_adapter", counted)
     searched(Named("counted", against="another"))
     assert sorted(made) == ["another", "counted"]
 
@@ -179,7 +179,9 @@ def test_a_cache_that_cannot_be_made_is_found_and_others_go_on() -> None:
 
 def test_a_cache_that_ends_its_process_is_a_fault_in_one_line() -> None:
     """A crash of native code is a traceback of the judge's, or the check waits for ever."""
-    with pytest.raises(Fault, match="faulty:Dying ended its process, in one of the cases 0 to"):
+    with pytest.raises(
+        UsageError, match="faulty:Dying ended its process, in one of the cases 0 to"
+    ):
         searched(Named("faulty:Dying"), jobs=2)
 
 

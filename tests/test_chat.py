@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from kvcanon.conformance.workloads.chat import Chat
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.chat import Chat
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.types import Namespace
 
 CHAT = Chat(conversations=60, seed=3)

@@ -17,13 +17,13 @@ from attrs import evolve
 from jsonschema import Draft202012Validator
 
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.judging import check as judging
-from kvcanon.conformance.judging.campaign import Workers
-from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.finding import Finding, Grounds
-from kvcanon.conformance.judging.plan import Outcome, Plan
-from kvcanon.conformance.judging.result import Failure, Stage
-from kvcanon.conformance.reports.as_json import SCHEMA
+from kvcanon.conformance.report.json_report import SCHEMA
+from kvcanon.conformance.search import check as judging
+from kvcanon.conformance.search.campaign import Workers
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.finding import Finding, Grounds
+from kvcanon.conformance.search.plan import Outcome, Plan
+from kvcanon.conformance.search.result import Failure, Stage
 from kvcanon.spec.law import LAWS
 from reported import SERVE, failure_in
 
@@ -33,8 +33,8 @@ SHORT_CHECK = f"""
 import sys
 from attrs import evolve
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.judging.campaign import Workers
-from kvcanon.conformance.judging.effort import EFFORTS
+from kvcanon.conformance.search.campaign import Workers
+from kvcanon.conformance.search.effort import EFFORTS
 EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES})
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))
 """

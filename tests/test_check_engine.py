@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging import check as check_module
-from kvcanon.conformance.judging.campaign import adapter_as
-from kvcanon.conformance.judging.check import STAGES, check
-from kvcanon.conformance.judging.effort import EFFORTS, effort_named
-from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.result import CheckResult, Failure, Standing
-from kvcanon.conformance.judging.trial import Trial, same_fault
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.search import check as check_module
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.check import STAGES, check
+from kvcanon.conformance.search.effort import EFFORTS, effort_named
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.result import CheckResult, Failure, Standing
+from kvcanon.conformance.search.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS
 
 USUAL = dict(EFFORTS)
@@ -58,7 +58,7 @@ def test_any_number_of_processes_comes_to_the_same_result() -> None:
 
 def shows(failure: Failure) -> bool:
     """Whether a failure shows when its case is played again."""
-    trial = Trial(adapter_as(failure.finding.cache), Judges(black_box=failure.black_box))
+    trial = Trial(adapter_as(failure.finding.cache), JudgeConfig(black_box=failure.black_box))
     seen, _ = trial.play(failure.case)
     return same_fault(failure.finding, seen)
 
@@ -101,7 +101,7 @@ def test_only_the_laws_asked_for_are_judged() -> None:
 
 def test_all_laws_are_not_asked_where_the_one_asked_is_known() -> None:
     """With the only law left out, random cases ask every law that nobody asked for."""
-    with pytest.raises(Fault, match="nothing was judged of reference"):
+    with pytest.raises(UsageError, match="nothing was judged of reference"):
         check(["reference"], only=["walker", "RES-4"], known=["RES-4"], jobs=1)
 
 
@@ -127,7 +127,7 @@ def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
 
 def test_a_check_that_judged_nothing_is_a_fault() -> None:
     """A cache that shows nothing of a law passes it."""
-    with pytest.raises(Fault, match="nothing was judged of faulty:OPAQUE; it lacks"):
+    with pytest.raises(UsageError, match="nothing was judged of faulty:OPAQUE; it lacks"):
         check(["faulty:OPAQUE"], only=["TREE-1"], jobs=1)
 
 
@@ -210,7 +210,7 @@ def test_progress_is_told() -> None:
 )
 def test_a_wrong_call_is_told_in_one_line(arguments: dict[str, object], problem: str) -> None:
     """A mistake in the call is a traceback, or is passed over."""
-    with pytest.raises(Fault, match=problem):
+    with pytest.raises(UsageError, match=problem):
         check(["reference"], jobs=1, **arguments)  # type: ignore[arg-type]  # One of them each.
 
 

@@ -9,10 +9,10 @@ from typing import TypeAlias
 import pytest
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.acceptance.acceptor import Acceptor
-from kvcanon.conformance.acceptance.checks import Checks
-from kvcanon.conformance.acceptance.requests import RequestAcceptor
-from kvcanon.conformance.adapters.adapter import (
+from kvcanon.conformance.blackbox.checks import Checks
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     make_request_subject,
@@ -27,16 +27,16 @@ from serving import ServingCache
 
 CONFIG = CacheConfig(device_slots=Counts(full=6))
 KEY = make_key([1, 2], 1)
-Use: TypeAlias = Callable[[Acceptor], object]
+Use: TypeAlias = Callable[[BlackboxGuard], object]
 
 
-def acceptor() -> Acceptor:
+def acceptor() -> BlackboxGuard:
     """An empty plain cache before the judge."""
     adapter = Adapter("plain", ReferenceCache)
-    return Acceptor(make_subject(adapter, CONFIG), adapter.profile, LAWS.values())
+    return BlackboxGuard(make_subject(adapter, CONFIG), adapter.profile, LAWS.values())
 
 
-def serve(cache: Acceptor, key: Key) -> None:
+def serve(cache: BlackboxGuard, key: Key) -> None:
     """Insert a key that shares nothing with what is there."""
     cache.insert(key, 0, cache.allocate(Counts(len(key))))
 
@@ -85,7 +85,7 @@ def test_a_law_that_is_not_asked_is_not_noted() -> None:
     assert not checks.laws_exercised
 
 
-def fill(cache: Acceptor) -> None:
+def fill(cache: BlackboxGuard) -> None:
     """Have something in the cache."""
     serve(cache, KEY)
 
@@ -133,11 +133,11 @@ def test_an_insert_and_an_eviction_are_evidence() -> None:
     assert "REC-3" not in evicted
 
 
-def requests() -> RequestAcceptor:
+def requests() -> RequestBlackboxGuard:
     """An empty cache that is used by requests, before the judge."""
     adapter = Adapter("serving", ServingCache, kind=CacheKind.REQUEST)
     subject = make_request_subject(adapter, CONFIG)
-    return RequestAcceptor(subject, adapter.profile, LAWS.values(), black_box=True)
+    return RequestBlackboxGuard(subject, adapter.profile, LAWS.values(), black_box=True)
 
 
 def test_a_request_exercises_reuse_only_where_something_is_reused() -> None:

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.judging.machine import run_machine
-from kvcanon.conformance.judging.trial import Trial
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.machine import run_machine
+from kvcanon.conformance.search.trial import Trial
 from kvcanon.reference import ReferenceCache
 
 NUMBERS = "\n".join(f"N{number} = {number}" for number in range(701, 3900, 53))

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from kvcanon.conformance.acceptance.coverage import FROM_OUTSIDE, AnyOf, missing_for
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.blackbox.coverage import FROM_OUTSIDE, AnyOf, missing_for
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 
 CASES = 80
@@ -19,7 +19,9 @@ def judged(kind: type[ReferenceCache]) -> Counter[str]:
     """The laws that are judged of a cache from outside."""
     laws: Counter[str] = Counter()
     for seed in range(CASES):
-        _, tallies = play(draw_case(seed, Offer()), [Adapter("it", kind)], Judges(black_box=True))
+        _, tallies = play(
+            draw_case(seed, Offer()), [Adapter("it", kind)], JudgeConfig(black_box=True)
+        )
         laws += tallies["it"].laws
     return laws
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvcanon.conformance.evidence import Evidence, Service, by_premise
+from kvcanon.conformance.observe.evidence import Evidence, Service, by_premise
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Residency

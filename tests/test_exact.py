@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter, make_subject
 from kvcanon.conformance.cases.actions import ACTIONS, act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
-from kvcanon.conformance.cases.exact import EXACT, exactly
+from kvcanon.conformance.cases.exact_actions import EXACT, exactly
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES
+from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, PrefixNotCached

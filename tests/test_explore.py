@@ -22,20 +22,20 @@ from exploring import (
     paths_in,
 )
 from faulty import choosy
-from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact import exactly
-from kvcanon.conformance.exploring import explore as exploring_module
-from kvcanon.conformance.exploring import frontier
-from kvcanon.conformance.exploring.expanding import Expander, Expansion
-from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, explore
-from kvcanon.conformance.exploring.failing import UNSEEN, failure_of, retold
-from kvcanon.conformance.exploring.frontier import Codes, Path, Visited
-from kvcanon.conformance.exploring.moves import moves
-from kvcanon.conformance.exploring.reach import has_to_come_up
-from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.conformance.cases.exact_actions import exactly
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.variants.override import Overrides, Plant, overriding
+from kvcanon.conformance.verify.explore import exploration as exploring_module
+from kvcanon.conformance.verify.explore import frontier
+from kvcanon.conformance.verify.explore.expansion import Expander, Expansion
+from kvcanon.conformance.verify.explore.exploration import Asked, Exploration, Limits, explore
+from kvcanon.conformance.verify.explore.failure_case import UNSEEN, failure_of, retold
+from kvcanon.conformance.verify.explore.frontier import Codes, Path, Visited
+from kvcanon.conformance.verify.explore.moves import moves
+from kvcanon.conformance.verify.explore.reach import has_to_come_up
+from kvcanon.conformance.verify.explore.scope import Scope
 from kvcanon.reference import (
     ReferenceCache,
     cache,
@@ -292,7 +292,7 @@ def test_any_number_of_processes_finds_the_same() -> None:
 
 def test_several_processes_need_a_name() -> None:
     """A cache that cannot be sent to another process is explored by one, unasked."""
-    with pytest.raises(Fault, match="named"):
+    with pytest.raises(UsageError, match="named"):
         explore(expander(FULL), jobs=2)
 
 
@@ -337,13 +337,13 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
     """What was visited in one scope is taken for visited in another."""
     limits = Limits(checkpoint=tmp_path / "progress.npz")
     explore(expander(FULL), limits=limits)
-    with pytest.raises(Fault, match="another scope"):
+    with pytest.raises(UsageError, match="another scope"):
         explore(expander(evolve(FULL, receipts=2)), limits=limits)
-    with pytest.raises(Fault, match="another laws"):
+    with pytest.raises(UsageError, match="another laws"):
         explore(Expander(PLAIN, FULL, [LAWS["ALLOC-1"]]), limits=limits)
     for content in (b"no progress", b""):
         (tmp_path / "progress.npz").write_bytes(content)
-        with pytest.raises(Fault, match="is no progress"):
+        with pytest.raises(UsageError, match="is no progress"):
             explore(expander(FULL), limits=limits)
 
 
@@ -392,5 +392,5 @@ class Opaque(ReferenceCache):
 )
 def test_a_cache_that_cannot_be_explored_is_told_why(adapter: Adapter, said: str) -> None:
     """Two states that look alike are taken for one, or an error says nothing."""
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UsageError, match=said):
         explore(expander(STATES, adapter))

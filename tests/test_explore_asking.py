@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import make_subject
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.guard import guard
-from kvcanon.conformance.judging.killing import mutated
-from kvcanon.conformance.relevant import Relevant
+from kvcanon.conformance.mutants.kill_matrix import mutated
+from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.relevance import Relevant
+from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.vectors.vector import Level, Vector, read_vectors
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig

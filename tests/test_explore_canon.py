@@ -9,17 +9,17 @@ import pytest
 from attrs import evolve
 
 from exploring import FULL, NAMESPACES, STATES, TINY, WINDOW, expander, paths_in
-from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact import EXACT, LETTERS, exactly
-from kvcanon.conformance.exploring.canon import Form, digest
-from kvcanon.conformance.exploring.expanding import Expander, Expansion
-from kvcanon.conformance.exploring.frontier import Path
-from kvcanon.conformance.exploring.plain import hidden_in
-from kvcanon.conformance.exploring.product import Product
-from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.overriding import Plant, overriding
+from kvcanon.conformance.cases.exact_actions import EXACT, LETTERS, exactly
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.variants import numbers
+from kvcanon.conformance.variants.override import Plant, overriding
+from kvcanon.conformance.verify.explore.canonicalizer import Form, digest
+from kvcanon.conformance.verify.explore.expansion import Expander, Expansion
+from kvcanon.conformance.verify.explore.frontier import Path
+from kvcanon.conformance.verify.explore.plain_cache import hidden_in
+from kvcanon.conformance.verify.explore.product import Product
+from kvcanon.conformance.verify.explore.scope import Scope
 from kvcanon.reference import ReferenceCache
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.config import CacheConfig

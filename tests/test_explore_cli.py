@@ -13,8 +13,8 @@ from attrs import evolve
 
 from exploring import FULL, HOST, WINDOW, explored
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.exploring.report import markdown_of
-from kvcanon.conformance.exploring.scopes.naming import GROUPS, SCOPES
+from kvcanon.conformance.verify.explore.report import markdown_of
+from kvcanon.conformance.verify.explore.scopes.naming import GROUPS, SCOPES
 from kvcanon.spec.law import LAWS
 
 TESTS = Path(__file__).parent

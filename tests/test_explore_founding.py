@@ -8,12 +8,12 @@ import pytest
 from attrs import evolve
 
 from exploring import PLAIN, expander
-from kvcanon.conformance.exploring.expanding import Expander
-from kvcanon.conformance.exploring.explore import Limits, explore
-from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.exploring.scopes.founding import FOUNDING
-from kvcanon.conformance.judging.killing import mutated
+from kvcanon.conformance.mutants.kill_matrix import mutated
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
+from kvcanon.conformance.verify.explore.expansion import Expander
+from kvcanon.conformance.verify.explore.exploration import Limits, explore
+from kvcanon.conformance.verify.explore.scope import Scope
+from kvcanon.conformance.verify.explore.scopes.founding import FOUNDING
 from kvcanon.spec.law import LAWS
 from meta.mutants import MUTANTS, Mutant
 

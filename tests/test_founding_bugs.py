@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 from attrs import frozen
 
-from kvcanon.conformance.adapters.adapter import WatchedCopies, make_subject
-from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.protocol.adapter import WatchedCopies, make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.reference import backup as backup_module
 from kvcanon.reference import evict as evict_module
 from kvcanon.reference import insert as insert_module
@@ -257,7 +257,7 @@ def test_founding_bug_shows_when_its_rule_is_reverted(
 ) -> None:
     """The scenario passes with the rule reverted: then it tests nothing."""
     case.revert(monkeypatch)
-    subject = make_subject(adapter_named("reference"), case.config)
+    subject = make_subject(load_adapter("reference"), case.config)
     assert subject.copies is not None
     with pytest.raises(AssertionError):
         case.scenario(subject.cache, subject.copies)

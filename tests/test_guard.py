@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.guard import GuardedCache, LawBroken, guard
-from kvcanon.conformance.stamps import write_stamps
+from kvcanon.conformance.observe.guard import GuardedCache, StepViolation, guard
+from kvcanon.conformance.observe.stamps import write_stamps
 from kvcanon.reference import InlineEngine, ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -161,7 +161,7 @@ def test_guard_names_law_and_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "EVENT-5 silence: Match sent AllBlocksCleared" in said
     assert "The law: What moves no full data sends nothing: matches, locks" in said
     assert "EVENT-4 stream_is_residency: the events are wrong about" in said
-    assert isinstance(caught.value, LawBroken)
+    assert isinstance(caught.value, StepViolation)
     assert {violation.law.law_id for violation in caught.value.violations} > {"EVENT-4", "EVENT-5"}
     assert caught.value.step.operation == Match(KEY)
 
@@ -191,7 +191,7 @@ def test_guard_asks_only_the_laws_it_is_given() -> None:
     guarded = guard(reference(), laws=[refused])
     serve(guarded, KEY)
     assert guarded.laws_exercised == {"TEST-1": 6}
-    with pytest.raises(LawBroken, match="TEST-1 asking: no"):
+    with pytest.raises(StepViolation, match="TEST-1 asking: no"):
         guarded.allocate(Counts(full=17))
 
 
@@ -227,7 +227,7 @@ def test_guard_that_knows_bytes_walks_on_no_broken_tree(monkeypatch: pytest.Monk
     guarded = guard(reference())
     serve(guarded, KEY)
     monkeypatch.setattr(ReferenceCache, "snapshot", orphaned)
-    with pytest.raises(LawBroken, match="TREE-2"):
+    with pytest.raises(StepViolation, match="TREE-2"):
         guarded.match(KEY)
 
 

@@ -11,14 +11,14 @@ from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from corrupting import corrupted
-from kvcanon.conformance.adapters.adapter import Adapter, make_subject
-from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.guard import guard
-from kvcanon.conformance.judging.killing import mutated
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.mutants.kill_matrix import mutated
+from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.protocol.adapter import Adapter, make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency
@@ -39,7 +39,7 @@ Heard = list[tuple[int, str, str]]
 @cache
 def pairs(cases: int = 12) -> tuple[tuple[Snapshot, Snapshot], ...]:
     """The states around those steps of some of the walker's cases that change something."""
-    adapter, found = adapter_named("reference"), list[tuple[Snapshot, Snapshot]]()
+    adapter, found = load_adapter("reference"), list[tuple[Snapshot, Snapshot]]()
     for number in range(cases):
         case = draw_case(number, adapter.offer)
         subject = make_subject(adapter, case.config)

@@ -15,8 +15,8 @@ from attrs import frozen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvcanon.conformance.proving import naive
-from kvcanon.conformance.proving.seeded import Seeded, planted
+from kvcanon.conformance.verify.prove import second_definitions
+from kvcanon.conformance.verify.prove.seeding import Seeded, planted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.cutting import split
 from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need
@@ -63,19 +63,23 @@ NODE = st.tuples(st.integers(0, 9), MANY, MANY, st.integers(-9, 9))
 
 PAIRS = {
     "whole_pages": Pair(
-        whole_pages, naive.whole_pages, st.tuples(st.integers(0, 60), st.integers(1, 60))
+        whole_pages,
+        second_definitions.whole_pages,
+        st.tuples(st.integers(0, 60), st.integers(1, 60)),
     ),
     "pages_covering": Pair(
-        pages_covering, naive.pages_covering, st.tuples(st.integers(0, 60), st.integers(1, 60))
+        pages_covering,
+        second_definitions.pages_covering,
+        st.tuples(st.integers(0, 60), st.integers(1, 60)),
     ),
     "usable_prefix": Pair(
         usable_prefix,
-        naive.usable_prefix,
+        second_definitions.usable_prefix,
         st.builds(lambda columns, window: (*columns, window), SEGMENTS, st.integers(1, 1 << 30)),
     ),
     "window_nodes": Pair(
         window_nodes,
-        naive.window_nodes,
+        second_definitions.window_nodes,
         st.tuples(
             st.lists(st.integers(1, 1 << 30), max_size=12).map(tuple),
             st.integers(1, 1 << 30),
@@ -84,26 +88,34 @@ PAIRS = {
     ),
     "window_start": Pair(
         window_start,
-        naive.window_start,
+        second_definitions.window_start,
         st.tuples(st.integers(0, 30), st.integers(1, 60), st.integers(1, 60)),
     ),
-    "backup_chain": Pair(backup_chain, naive.backup_chain, st.tuples(FLAGS, st.booleans())),
+    "backup_chain": Pair(
+        backup_chain, second_definitions.backup_chain, st.tuples(FLAGS, st.booleans())
+    ),
     "split": Pair(
-        split, naive.split, st.tuples(st.lists(MANY, max_size=10).map(tuple), st.integers(0, 10))
+        split,
+        second_definitions.split,
+        st.tuples(st.lists(MANY, max_size=10).map(tuple), st.integers(0, 10)),
     ),
     "pre_evict_need": Pair(
-        pre_evict_need, naive.pre_evict_need, st.tuples(st.integers(0, 60), st.integers(0, 60))
+        pre_evict_need,
+        second_definitions.pre_evict_need,
+        st.tuples(st.integers(0, 60), st.integers(0, 60)),
     ),
     "policy_key": Pair(
         lambda policy, one, other: policy_key(policy, *one) < policy_key(policy, *other),
-        naive.leaves_before,
+        second_definitions.leaves_before,
         st.tuples(st.sampled_from(EvictionPolicy), NODE, NODE),
     ),
-    "fold_page": Pair(fold_page, naive.fold_page, st.tuples(st.booleans(), FLAGS)),
-    "is_alternating": Pair(is_alternating, naive.is_alternating, st.tuples(st.booleans(), FLAGS)),
+    "fold_page": Pair(fold_page, second_definitions.fold_page, st.tuples(st.booleans(), FLAGS)),
+    "is_alternating": Pair(
+        is_alternating, second_definitions.is_alternating, st.tuples(st.booleans(), FLAGS)
+    ),
     "refresh": Pair(
         refresh,
-        naive.refresh,
+        second_definitions.refresh,
         st.tuples(*[st.lists(MANY, max_size=4, unique=True).map(tuple)] * 2),
     ),
 }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.known import Known, read_known, require_shown
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.report.known_differences import Known, read_known, require_shown
 
 LINE = '[[known]]\nlaw = "EVICT-3"\nreason = "on purpose"\nlink = "https://example.org/1"\n'
 
@@ -49,7 +49,7 @@ def test_lines_are_read(tmp_path: Path) -> None:
 )
 def test_a_line_that_says_too_little_is_refused(tmp_path: Path, text: str, said: str) -> None:
     """A law is excused without a reason, or a line excuses nothing and nobody hears of it."""
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UsageError, match=said):
         read_known(file(tmp_path, text))
 
 
@@ -57,7 +57,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     """A file of another kind ends in a traceback."""
     path = tmp_path / "known.toml"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(Fault, match="no TOML"):
+    with pytest.raises(UsageError, match="no TOML"):
         read_known(path)
 
 
@@ -65,7 +65,9 @@ def test_lines_that_no_vector_shows_are_refused() -> None:
     """What was mended stays excused, so that nobody sees when it breaks again."""
     known = [Known(law, "so", "https://example.org") for law in ("RES-4", "EVICT-3", "REC-1")]
     require_shown(Path("k.toml"), known, {"RES-4", "EVICT-3", "REC-1", "TREE-1"})
-    with pytest.raises(Fault, match=r"k\.toml has a line that no vector shows: EVICT-3; remove"):
+    with pytest.raises(
+        UsageError, match=r"k\.toml has a line that no vector shows: EVICT-3; remove"
+    ):
         require_shown(Path("k.toml"), known, {"RES-4", "REC-1"})
-    with pytest.raises(Fault, match="lines that no vector shows: RES-4, EVICT-3;"):
+    with pytest.raises(UsageError, match="lines that no vector shows: RES-4, EVICT-3;"):
         require_shown(Path("k.toml"), known, {"REC-1"})

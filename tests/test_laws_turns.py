@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.overriding import Plant
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.variants.override import Plant
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.acceptance.acceptor import Acceptor
-from kvcanon.conformance.adapters.adapter import make_subject
-from kvcanon.conformance.judging.play import Judges, make_judged
+from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.protocol.adapter import make_subject
+from kvcanon.conformance.search.play import JudgeConfig, make_judged
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
@@ -125,11 +125,11 @@ def uncover_out_of_turn(cache: Cache) -> None:
 def test_both_judges_allow_what_is_declared(*, black_box: bool) -> None:
     """From outside a tombstone is accused of leaving out of turn, or from inside."""
     adapter = varied("mine", ["uncovered_tombstones_leave"])
-    uncover_out_of_turn(make_judged(adapter, CONFIG, Judges(black_box=black_box))[1])
+    uncover_out_of_turn(make_judged(adapter, CONFIG, JudgeConfig(black_box=black_box))[1])
 
 
 def test_outside_a_tombstone_has_its_turn_by_the_canon() -> None:
     """From outside any tombstone may leave out of turn."""
     subject = make_subject(varied("mine", ["uncovered_tombstones_leave"]), CONFIG)
     with pytest.raises(SpecViolation, match="REC-3"):
-        uncover_out_of_turn(Acceptor(subject, CANON, tuple(LAWS.values())))
+        uncover_out_of_turn(BlackboxGuard(subject, CANON, tuple(LAWS.values())))

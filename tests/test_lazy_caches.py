@@ -8,10 +8,10 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.judging.check import STAGES, check
-from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.essentials import ESSENTIAL_LAWS, OPERATIONS
-from kvcanon.conformance.judging.result import CacheResult, Standing
+from kvcanon.conformance.search.check import STAGES, check
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.result import CacheResult, Standing
+from kvcanon.conformance.search.sufficiency import ESSENTIAL_LAWS, OPERATIONS
 from kvcanon.spec.law import LAWS
 
 DRAWN = ("walker", "machine")

@@ -10,16 +10,16 @@ from hypothesis import Phase, Verbosity, seed, settings
 from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvcanon.conformance.adapters.adapter import Adapter, MakeCache, Offer
-from kvcanon.conformance.cases import requests
+from kvcanon.conformance.cases import request_client
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.judging import machine
-from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.machine import CI, Found, machine_of, run_machine
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.overriding import Overrides, overriding
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
+from kvcanon.conformance.search import machine
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.machine import CI, Found, machine_of, run_machine
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.variants.override import Overrides, overriding
 from kvcanon.reference import ReferenceCache, host_insert, lock
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -110,7 +110,7 @@ def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
     assert rules.keys() == ACTIONS.keys()
     for name, kind in ACTIONS.items():
-        doers = [kind.do, *requests.ACTIONS.get(name, ())[:1]]
+        doers = [kind.do, *request_client.ACTIONS.get(name, ())[:1]]
         used = {each for do in doers for each in inspect.signature(do).parameters}
         assert rules[name].arguments.keys() == used & set(Action._fields)
         assert bool(rules[name].preconditions) == kind.host

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanon.conformance.workloads.mooncake import BLOCK_TOKENS, TraceError, load_trace
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.mooncake import BLOCK_TOKENS, TraceError, load_trace
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.types import make_key
 
 GOOD = {"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [7, 8]}

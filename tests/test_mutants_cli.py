@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.judging.killing import HUNTS
+from kvcanon.conformance.mutants.kill_matrix import HUNTS
 from meta.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.mutating import judging, measuring
-from kvcanon.conformance.mutating.judging import Budget
+from kvcanon.conformance.mutants import judge, measurement
+from kvcanon.conformance.mutants.judge import Budget
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEN = "insert._free:remove-call:1"
@@ -20,8 +20,8 @@ RUN = ("mutants", "--mechanical", "--jobs", "1")
 def _few_cases_in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "tests")
     budgets = {"quick": Budget(first=8, checked=4, compared=20, inside=8)}
-    monkeypatch.setattr(measuring, "BUDGETS", budgets)
-    monkeypatch.setattr(judging, "by_vectors", lambda search: ())
+    monkeypatch.setattr(measurement, "BUDGETS", budgets)
+    monkeypatch.setattr(judge, "by_vectors", lambda search: ())
 
 
 def test_a_mutant_that_the_laws_see_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,8 +40,8 @@ def test_a_hole_is_shown_with_its_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutant that only the comparison sees passes for one that the laws see."""
-    monkeypatch.setattr(judging, "by_states", lambda search, numbers: ())
-    monkeypatch.setattr(judging, "as_checked", lambda search, numbers: ())
+    monkeypatch.setattr(judge, "by_states", lambda search, numbers: ())
+    monkeypatch.setattr(judge, "as_checked", lambda search, numbers: ())
     assert main([*RUN, "--only", SEEN]) == 1
     out = capsys.readouterr().out
     assert "1  only the comparison sees it" in out

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.mutating.measure import Measure
-from kvcanon.conformance.mutating.place import Place
-from kvcanon.conformance.mutating.places import all_places
-from kvcanon.conformance.mutating.reviewed import (
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.mutants.detection import Sight, Verdict
+from kvcanon.conformance.mutants.equivalents import (
     LIST,
     Core,
     Kind,
@@ -19,8 +17,10 @@ from kvcanon.conformance.mutating.reviewed import (
     read_reviewed,
     require_places,
 )
-from kvcanon.conformance.mutating.sampling import drawn
-from kvcanon.conformance.mutating.sight import Sight, Verdict
+from kvcanon.conformance.mutants.finder import all_places
+from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.sample import drawn
+from kvcanon.conformance.mutants.score import Measure
 
 
 def measured(*sights: Sight, core: Core = Core.REFERENCE, **reviewed: Kind) -> Measure:
@@ -100,12 +100,12 @@ def test_a_list_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str, said: 
     if not said:
         assert read_reviewed(tmp_path, Core.REFERENCE) == {}
         return
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UsageError, match=said):
         read_reviewed(tmp_path, Core.REFERENCE)
 
 
 def test_an_entry_of_no_place_is_a_fault() -> None:
     """The list grows stale with every edit of the cache."""
     entries = {"gone.f:true:1": Reviewed("gone.f:true:1", Kind.EQUAL, "because")}
-    with pytest.raises(Fault, match=r"gone\.f:true:1, which is no place"):
+    with pytest.raises(UsageError, match=r"gone\.f:true:1, which is no place"):
         require_places(entries, all_places())

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.mutating.native.building import build
-from kvcanon.conformance.mutating.native.campaign import NativeBudget, judge_native
-from kvcanon.conformance.mutating.native.changes import Change
-from kvcanon.conformance.mutating.native.functions import functions_of
-from kvcanon.conformance.mutating.native.places import all_spots, spots_in
-from kvcanon.conformance.mutating.native.schemata import crossing, with_mutants
-from kvcanon.conformance.mutating.native.tokens import Source
-from kvcanon.conformance.mutating.sight import Sight
+from kvcanon.conformance.mutants.detection import Sight
+from kvcanon.conformance.mutants.native.build import build
+from kvcanon.conformance.mutants.native.campaign import NativeBudget, judge_native
+from kvcanon.conformance.mutants.native.changes import Change
+from kvcanon.conformance.mutants.native.finder import all_spots, spots_in
+from kvcanon.conformance.mutants.native.functions import functions_of
+from kvcanon.conformance.mutants.native.schemata import crossing, with_mutants
+from kvcanon.conformance.mutants.native.tokens import Source
 
 ROOT = Path(__file__).resolve().parents[1]
 

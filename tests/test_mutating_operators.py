@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from kvcanon.conformance.mutating.places import changed_tree, places_in
+from kvcanon.conformance.mutants.finder import changed_tree, places_in
 
 
 def changes(body: str) -> dict[str, str]:

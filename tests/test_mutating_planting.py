@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import make_subject
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.mutating.judging import Budget, judge
-from kvcanon.conformance.mutating.places import all_places
-from kvcanon.conformance.mutating.planting import mutant_of
-from kvcanon.conformance.mutating.sight import Sight
+from kvcanon.conformance.mutants.detection import Sight
+from kvcanon.conformance.mutants.finder import all_places
+from kvcanon.conformance.mutants.judge import Budget, judge
+from kvcanon.conformance.mutants.planted_package import mutant_of
+from kvcanon.conformance.protocol.adapter import make_subject
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.vectors.transcript import PLAIN
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig

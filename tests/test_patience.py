@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging import patience
-from kvcanon.conformance.judging import play as play_module
-from kvcanon.conformance.judging.patience import CacheSilent, within
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.trial import is_silence
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search import play as play_module
+from kvcanon.conformance.search import time_limit
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.time_limit import CacheSilent, within
+from kvcanon.conformance.search.trial import is_silence
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Matched
@@ -39,7 +39,7 @@ def test_what_never_ends_is_ended() -> None:
 
 def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python ignores what is raised in a callback of its own, and the loop goes on for ever."""
-    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(time_limit, "AGAIN_SECONDS", 0.05)
 
     def deaf_at_first() -> None:
         with suppress(CacheSilent):

@@ -14,9 +14,14 @@ import pytest
 
 import kvcanon
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.peers import stand_ins
-from kvcanon.conformance.peers.environment import (
+from kvcanon.conformance.engines.releases import stand_ins
+from kvcanon.conformance.engines.releases.catalogue import (
+    RELEASES,
+    STAND_INS,
+    Release,
+    release_named,
+)
+from kvcanon.conformance.engines.releases.environment import (
     BESIDE,
     MANIFEST,
     commands,
@@ -25,8 +30,8 @@ from kvcanon.conformance.peers.environment import (
     run_command,
     usual_folder,
 )
-from kvcanon.conformance.peers.releases import RELEASES, STAND_INS, Release, release_named
-from kvcanon.conformance.peers.stand_ins import kvcacheio
+from kvcanon.conformance.engines.releases.stand_ins import kvcacheio
+from kvcanon.conformance.errors import UsageError
 
 PINS = Path(stand_ins.__file__).parents[1] / "pins"
 SGLANG = RELEASES["sglang==0.5.23"]
@@ -45,7 +50,7 @@ class Recorded:
         if command[1:3] == ["-m", "venv"]:
             venv.create(command[3], with_pip=False)
         elif self.failing and self.failing in command:
-            raise Fault("no such package")
+            raise UsageError("no such package")
 
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=lambda release: release.folder)
@@ -123,7 +128,7 @@ def test_make_of_a_finished_environment_installs_nothing(tmp_path: Path) -> None
 
 def test_make_that_fails_leaves_nothing_finished_and_goes_on_later(tmp_path: Path) -> None:
     """Half an environment is taken for one, or can never become one."""
-    with pytest.raises(Fault, match="no such package"):
+    with pytest.raises(UsageError, match="no such package"):
         make(SGLANG, tmp_path, Recorded(failing="sglang==0.5.23"))
     assert peers_in(tmp_path) == {}
     make(SGLANG, tmp_path, Recorded())
@@ -135,7 +140,7 @@ def test_make_leaves_alone_what_is_no_environment(tmp_path: Path) -> None:
     (tmp_path / SGLANG.folder).mkdir()
     (tmp_path / SGLANG.folder / "thesis.tex").touch()
     ran = Recorded()
-    with pytest.raises(Fault, match="holds something else; name another folder with --into"):
+    with pytest.raises(UsageError, match="holds something else; name another folder with --into"):
         make(SGLANG, tmp_path, ran)
     assert ran.commands == []
 
@@ -143,7 +148,7 @@ def test_make_leaves_alone_what_is_no_environment(tmp_path: Path) -> None:
 def test_run_command_tells_the_last_line_of_a_failure() -> None:
     """A failure is told by nothing, or by a page."""
     code = "import sys; print('first', file=sys.stderr); sys.exit('no such package')"
-    with pytest.raises(Fault, match=r"failed: no such package$"):
+    with pytest.raises(UsageError, match=r"failed: no such package$"):
         run_command([sys.executable, "-c", code], {})
 
 
@@ -180,7 +185,7 @@ def test_unknown_release_is_told_in_one_line(
 
 def test_near_name_is_suggested() -> None:
     """A slip is told without the name that was meant."""
-    with pytest.raises(Fault, match=r"did you mean sglang==0\.5\.23$"):
+    with pytest.raises(UsageError, match=r"did you mean sglang==0\.5\.23$"):
         release_named("sglang=0.5.23")
 
 

@@ -12,16 +12,23 @@ from pathlib import Path
 import pytest
 from attrs import asdict, evolve
 
-from kvcanon.conformance.adapters.adapter import Offer
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.peers import hunting
-from kvcanon.conformance.peers.environment import MANIFEST, Peer, peers_in
-from kvcanon.conformance.peers.history import ROWS, Drawn, Row
-from kvcanon.conformance.peers.hunting import HERE, Hunt, Hunted, hunt, hunt_from_json, hunt_to_json
-from kvcanon.conformance.peers.releases import RELEASES, release_named
-from kvcanon.conformance.peers.table import Cell, Effort, Outcome, cell_of
+from kvcanon.conformance.engines.releases import hunt as hunt_module
+from kvcanon.conformance.engines.releases.catalogue import RELEASES, release_named
+from kvcanon.conformance.engines.releases.environment import MANIFEST, Peer, peers_in
+from kvcanon.conformance.engines.releases.hunt import (
+    HERE,
+    Hunt,
+    Hunted,
+    hunt,
+    hunt_from_json,
+    hunt_to_json,
+)
+from kvcanon.conformance.engines.releases.past_bugs import ROWS, Drawn, Row
+from kvcanon.conformance.engines.releases.table import Cell, Effort, Outcome, cell_of
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import WritePolicy
@@ -114,11 +121,11 @@ def test_a_hunt_goes_by_the_words_of_the_finding() -> None:
 
 def test_the_process_there_says_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """What came is not what is printed, or a fault is a traceback."""
-    assert hunting.main(hunt_to_json(evolve(HUNT, cases=1))) == 0
+    assert hunt_module.main(hunt_to_json(evolve(HUNT, cases=1))) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["kvcanon"] == HERE
     assert Hunted(**said["hunted"]).cases == 1
-    assert hunting.main(hunt_to_json(evolve(HUNT, cache="nobody"))) == 2
+    assert hunt_module.main(hunt_to_json(evolve(HUNT, cache="nobody"))) == 2
     assert capsys.readouterr().err.startswith("kvcanon: no cache 'nobody'")
 
 
@@ -190,12 +197,16 @@ def test_table_without_environments_is_one_line(
 def test_environment_of_another_kvcanon_is_refused(tmp_path: Path) -> None:
     """What another checkout finds is taken for what this one does."""
     environment(tmp_path, BEFORE, FOUND, code="/elsewhere/hunting.py")
-    with pytest.raises(Fault, match=r"is not this kvcanon; `kvcanon peers make sglang==0.5.13`"):
+    with pytest.raises(
+        UsageError, match=r"is not this kvcanon; `kvcanon peers make sglang==0.5.13`"
+    ):
         cell_of(ROW, BEFORE, peers_in(tmp_path), EFFORT)
 
 
 def test_environment_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
     """A peer that cannot be imported counts as sound."""
     environment(tmp_path, BEFORE, "first\nImportError: no such kernel")
-    with pytest.raises(Fault, match=r"ALLOC-3 could not be asked in .*: ImportError: no such kern"):
+    with pytest.raises(
+        UsageError, match=r"ALLOC-3 could not be asked in .*: ImportError: no such kern"
+    ):
         cell_of(ROW, BEFORE, peers_in(tmp_path), EFFORT)

@@ -11,21 +11,21 @@ from typing import cast
 import pytest
 from attrs import astuple
 
-from kvcanon.conformance.adapters import pipe
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, make_subject
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.adapters.pipe import (
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol import pipe
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.pipe import (
     ChildDied,
     ChildFailed,
     ChildSilent,
     ChildUnclear,
     pipe_adapter,
 )
-from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.finding import Grounds, Tally
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.search.finding import Grounds, Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -40,7 +40,7 @@ ESSENTIAL = '["match", "lock", "unlock", "allocate", "free", "insert"]'
 
 def serving(name: str) -> str:
     """The command that serves a Python cache behind a pipe."""
-    return shlex.join([sys.executable, "-m", "kvcanon.conformance.adapters.serving", name])
+    return shlex.join([sys.executable, "-m", "kvcanon.conformance.protocol.pipe_server", name])
 
 
 def child(folder: Path, body: str, hello: str = HELLO % ESSENTIAL) -> str:
@@ -90,7 +90,7 @@ def test_reference_behind_a_pipe_agrees_with_itself() -> None:
 def test_cache_of_requests_behind_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that is used by requests cannot be served, or its kind is not told."""
     monkeypatch.chdir(Path(__file__).parent)
-    adapter = adapter_named(f"pipe:{serving('serving:ADAPTER')}")
+    adapter = load_adapter(f"pipe:{serving('serving:ADAPTER')}")
     assert adapter.kind is CacheKind.REQUEST
     total = Tally()
     for seed in range(8):
@@ -192,7 +192,7 @@ def test_dead_child_says_its_last_words(tmp_path: Path) -> None:
     ],
 )
 def test_unclear_answer_is_a_fault(
-    tmp_path: Path, answer: str, kind: type[Fault], said: str
+    tmp_path: Path, answer: str, kind: type[UsageError], said: str
 ) -> None:
     """An answer that is none is taken for one, or ends in a traceback of ours."""
     cache = made(child(tmp_path, f"say({answer!r})"))
@@ -216,7 +216,7 @@ def test_unclear_answer_is_a_fault(
 )
 def test_improper_hello_is_a_fault(tmp_path: Path, hello: str, said: str) -> None:
     """A child that speaks something else is judged by what it does not say."""
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UsageError) as fault:
         pipe_adapter(child(tmp_path, "pass", hello))
     assert said in str(fault.value)
     assert "\n" not in str(fault.value)
@@ -233,8 +233,8 @@ def test_improper_hello_is_a_fault(tmp_path: Path, hello: str, said: str) -> Non
 )
 def test_command_that_is_no_cache_is_a_fault(command: str, said: str) -> None:
     """A command that cannot be run ends in a traceback."""
-    with pytest.raises(Fault, match=said):
-        adapter_named(f"pipe:{command}")
+    with pytest.raises(UsageError, match=said):
+        load_adapter(f"pipe:{command}")
 
 
 def test_child_that_never_says_hello(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_cache_is_gone_once_another_was_made() -> None:
     adapter = pipe_adapter(serving("reference"))
     first, second = (cast("Cache", adapter.make(CONFIG)) for _ in range(2))
     assert second.match(make_key([1], 1)).prefix_pages == 0
-    with pytest.raises(Fault, match="made another cache since"):
+    with pytest.raises(UsageError, match="made another cache since"):
         first.match(make_key([1], 1))
 
 
@@ -275,7 +275,7 @@ def test_what_a_served_cache_prints_is_no_answer(tmp_path: Path) -> None:
     )
     code = (
         f"import os; os.chdir({str(tmp_path)!r}); "
-        "from kvcanon.conformance.adapters.serving import main; main(['chatty:make'])"
+        "from kvcanon.conformance.protocol.pipe_server import main; main(['chatty:make'])"
     )
     cache = made(shlex.join([sys.executable, "-c", code]))
     assert cache.match(make_key([1], 1)).prefix_pages == 0
@@ -284,7 +284,9 @@ def test_what_a_served_cache_prints_is_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["nobody"], [], ["a", "b"]])
 def test_serving_of_nothing_ends_in_one_line(arguments: list[str]) -> None:
     """A mistyped name of a served cache ends in a traceback."""
-    command = shlex.join([sys.executable, "-m", "kvcanon.conformance.adapters.serving", *arguments])
+    command = shlex.join(
+        [sys.executable, "-m", "kvcanon.conformance.protocol.pipe_server", *arguments]
+    )
     with pytest.raises(ChildDied, match=r"exit code 2 \("):
         pipe_adapter(command)
 
@@ -292,6 +294,6 @@ def test_serving_of_nothing_ends_in_one_line(arguments: list[str]) -> None:
 def test_black_box_judges_behind_a_pipe() -> None:
     """A child that shows its state cannot be judged without it."""
     adapter = pipe_adapter(serving("reference"))
-    found, tallies = play(draw_case(3, adapter.offer), [adapter], Judges(black_box=True))
+    found, tallies = play(draw_case(3, adapter.offer), [adapter], JudgeConfig(black_box=True))
     assert not found
     assert tallies["reference"].laws["MATCH-1"]

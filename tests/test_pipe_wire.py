@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
-from kvcanon.conformance.adapters.calls import CALLS, OF_COPIES
-from kvcanon.conformance.adapters.wire import (
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
+from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
+from kvcanon.conformance.protocol.wire import (
     REFUSALS,
     NotOnTheWire,
     decoder,
@@ -18,9 +20,7 @@ from kvcanon.conformance.adapters.wire import (
     refusal_from_json,
     to_json,
 )
-from kvcanon.conformance.cases.actions import act
-from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec import errors
 from kvcanon.spec.config import CacheConfig, Profile

@@ -15,16 +15,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.judging.effort import EFFORTS, Effort
-from kvcanon.conformance.overriding import Overrides, overriding
-from kvcanon.conformance.suite import Suite, check_cache, walk
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.effort import EFFORTS, Effort
+from kvcanon.conformance.suite.checks import Suite, check_cache, walk
+from kvcanon.conformance.variants.override import Overrides, overriding
 from kvcanon.reference import ReferenceCache, host_insert
 from kvcanon.spec.law import LAWS
 
 THEIRS = '''
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.overriding import overriding
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.variants.override import overriding
 from kvcanon.reference import ReferenceCache, host_insert
 from kvcanon.spec.errors import BadArgument
 
@@ -213,7 +213,7 @@ def test_check_cache_tells_what_is_broken() -> None:
 def test_check_cache_lets_a_sound_cache_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plain cache is accused, or not by the machine too."""
     monkeypatch.setitem(EFFORTS, "quick", Effort("quick", 16, 1, 60))
-    monkeypatch.setattr("kvcanon.conformance.suite.MACHINE_CASES", 5)
+    monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
     check_cache(Adapter("it", ReferenceCache), against=Adapter("reference", ReferenceCache))
 
 
@@ -237,7 +237,7 @@ def test_page_shows_code_that_runs(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(f"{one_line}\n{small}", encoding="utf-8")
     (tmp_path / "conftest.py").write_text(
         "from kvcanon.conformance import suite\n"
-        "from kvcanon.conformance.judging.effort import EFFORTS, Effort\n"
+        "from kvcanon.conformance.search.effort import EFFORTS, Effort\n"
         "suite.MACHINE_CASES = 3\n"
         "EFFORTS['quick'] = Effort('quick', 16, 1, 60)\n",
         encoding="utf-8",

@@ -11,18 +11,18 @@ import pytest
 import claimed
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli import prove as command
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.proving.asking import chosen_claims, lines_of, need_solvers, settle
-from kvcanon.conformance.proving.claim import Kind, claims, kernels, read_claim
-from kvcanon.conformance.proving.record import (
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.verify.prove.claim import Kind, claims, kernels, read_claim
+from kvcanon.conformance.verify.prove.proof_run import chosen_claims, lines_of, need_solvers, settle
+from kvcanon.conformance.verify.prove.record import (
     Confirmed,
     confirmed,
     lost,
     read_record,
     write_record,
 )
-from kvcanon.conformance.proving.seeded import Seeded, planted
-from kvcanon.conformance.proving.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.seeding import Seeded, planted
+from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -99,7 +99,7 @@ def test_claims_can_be_chosen_by_kernel_and_by_name() -> None:
     ]
     assert [claim.name for claim in chosen_claims(["no_slot_is_lost"])] == ["no_slot_is_lost"]
     assert len(chosen_claims([])) == len(claims())
-    with pytest.raises(Fault, match="nothing is claimed of 'nobody'"):
+    with pytest.raises(UsageError, match="nothing is claimed of 'nobody'"):
         chosen_claims(["nobody"])
 
 
@@ -112,7 +112,7 @@ def test_each_kernel_has_a_contract_and_a_second_definition(kernel: str) -> None
 
 def test_a_function_that_claims_nothing_is_said() -> None:
     """A contract whose lines are spelled wrong is passed over."""
-    with pytest.raises(Fault, match="main claims nothing"):
+    with pytest.raises(UsageError, match="main claims nothing"):
         read_claim(Kind.CONTRACT, main)
 
 
@@ -247,6 +247,6 @@ def test_calls_at_fault_are_said_in_one_line(
 
 def test_solvers_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the solvers there is a traceback of an import."""
-    monkeypatch.setattr("kvcanon.conformance.proving.asking.find_spec", lambda _: None)
-    with pytest.raises(Fault, match=r"install kvcanon\[formal\]"):
+    monkeypatch.setattr("kvcanon.conformance.verify.prove.proof_run.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"install kvcanon\[formal\]"):
         need_solvers()

@@ -11,11 +11,11 @@ from types import CodeType, FrameType
 
 import pytest
 
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.proving.claim import kernels
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.verify.prove.claim import kernels
 
 CASES = range(16)
 """Cases that are played; a handful would do for most kernels."""
@@ -59,11 +59,11 @@ def on_whose_behalf(frame: FrameType) -> str:
 @pytest.fixture(scope="module")
 def callers() -> Callers:
     """Who calls kernels while the reference is judged from inside, from outside and by requests."""
-    reference = adapter_named("reference")
+    reference = load_adapter("reference")
     codes = {function.__code__: name for name, function in kernels().items()}
     with watched(codes) as found:
         for number in CASES:
-            trial = Trial(reference, Judges(black_box=number % 2 == 1))
+            trial = Trial(reference, JudgeConfig(black_box=number % 2 == 1))
             finding, _ = trial.play(draw_case(number, reference.offer))
             assert finding is None
     return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.proving.asking import Survey, survey
-from kvcanon.conformance.proving.claim import claims, kernels
-from kvcanon.conformance.proving.mistakes import SEEDED
-from kvcanon.conformance.proving.seeded import Seeded, planted
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.verify.prove.claim import claims, kernels
+from kvcanon.conformance.verify.prove.proof_run import Survey, survey
+from kvcanon.conformance.verify.prove.seeded_faults import SEEDED
+from kvcanon.conformance.verify.prove.seeding import Seeded, planted
 from kvcanon.spec.oracle.pages import whole_pages
 
 BUDGET_S = 120.0
@@ -56,5 +56,5 @@ def test_a_fault_is_gone_afterwards() -> None:
 def test_a_fault_whose_place_is_gone_is_said() -> None:
     """A kernel was written anew, and its fault is planted nowhere."""
     lost = Seeded("kvcanon.spec.oracle.pages.whole_pages", "no such text", "", ())
-    with pytest.raises(Fault, match="'no such text' 0 times, not once"), planted(lost):
+    with pytest.raises(UsageError, match="'no such text' 0 times, not once"), planted(lost):
         pass

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.judging.killing import NO_LAWS
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.overriding import overriding
-from kvcanon.conformance.proving.steps.locks import cover, minus
-from kvcanon.conformance.wrapping import Answer, Arguments, WrappedCache
+from kvcanon.conformance.mutants.kill_matrix import NO_LAWS
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import overriding
+from kvcanon.conformance.verify.prove.steps.locks import cover, minus
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

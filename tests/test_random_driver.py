@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 
 REFERENCE = Adapter("reference", ReferenceCache)
@@ -28,7 +28,7 @@ def test_random_cases_keep_every_law(hundred: int) -> None:
 def test_random_cases_are_accepted_from_outside(hundred: int) -> None:
     """The acceptor accuses the plain cache."""
     for seed in range(100 * hundred, 100 * hundred + 100):
-        found, _ = play(draw_case(seed, Offer()), [REFERENCE], Judges(black_box=True))
+        found, _ = play(draw_case(seed, Offer()), [REFERENCE], JudgeConfig(black_box=True))
         assert not found, f"seed {seed}: {found[0].words}"
 
 

@@ -7,14 +7,14 @@ from functools import cache
 from attrs import evolve, frozen
 
 from faulty import SIMPLE, Crashing, Leaky, unmade
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.cases.wide import WIDE
-from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
-from kvcanon.conformance.judging.reduce import reduce_case
-from kvcanon.conformance.judging.trial import Trial, same_fault
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.cases.wide_actions import WIDE
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.trial import Trial, same_fault
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event

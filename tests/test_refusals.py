@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve, fields, frozen
 
-from kvcanon.conformance.adapters.adapter import WatchedCopies
+from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Limit, Profile
 from kvcanon.spec.errors import (

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.engine import Engine
-from kvcanon.conformance.replay import replay, tree_shape
-from kvcanon.conformance.workloads.chat import Chat
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.engine import Engine
+from kvcanon.conformance.bench.replay import replay, tree_shape
+from kvcanon.conformance.bench.workloads.chat import Chat
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Completion, Direction

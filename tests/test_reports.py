@@ -15,18 +15,18 @@ from attrs import evolve, fields
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
-from kvcanon.conformance.judging.campaign import adapter_as
-from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.result import Standing
-from kvcanon.conformance.known import Known
-from kvcanon.conformance.reports.as_json import FORMAT, SCHEMA, check_json, json_text
-from kvcanon.conformance.reports.coding import lines_of
-from kvcanon.conformance.reports.html import check_html
-from kvcanon.conformance.reports.junit import check_junit
-from kvcanon.conformance.reports.report import DEPARTURES, CheckReport, Verdict, report_of
-from kvcanon.conformance.reports.retelling import judges_of, retell
-from kvcanon.conformance.reports.text import text_report
-from kvcanon.conformance.reports.wording import answer_in_words
+from kvcanon.conformance.report.answer_text import answer_in_words
+from kvcanon.conformance.report.call_code import lines_of
+from kvcanon.conformance.report.html_page import check_html
+from kvcanon.conformance.report.json_report import FORMAT, SCHEMA, check_json, json_text
+from kvcanon.conformance.report.junit import check_junit
+from kvcanon.conformance.report.known_differences import Known
+from kvcanon.conformance.report.replayed import judges_of, retell
+from kvcanon.conformance.report.report import DEPARTURES, CheckReport, Verdict, report_of
+from kvcanon.conformance.report.text import text_report
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Standing
 from kvcanon.spec.config import MambaRefresh, Profile
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Evicted, Settled

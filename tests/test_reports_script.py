@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging import play
-from kvcanon.conformance.judging.campaign import adapter_as
-from kvcanon.conformance.judging.finding import Grounds
-from kvcanon.conformance.judging.result import Failure
-from kvcanon.conformance.reports import retelling as retelling_module
-from kvcanon.conformance.reports.coding import lines_of
-from kvcanon.conformance.reports.report import report_of
-from kvcanon.conformance.reports.retelling import Asked, Call, Retelling, judges_of, retell
-from kvcanon.conformance.reports.script import WIDTH, file_name
+from kvcanon.conformance.report import replayed as retelling_module
+from kvcanon.conformance.report.call_code import lines_of
+from kvcanon.conformance.report.replayed import Asked, Call, Retelling, judges_of, retell
+from kvcanon.conformance.report.report import report_of
+from kvcanon.conformance.report.script import WIDTH, file_name
+from kvcanon.conformance.search import play
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Failure
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Allocate, Free, Insert, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
@@ -76,7 +76,7 @@ def test_script_shows_the_fault_and_then_that_it_is_mended(name: str) -> None:
 
 SOUND_REQUESTS = """
 import sys, types
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind
 from serving import ServingCache
 sys.modules["sound_requests"] = types.SimpleNamespace(
     SOUND=Adapter("sound", ServingCache, kind=CacheKind.REQUEST)

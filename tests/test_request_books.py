@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import kvcanon.spec.laws  # noqa: F401 # Importing the laws registers them.
-from kvcanon.conformance.acceptance.checks import Checks
-from kvcanon.conformance.acceptance.request_books import (
-    RequestBooks,
+from kvcanon.conformance.blackbox.checks import Checks
+from kvcanon.conformance.blackbox.request.state import (
+    ObservedRequests,
     check_contents,
     check_freed,
     check_owners,
@@ -20,12 +20,12 @@ TWO = make_key([1, 2], 1)
 OTHER = make_key([3, 4], 1)
 
 
-def books_of(*, one_pool: bool) -> RequestBooks:
+def books_of(*, one_pool: bool) -> ObservedRequests:
     """Books in which nothing is yet."""
-    return RequestBooks(CONFIG, Checks(LAWS.keys()), one_pool)
+    return ObservedRequests(CONFIG, Checks(LAWS.keys()), one_pool)
 
 
-def give(books: RequestBooks, request_id: int, key: Key, slots: Slots) -> list[str]:
+def give(books: ObservedRequests, request_id: int, key: Key, slots: Slots) -> list[str]:
     """Give a request its block table, and compute all of it; the laws that this broke."""
     prompt = books.prompt(key)
     table = table_of(books, prompt, slots)

@@ -7,15 +7,15 @@ from attrs import evolve
 
 from hash_blocks import ADAPTER as HASH_BLOCKS
 from hash_blocks import DUPLICATING
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, make_request_subject
-from kvcanon.conformance.adapters.request import Admitted, RequestId
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Stamps
-from kvcanon.conformance.cases.requests import RequestClient
-from kvcanon.conformance.judging.finding import Finding, Grounds, Tally
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.cases.request_client import RequestClient
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_request_subject
+from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.law import LAWS
@@ -43,7 +43,7 @@ from serving import (
     TurnsTables,
 )
 
-BLACK_BOX = Judges(black_box=True)
+BLACK_BOX = JudgeConfig(black_box=True)
 
 
 def adapter_of(make: type[ServingCache]) -> Adapter:
@@ -62,7 +62,9 @@ class Blind(ServingCache):
     write = None  # type: ignore[assignment]
 
 
-def campaign(make: type[ServingCache], judges: Judges, cases: int) -> tuple[list[Finding], Tally]:
+def campaign(
+    make: type[ServingCache], judges: JudgeConfig, cases: int
+) -> tuple[list[Finding], Tally]:
     """What is found in cases of consecutive seeds, and what was judged."""
     adapter, findings, total = adapter_of(make), list[Finding](), Tally()
     for seed in range(cases):
@@ -72,9 +74,9 @@ def campaign(make: type[ServingCache], judges: Judges, cases: int) -> tuple[list
     return findings, total
 
 
-@pytest.mark.parametrize("judges", [Judges(), BLACK_BOX], ids=["whole", "black box"])
+@pytest.mark.parametrize("judges", [JudgeConfig(), BLACK_BOX], ids=["whole", "black box"])
 @pytest.mark.parametrize("make", [ServingCache, Blind])
-def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: Judges) -> None:
+def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeConfig) -> None:
     """A cache that obeys is accused, in some configuration, with or without its state seen."""
     findings, total = campaign(make, judges, cases=250)
     assert not findings, findings[0].words
@@ -104,7 +106,7 @@ def test_pages_without_a_beginning_are_found() -> None:
 
 def test_what_is_not_shown_is_not_judged() -> None:
     """A cache that shows nothing is said to have kept laws that were never asked."""
-    _, total = campaign(Blind, Judges(), cases=20)
+    _, total = campaign(Blind, JudgeConfig(), cases=20)
     assert total.laws["MATCH-1"]
     assert not total.laws["EVENT-4"]
     assert not total.laws["DATA-1"]
@@ -247,7 +249,7 @@ class LosesASlot(ServingCache):
 
 def test_state_is_judged_where_it_is_shown() -> None:
     """The laws of states are not asked of a cache that is used by requests."""
-    findings, _ = campaign(LosesASlot, Judges(), cases=5)
+    findings, _ = campaign(LosesASlot, JudgeConfig(), cases=5)
     assert {finding.name.partition("-")[0] for finding in findings} == {"ALLOC"}
     assert not campaign(LosesASlot, BLACK_BOX, cases=5)[0]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.walker import draw_case
 
 PAGE = Path(__file__).parents[1] / "docs" / "run-it-on-your-cache.md"
 WRONG, RIGHT = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -12,14 +12,14 @@ import pytest
 from attrs import define, field
 
 from fake_peers import install
-from kvcanon.conformance.adapters.sglang import hosted, installed
-from kvcanon.conformance.adapters.sglang.hierarchical import (
+from kvcanon.conformance.engines.sglang import hicache, release
+from kvcanon.conformance.engines.sglang.factory import World
+from kvcanon.conformance.engines.sglang.hi_radix import (
     HierarchicalCache,
     PlainCopies,
     forget_at_exit,
     hierarchical_tree_of,
 )
-from kvcanon.conformance.adapters.sglang.making import World
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.operations import Evicted, Matched
 from kvcanon.spec.transfer import Direction
@@ -122,12 +122,12 @@ def insert_params(key: object, value: list[int]) -> SimpleNamespace:
 @pytest.fixture(autouse=True)
 def _miniatures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the adapter looks up by name."""
-    installed._found.cache_clear()  # What another test has looked up.
+    release._found.cache_clear()  # What another test has looked up.
     install(monkeypatch)
     base = sys.modules["sglang.srt.mem_cache.base_prefix_cache"]
     monkeypatch.setattr(base, "InsertParams", insert_params)
     yield
-    installed._found.cache_clear()
+    release._found.cache_clear()
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def cache(small: Small) -> HierarchicalCache:
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of components are not SGLang's here."""
-    place = "kvcanon.conformance.adapters.sglang.hierarchical.kinds_of"
+    place = "kvcanon.conformance.engines.sglang.hi_radix.kinds_of"
     monkeypatch.setattr(place, lambda _config: {FULL: "full"})
 
 
@@ -196,7 +196,7 @@ def test_what_was_left_out_goes_by_the_hits_that_are_shown(
     """A law about copies speaks of a fault of hits; or two cores differ, as one shows none."""
     small.upper.host_value = None
     for exchangeable, hits, pages in ((False, 0, 0), (False, 1, 2), (True, 0, 2)):
-        monkeypatch.setattr(hosted, "has", lambda _name, answer=exchangeable: answer)
+        monkeypatch.setattr(hicache, "has", lambda _name, answer=exchangeable: answer)
         small.upper.hit_count = hits
         assert cache._left_out(PROMPT) == pages
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.adapters.sglang import installed
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.engines.sglang import release
 
-FOUND = installed._found  # What it remembers of one installation is not of another.
+FOUND = release._found  # What it remembers of one installation is not of another.
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvcanon.conformance.adapters.sglang.keys import Keys
-from kvcanon.conformance.adapters.sglang.native import AHEAD, NativeTree
+from kvcanon.conformance.engines.sglang.keys import Keys
+from kvcanon.conformance.engines.sglang.rust_core import AHEAD, NativeTree
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU, NodeId, make_key
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvcanon.conformance.adapters.sglang.keys import Keys
-from kvcanon.conformance.adapters.sglang.plain import RadixTree, WindowTree
+from kvcanon.conformance.engines.sglang.keys import Keys
+from kvcanon.conformance.engines.sglang.radix import RadixTree, WindowTree
 from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import FULL, GPU, SWA, make_key
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.acceptance.acceptor import Acceptor
-from kvcanon.conformance.acceptance.requests import RequestAcceptor
-from kvcanon.conformance.adapters.adapter import (
+from kvcanon.conformance.bench.replay import replay
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.mutants.kill_matrix import hunt_by_machine, hunt_inside
+from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     make_request_subject,
     make_subject,
 )
-from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.cli import main
-from kvcanon.conformance.guard import guard
-from kvcanon.conformance.judging.campaign import Named, Search, play_block
-from kvcanon.conformance.judging.check import check
-from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.killing import hunt_by_machine, hunt_inside
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.result import Standing
-from kvcanon.conformance.judging.stages import run_once
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.replay import replay
-from kvcanon.conformance.suite import check_cache
-from kvcanon.conformance.verdict import LawsBroken
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.search.campaign import Named, Search, play_block
+from kvcanon.conformance.search.check import check
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.random_stages import run_once
+from kvcanon.conformance.search.result import Standing
+from kvcanon.conformance.suite.checks import check_cache
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -69,9 +69,9 @@ def serve(cache: Cache, key: Key) -> None:
 @thrift
 def test_a_guard_raises_it_unless_somebody_is_told() -> None:
     """A guard says nothing of a law that should be kept, or does not go on where it is told to."""
-    with pytest.raises(LawsBroken, match=SHOULD_ID):
+    with pytest.raises(ViolationError, match=SHOULD_ID):
         serve(guard(ReferenceCache(CONFIG)), KEY)
-    told: list[LawsBroken] = []
+    told: list[ViolationError] = []
     cache = guard(ReferenceCache(CONFIG), on_should=told.append)
     serve(cache, KEY)
     assert cache.match(KEY).device_pages == 2
@@ -91,13 +91,13 @@ class Overstating(ReferenceCache):
 def test_from_outside_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
     """A judge that sees answers alone raises what should be kept, or tells what must be."""
     monkeypatch.setitem(LAWS, "MATCH-1", evolve(LAWS["MATCH-1"], level=level))
-    told: list[LawsBroken] = []
+    told: list[ViolationError] = []
     adapter = Adapter("overstating", Overstating)
     subject = make_subject(adapter, CONFIG)
-    cache = Acceptor(subject, adapter.profile, [LAWS["MATCH-1"]], told.append)
+    cache = BlackboxGuard(subject, adapter.profile, [LAWS["MATCH-1"]], told.append)
     serve(cache, KEY)
     if level is Level.MUST:
-        with pytest.raises(LawsBroken):
+        with pytest.raises(ViolationError):
             cache.match(KEY)
     else:
         cache.match(KEY)
@@ -117,14 +117,14 @@ class Overcounting(ServingCache):
 def test_with_requests_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
     """The same of a cache that is used by requests."""
     monkeypatch.setitem(LAWS, "ALLOC-5", evolve(LAWS["ALLOC-5"], level=level))
-    told: list[LawsBroken] = []
+    told: list[ViolationError] = []
     adapter = Adapter("overcounting", Overcounting, kind=CacheKind.REQUEST)
     subject = make_request_subject(adapter, CONFIG)
     laws = [LAWS["ALLOC-5"]]
-    cache = RequestAcceptor(subject, adapter.profile, laws, told.append, black_box=True)
+    cache = RequestBlackboxGuard(subject, adapter.profile, laws, told.append, black_box=True)
     cache.admit(1, KEY)
     if level is Level.MUST:
-        with pytest.raises(LawsBroken):
+        with pytest.raises(ViolationError):
             cache.extend(1, make_key([1, 2, 3], 1))
     else:
         cache.extend(1, make_key([1, 2, 3], 1))
@@ -135,10 +135,10 @@ def test_with_requests_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Le
 def test_what_must_be_kept_comes_first() -> None:
     """An operation breaks two laws, and is told by the one that need not be kept."""
     should, must = LAWS[SHOULD_ID], LAWS["MATCH-1"]
-    broken = LawsBroken("so", [Violation(should, "s"), Violation(must, "m")])
+    broken = ViolationError("so", [Violation(should, "s"), Violation(must, "m")])
     assert [each.law for each in broken.violations] == [must, should]
     assert not broken.only_should
-    assert LawsBroken("so", [Violation(should, "s")]).only_should
+    assert ViolationError("so", [Violation(should, "s")]).only_should
 
 
 # Cases.
@@ -165,7 +165,7 @@ def test_what_must_be_kept_is_told_before_what_should() -> None:
 @thrift
 def test_a_campaign_goes_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough is found when a law that only should be kept is broken in every case."""
-    monkeypatch.setattr("kvcanon.conformance.judging.campaign.FINDINGS_ENOUGH", 3)
+    monkeypatch.setattr("kvcanon.conformance.search.campaign.FINDINGS_ENOUGH", 3)
     report = play_block(Search(REFERENCE), range(80), float("inf"))
     assert report.tally.cases == 80
     assert not report.enough
@@ -234,7 +234,7 @@ def test_the_command_ends_with_0_unless_it_is_strict(capsys: pytest.CaptureFixtu
 @thrift
 def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """What only should be kept fails somebody's tests, or they never hear of it."""
-    monkeypatch.setattr("kvcanon.conformance.suite.MACHINE_CASES", 5)
+    monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
     with pytest.warns(UserWarning, match=rf"SHOULD, not kept: (?s:.*)\n{SHOULD_ID} thrifty"):
         check_cache(REFERENCE)
     with pytest.raises(AssertionError, match=SHOULD_ID):

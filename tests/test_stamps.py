@@ -2,9 +2,9 @@
 
 from attrs import evolve
 
-from kvcanon.conformance.replay import replay
-from kvcanon.conformance.stamps import stamp, write_stamps
-from kvcanon.conformance.workloads.chat import Chat
+from kvcanon.conformance.bench.replay import replay
+from kvcanon.conformance.bench.workloads.chat import Chat
+from kvcanon.conformance.observe.stamps import stamp, write_stamps
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes

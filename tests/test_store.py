@@ -13,9 +13,9 @@ from attrs import evolve
 from fakeredis import FakeRedis, FakeServer
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import OUT_OF_TIME, Named, Report, play_block, workers
-from kvcanon.conformance.judging.store import (
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.search.campaign import OUT_OF_TIME, Named, Report, play_block, workers
+from kvcanon.conformance.search.store import (
     CLAIM_SECONDS,
     DirectoryStore,
     RedisStore,
@@ -207,5 +207,5 @@ def test_hypothesis_keeps_its_examples_there_too(tmp_path: Path) -> None:
 
 def test_a_redis_that_does_not_answer_is_told_in_one_line() -> None:
     """A mistyped address is a traceback of the client's."""
-    with pytest.raises(Fault, match=r"no Redis answers at redis://127\.0\.0\.1:1"):
+    with pytest.raises(UsageError, match=r"no Redis answers at redis://127\.0\.0\.1:1"):
         open_store("redis://127.0.0.1:1", LEAKY, 8)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcanon.conformance.timing import TimedCache
+from kvcanon.conformance.observe.timed_cache import TimedCache
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -82,7 +82,9 @@ def test_a_refused_call_is_timed_too() -> None:
 def test_percentiles_are_measured_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A percentile is off by one call, or a microsecond is another unit."""
     moments = iter(moment for call in range(1, 101) for moment in (0, call * 1000))
-    monkeypatch.setattr("kvcanon.conformance.timing.perf_counter_ns", lambda: next(moments))
+    monkeypatch.setattr(
+        "kvcanon.conformance.observe.timed_cache.perf_counter_ns", lambda: next(moments)
+    )
     timed = TimedCache(ReferenceCache(CONFIG))
     for _ in range(100):
         timed.match(KEY)

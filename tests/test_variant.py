@@ -9,29 +9,29 @@ import pytest
 from attrs import fields
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.adapters.adapter import Adapter, Offer, make_subject
-from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.judging.finding import Finding
-from kvcanon.conformance.judging.play import ALL_JUDGES, Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 
-REFERENCE = adapter_named("reference")
+REFERENCE = load_adapter("reference")
 NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
 """Variations of what nobody compares: slots and ids."""
 SLOTS = ("new_slots_heal",)
 """Variations of who has which slot, which nobody compares, either."""
-OUTSIDE = Judges(black_box=True)
+OUTSIDE = JudgeConfig(black_box=True)
 CASES_AT_MOST = 400
 
 
 def findings(
-    seed: int, adapter: Adapter, judges: Judges = ALL_JUDGES, against: Adapter | None = None
+    seed: int, adapter: Adapter, judges: JudgeConfig = ALL_JUDGES, against: Adapter | None = None
 ) -> list[str]:
     """What is found in the case of a seed."""
     found, _ = play(draw_case(seed, Offer()), [adapter], judges, against)
@@ -60,7 +60,7 @@ def test_variant_is_not_accused() -> None:
 @pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES + SLOTS])
 def test_variation_makes_a_difference(name: str) -> None:
     """A variation does what the plain cache does: that no law speaks about it shows nothing."""
-    one_law = Judges(laws=(LAWS["TREE-1"],))
+    one_law = JudgeConfig(laws=(LAWS["TREE-1"],))
     alone = varied(name, [name])
     assert any(findings(seed, alone, one_law, REFERENCE) for seed in range(CASES_AT_MOST))
 
@@ -106,7 +106,7 @@ def test_variant_departs_in_all_that_a_profile_can_say() -> None:
 
 def test_variant_has_a_name() -> None:
     """The variant cannot be checked from the command line."""
-    assert adapter_named("variant") is VARIANT
+    assert load_adapter("variant") is VARIANT
     assert set(CHOSEN) <= VARIATIONS.keys()
 
 
@@ -175,4 +175,4 @@ CANCELLED_COPIES_SETTLE = Case(
 @pytest.mark.parametrize("case", [HOST_ORDER_IS_NOT_BY_USE, CANCELLED_COPIES_SETTLE])
 def test_what_was_taken_for_a_fault_once_is_lawful(case: Case) -> None:
     """A law knows of one departure, and not of another that goes with it."""
-    assert play(case, [adapter_named("variant")])[0] == []
+    assert play(case, [load_adapter("variant")])[0] == []

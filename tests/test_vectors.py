@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import Named
-from kvcanon.conformance.judging.check import check
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.result import Standing
-from kvcanon.conformance.judging.trial import Trial
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search import vector_stage
+from kvcanon.conformance.search.campaign import Named
+from kvcanon.conformance.search.check import check
+from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.result import Standing
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.vector_stage import play_vector
 from kvcanon.conformance.variants.variant import VARIANT
-from kvcanon.conformance.vectors import stage, vector
-from kvcanon.conformance.vectors.stage import play_vector
+from kvcanon.conformance.vectors import vector
 from kvcanon.conformance.vectors.transcript import PLAIN, transcript_of
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
@@ -53,7 +54,7 @@ def test_a_vector_is_written_in_one_way(each: Vector) -> None:
 def test_sound_caches_pass(adapter: Adapter, each: Vector) -> None:
     """A vector accuses a cache in which no fault is planted, by its states or from outside."""
     for black_box in (False, True):
-        finding, tally = Trial(adapter, Judges(black_box=black_box)).play(each.case)
+        finding, tally = Trial(adapter, JudgeConfig(black_box=black_box)).play(each.case)
         assert finding is None
         assert tally.steps
 
@@ -84,15 +85,15 @@ def test_what_a_cache_does_not_offer_is_counted() -> None:
 
 def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is on the disk and not among the vectors goes unnoticed."""
-    monkeypatch.setattr(stage, "read_vectors", lambda: VECTORS[:-1])
-    with pytest.raises(Fault, match=f"{len(IDS) - 1} of {len(IDS)} vectors were read"):
+    monkeypatch.setattr(vector_stage, "read_vectors", lambda: VECTORS[:-1])
+    with pytest.raises(UsageError, match=f"{len(IDS) - 1} of {len(IDS)} vectors were read"):
         check(["reference"], only=["vectors"], jobs=1)
 
 
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that had no time for its vectors looks like one that played them."""
-    monkeypatch.setattr(stage, "monotonic", lambda: 1e12)
-    held = stage.play_vectors(Named("reference"), frozenset(), range(len(IDS)), 0)
+    monkeypatch.setattr(vector_stage, "monotonic", lambda: 1e12)
+    held = vector_stage.play_vectors(Named("reference"), frozenset(), range(len(IDS)), 0)
     assert held.why_not_all
     assert not held.tally.cases
 
@@ -145,7 +146,7 @@ GOOD = vector_text(VECTORS[0])
 )
 def test_a_file_that_is_no_vector_is_refused(old: str, new: str, said: str) -> None:
     """A vector with a slip in it is played as something else."""
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UsageError, match=said):
         vector_from_json(VECTORS[0].vector_id, GOOD.replace(old, new, 1))
 
 
@@ -192,5 +193,5 @@ def test_a_cache_that_does_not_answer_is_not_asked_again() -> None:
 
 def test_a_cache_that_takes_its_process_along_is_a_fault() -> None:
     """Vectors that nobody finished are passed."""
-    with pytest.raises(Fault, match="faulty:Dying ended its process, in one of the vectors"):
+    with pytest.raises(UsageError, match="faulty:Dying ended its process, in one of the vectors"):
         check(["faulty:Dying"], only=["vectors"], jobs=2)

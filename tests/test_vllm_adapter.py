@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 import fake_vllm
-from kvcanon.conformance.adapters.adapter import Adapter, CacheKind, Offer
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.adapters.vllm import installed, prompts
-from kvcanon.conformance.adapters.vllm.events import Copies, Names
-from kvcanon.conformance.adapters.vllm.managed import CountedCache, ManagedCache
 from kvcanon.conformance.cases.client import NAMESPACES
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.play import Judges, play
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.engines.vllm import prompts, release
+from kvcanon.conformance.engines.vllm.events import Copies, Names
+from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -40,13 +40,13 @@ TENANT = Namespace(cache_salt="a", lora="b")
 
 def forget() -> None:
     """Forget what was looked up of a vLLM."""
-    for cached in (installed.named, prompts._any_sampling, prompts._adapter, prompts._hasher):
+    for cached in (release.named, prompts._any_sampling, prompts._adapter, prompts._hasher):
         cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def miniature(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A vLLM that is installed."""
+    """A vLLM that is release."""
     forget()
     fake_vllm.install(monkeypatch)
     yield
@@ -190,7 +190,7 @@ def test_miniature_is_judged() -> None:
     adapter = Adapter("mini", ManagedCache, offer, kind=CacheKind.REQUEST)
     judged, found = 0, set[str]()
     for seed in range(60):
-        findings, tallies = play(draw_case(seed, offer), [adapter], Judges(black_box=True))
+        findings, tallies = play(draw_case(seed, offer), [adapter], JudgeConfig(black_box=True))
         found.update(finding.name for finding in findings)
         judged += tallies["mini"].laws["MATCH-3"]
     # It tells of every block, as vLLM does.
@@ -201,5 +201,5 @@ def test_miniature_is_judged() -> None:
 def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has no vLLM is not told how to get one."""
     monkeypatch.undo()
-    with pytest.raises(Fault, match="kvcanon peers make vllm"):
-        adapter_named("vllm")
+    with pytest.raises(UsageError, match="kvcanon peers make vllm"):
+        load_adapter("vllm")

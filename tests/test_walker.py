@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from kvcanon.conformance.adapters.adapter import Offer
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
-from kvcanon.conformance.cases.configs import usual_config
-from kvcanon.conformance.judging.walker import LONG, draw_case
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.configs import usual_config
+from kvcanon.conformance.search.walker import LONG, draw_case
 from kvcanon.spec.types import WritePolicy
 
 CASES = [draw_case(seed, Offer()) for seed in range(400)]

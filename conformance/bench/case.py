@@ -11,9 +11,9 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvcanon.conformance.workloads.chat import Chat
-from kvcanon.conformance.workloads.mooncake import load_trace
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.chat import Chat
+from kvcanon.conformance.bench.workloads.mooncake import load_trace
+from kvcanon.conformance.bench.workloads.request import Request
 
 
 class Step(StrEnum):

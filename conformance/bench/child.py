@@ -18,8 +18,8 @@ from attrs import asdict, frozen
 from kvcanon.conformance.bench.case import Cell, Source
 from kvcanon.conformance.bench.driver import MakeDriver
 from kvcanon.conformance.bench.floor import full_hit
-from kvcanon.conformance.bench.growing import with_prompt, with_tree
-from kvcanon.conformance.bench.serving import measure
+from kvcanon.conformance.bench.growth import with_prompt, with_tree
+from kvcanon.conformance.bench.throughput import measure
 
 Json: TypeAlias = dict[str, object]
 
@@ -51,7 +51,7 @@ class Order:
 
 
 def fill(order: Order) -> Json:
-    """Measure what was ordered. Raises: Fault, and whatever the cache raises."""
+    """Measure what was ordered. Raises: UsageError, and whatever the cache raises."""
     module = import_module(f"kvcanon.conformance.bench.drivers.{order.driver}")
     make: MakeDriver[object] = module.make_driver
     if order.what == "requests":

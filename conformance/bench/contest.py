@@ -23,9 +23,9 @@ from kvcanon.conformance.bench.case import Cell, Source
 from kvcanon.conformance.bench.child import Json, Order
 from kvcanon.conformance.bench.contestants import Contestant, Field
 from kvcanon.conformance.bench.floor import FullHit
-from kvcanon.conformance.bench.growing import Point
-from kvcanon.conformance.bench.serving import Measured
-from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.bench.growth import Point
+from kvcanon.conformance.bench.throughput import Measured
+from kvcanon.conformance.errors import UsageError
 
 Fill = Callable[[Contestant, Order], Json]
 """Has an order filled."""
@@ -127,7 +127,7 @@ def orders(plan: Plan, contestants: Sequence[Contestant]) -> list[tuple[Contesta
 
 
 def hold(asked: Iterable[tuple[Contestant, Order]], fill: Fill) -> Outcome:
-    """Hold the contest. Raises: Fault."""
+    """Hold the contest. Raises: UsageError."""
     outcome = Outcome()
     runs: dict[tuple[Cell, str], list[Measured]] = {}
     for contestant, order in asked:
@@ -167,7 +167,7 @@ def in_a_process(entrants: Field) -> Fill:
             )
             if done.returncode:
                 said = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-                raise Fault(f"{contestant.name}, {order.cell}: {_OUR_ERROR.sub('', said)}")
+                raise UsageError(f"{contestant.name}, {order.cell}: {_OUR_ERROR.sub('', said)}")
             filled: Json = json.loads(result.read_text(encoding="utf-8"))
             return filled
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from attrs import Factory, frozen
 
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.peers.environment import Peer, peers_in
-from kvcanon.conformance.peers.releases import RELEASES, Release
+from kvcanon.conformance.engines.releases.catalogue import RELEASES, Release
+from kvcanon.conformance.engines.releases.environment import Peer, peers_in
+from kvcanon.conformance.errors import UsageError
 
 
 @frozen
@@ -63,26 +63,26 @@ def field(names: list[str], folder: Path) -> Field:
     """Those of these names, or all that can be measured here where none is given.
 
     Raises:
-        Fault: one that was named cannot be measured.
+        UsageError: one that was named cannot be measured.
     """
     peers = peers_in(folder)
     wanted = [contestant_named(name) for name in names] or list(CONTESTANTS.values())
     lacking = {each.name: _lack(each, peers) for each in wanted}
     missing = {name: why for name, why in lacking.items() if why}
     if names and missing:
-        raise Fault("; ".join(f"{name}: {why}" for name, why in missing.items()))
+        raise UsageError("; ".join(f"{name}: {why}" for name, why in missing.items()))
     there = tuple(each for each in wanted if each.name not in missing)
     return Field(there, peers, missing)
 
 
 def contestant_named(name: str) -> Contestant:
-    """The contestant of this name. Raises: Fault."""
+    """The contestant of this name. Raises: UsageError."""
     if name in CONTESTANTS:
         return CONTESTANTS[name]
     if ":" in name:
         return Contestant(name, "tree", {"cache": name})
     known = ", ".join(CONTESTANTS)
-    raise Fault(f"no cache {name!r}; name {known}, or one as package.module:factory")
+    raise UsageError(f"no cache {name!r}; name {known}, or one as package.module:factory")
 
 
 def _lack(contestant: Contestant, peers: Mapping[str, Peer]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from attrs import Factory, define
 
 from kvcanon.conformance.bench.case import Cell, Step
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.request import Request
 
 Prompt = TypeVar("Prompt")
 

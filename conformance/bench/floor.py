@@ -16,10 +16,10 @@ from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
-from kvcanon.conformance.bench.growing import random_tokens
-from kvcanon.conformance.bench.serving import warm_up
-from kvcanon.conformance.timing import Latency, latency_of
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.growth import random_tokens
+from kvcanon.conformance.bench.throughput import warm_up
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.observe.timed_cache import Latency, latency_of
 
 PROMPT_TOKENS = 100_000
 PROMPTS = 200

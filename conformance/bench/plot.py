@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.contest import CURVES, Outcome, Result
 from kvcanon.conformance.bench.drawing import Panel, figure
-from kvcanon.conformance.bench.growing import Point
+from kvcanon.conformance.bench.growth import Point
 
 
 def plot(outcome: Outcome, subtitle: str) -> str:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.adapters.adapter import Capability
+from kvcanon.conformance.cases.action_kinds import ActionKind, Do, enter
 from kvcanon.conformance.cases.client import Client
-from kvcanon.conformance.cases.exact import EXACT
-from kvcanon.conformance.cases.kinds import ActionKind, Do, enter
-from kvcanon.conformance.cases.nonsense import NONSENSE
-from kvcanon.conformance.cases.rare import RARE
-from kvcanon.conformance.cases.wide import WIDE
+from kvcanon.conformance.cases.exact_actions import EXACT
+from kvcanon.conformance.cases.invalid_calls import NONSENSE
+from kvcanon.conformance.cases.rare_actions import RARE
+from kvcanon.conformance.cases.wide_actions import WIDE
+from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import MAMBA, SWA, Counts, Key, Slots
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 
 from attrs import Factory, define, field
 
-from kvcanon.conformance.adapters.adapter import Capability, CopyControl
 from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import CacheError, OutOfSlots
 from kvcanon.spec.operations import HostPayload, Receipt

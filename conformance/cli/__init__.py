@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import typer
 from typer.main import get_command
 
+from kvcanon.conformance.bench.workloads.mooncake import TraceError
 from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.explore import explore_command
@@ -25,8 +26,7 @@ from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.workloads.mooncake import TraceError
+from kvcanon.conformance.errors import UsageError
 
 app = typer.Typer(
     help="The laws of prefix KV caches, and a judge that holds a cache to them.",
@@ -43,12 +43,12 @@ app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 
-AT_FAULT = 2
+USAGE_ERROR = 2
 INTERRUPTED = 130
 
 # Typer brings its own Click or uses the one that is installed, depending on its version; the base
 # of all errors in a call is found from one that both export.
-UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+_ClickError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,22 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = get_command(app).main(args=arguments, prog_name="kvcanon", standalone_mode=False)
         sys.stdout.flush()
-    except UsageError as error:
-        return _fault(getattr(error, "format_message", error.__str__)())
+    except _ClickError as error:
+        return _usage_error(getattr(error, "format_message", error.__str__)())
     except (SystemExit, BrokenPipeError):
         # The reader has seen enough: Rich and Typer exit with 1 then, which says here that a law is
         # broken. Python would complain when it flushes at its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Fault, TraceError, OSError) as error:
-        return _fault(str(error))
+    except (UsageError, TraceError, OSError) as error:
+        return _usage_error(str(error))
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return int(code or 0)
 
 
-def _fault(problem: str) -> int:
-    """Say in one line what is wrong; Typer's complaint about no command at all is the help."""
+def _usage_error(problem: str) -> int:
+    """Print the problem in one line; without a command, Typer has printed the help instead."""
     if problem:
         typer.echo(f"kvcanon: {' '.join(problem.split())}", err=True)
-    return AT_FAULT
+    return USAGE_ERROR

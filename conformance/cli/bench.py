@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
+from kvcanon.conformance.bench.replay import Replay, replay
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_tree import bench_tree
@@ -34,8 +35,7 @@ from kvcanon.conformance.cli.options import (
 )
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
 from kvcanon.conformance.cli.workload import Sizes, Workload
-from kvcanon.conformance.faults import Fault, what_was_raised
-from kvcanon.conformance.replay import Replay, replay
+from kvcanon.conformance.errors import UsageError, describe_exception
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
 bench.command("gpu")(bench_gpu)
@@ -148,7 +148,9 @@ def measure(case: Case) -> Measured:
     try:
         result = replay(subject, requests)
     except Exception as error:
-        raise Fault(f"the replay of {case.cache} failed: {what_was_raised(error)}") from error
+        raise UsageError(
+            f"the replay of {case.cache} failed: {describe_exception(error)}"
+        ) from error
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes.
     return Measured(case, result, peak if sys.platform == "darwin" else peak * 1024)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import Report, progress
-from kvcanon.conformance.faults import Fault, what_was_raised
+from kvcanon.conformance.errors import UsageError, describe_exception
 
 # The judge reaches the fast cache by name, as it would reach a stranger's.
 BENCH = "kvcanon.optimized.measuring.bench"
@@ -87,7 +87,7 @@ def bench_gpu(
             try:
                 found[name] = sections[name]()
             except Exception as error:  # noqa: BLE001 (what else there is to measure is measured)
-                errors[name] = what_was_raised(error)
+                errors[name] = describe_exception(error)
                 wrong = wrong or module.is_wrong(error)
             if json_file is not None:
                 # After each section: a run that is cut short keeps what it had.
@@ -97,20 +97,20 @@ def bench_gpu(
     if wrong:
         return BROKEN
     if errors:
-        raise Fault(f"not everything could be measured: {'; '.join(errors)}")
+        raise UsageError(f"not everything could be measured: {'; '.join(errors)}")
     return 0
 
 
 def _bench(transfer_bytes: int) -> tuple[BenchModule, Bench]:
-    """The bench of the fast cache. Raises: Fault, in words that say what is missing."""
+    """The bench of the fast cache. Raises: UsageError, in words that say what is missing."""
     try:
         module = cast("BenchModule", import_module(BENCH))
     except ImportError as error:
-        raise Fault(f"bench gpu needs the fast cache: {error}") from error
+        raise UsageError(f"bench gpu needs the fast cache: {error}") from error
     try:
         return module, module.bench_on_gpu(transfer_bytes)
     except RuntimeError as error:
-        raise Fault(f"bench gpu needs a GPU: {error}") from error
+        raise UsageError(f"bench gpu needs a GPU: {error}") from error
 
 
 def _print(bench: Bench, errors: Mapping[str, str]) -> None:

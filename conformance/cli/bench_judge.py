@@ -14,13 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.cases.configs import usual_config
-from kvcanon.conformance.cli.caches import make_cache
-from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import Report, print_json, progress
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.speed import (
+from kvcanon.conformance.bench.judge_speed import (
     INSIDE,
     NODES,
     OUTSIDE,
@@ -32,8 +26,14 @@ from kvcanon.conformance.judging.speed import (
     rate,
     shares,
 )
+from kvcanon.conformance.cli.caches import make_cache
+from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.protocol.configs import usual_config
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.play import JudgeConfig
 
-LEVELS: dict[str, Judges] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
+LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
 """By states, with the laws that a step may have broken; with every law about everything, for
 comparison; and by answers and events only."""
 
@@ -73,7 +73,7 @@ def bench_judge(
 ) -> None:
     """Time the judge on the usual configuration: steps a second, shares, and larger trees."""
     make_cache(cache, usual_config())
-    adapter = adapter_named(cache)
+    adapter = load_adapter(cache)
     sizes = nodes or list(NODES)
     if len(set(sizes)) < 2:
         raise typer.BadParameter("one size shows no growth; give two.", param_hint="'--nodes'")

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from kvcanon.conformance.bench.as_json import contest_json
 from kvcanon.conformance.bench.case import Cell, Source
 from kvcanon.conformance.bench.contest import Plan, hold, in_a_process, orders
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
+from kvcanon.conformance.bench.json_figures import contest_json
 from kvcanon.conformance.bench.plot import plot
 from kvcanon.conformance.cli.bench_tree_report import print_report
 from kvcanon.conformance.cli.options import Conversations, Limit, Seed, Trace, usual

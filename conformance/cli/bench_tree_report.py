@@ -14,7 +14,7 @@ from rich.text import Text
 from kvcanon.conformance.bench.contest import CURVES, Outcome, Plan, Result
 from kvcanon.conformance.bench.contestants import Field
 from kvcanon.conformance.bench.floor import FullHit
-from kvcanon.conformance.bench.growing import Point
+from kvcanon.conformance.bench.growth import Point
 from kvcanon.conformance.cli.terminal import Report
 
 MIB = 2**20

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from kvcanon.conformance.adapters.naming import adapter_named
-from kvcanon.conformance.faults import Fault, what_was_raised
+from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 
@@ -18,14 +18,16 @@ PROTOCOL = tuple(name for name in vars(Cache) if not name.startswith("_"))
 
 
 def make_cache(name: str, config: CacheConfig) -> Cache:
-    """An empty cache of this name. Raises: Fault."""
-    adapter = adapter_named(name)
+    """An empty cache of this name. Raises: UsageError."""
+    adapter = load_adapter(name)
     try:
         made = adapter.make(config)
     except Exception as error:
-        raise Fault(f"{name} made no cache: {what_was_raised(error)}") from error
+        raise UsageError(f"{name} made no cache: {describe_exception(error)}") from error
     missing = [method for method in PROTOCOL if not hasattr(made, method)]
     if missing:
         kind = type(made).__name__
-        raise Fault(f"{name} made no cache: its {kind} lacks {', '.join(missing)} of spec/cache.py")
+        raise UsageError(
+            f"{name} made no cache: its {kind} lacks {', '.join(missing)} of spec/cache.py"
+        )
     return cast("Cache", made)

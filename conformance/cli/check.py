@@ -16,21 +16,21 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.options import Jobs, Scripts
 from kvcanon.conformance.cli.terminal import Report
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.check import STAGES, check
-from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.plan import silent
-from kvcanon.conformance.judging.result import CheckResult, Standing
-from kvcanon.conformance.known import read_known, require_shown
-from kvcanon.conformance.reports.as_json import check_json, json_text
-from kvcanon.conformance.reports.html import check_html
-from kvcanon.conformance.reports.junit import check_junit
-from kvcanon.conformance.reports.report import CheckReport, Verdict, report_of
-from kvcanon.conformance.reports.script import file_name
-from kvcanon.conformance.reports.text import text_report
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.report.html_page import check_html
+from kvcanon.conformance.report.json_report import check_json, json_text
+from kvcanon.conformance.report.junit import check_junit
+from kvcanon.conformance.report.known_differences import read_known, require_shown
+from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.report import CheckReport, Verdict, report_of
+from kvcanon.conformance.report.script import file_name
+from kvcanon.conformance.report.text import text_report
+from kvcanon.conformance.search.check import STAGES, check
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.plan import silent
+from kvcanon.conformance.search.result import CheckResult, Standing
 
 BROKEN = 1
 """Also where too little came up: a cache that does nothing has not passed."""
@@ -112,7 +112,7 @@ def check_command(
     }
     for path in writers:
         if not path.parent.is_dir():
-            raise Fault(f"{path} cannot be written: there is no folder {path.parent}")
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
     chosen = _chosen(only)
     differences = read_known(known) if known is not None else ()
     with _shown() as progress:
@@ -139,7 +139,7 @@ def check_command(
         shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
         require_shown(known, differences, shown)
     if report.verdict is Verdict.NOT_JUDGED:
-        raise Fault("nothing was judged")
+        raise UsageError("nothing was judged")
     if report.verdict is not Verdict.HOLDS:
         raise typer.Exit(BROKEN)
 
@@ -150,11 +150,11 @@ def _all_vectors(result: CheckResult) -> bool:
 
 
 def _chosen(only: str | None) -> tuple[str, ...]:
-    """The laws and the stages that were asked for. Raises: Fault."""
+    """The laws and the stages that were asked for. Raises: UsageError."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     if only is not None and not names:
-        raise Fault("--only names no law")
-    return tuple(name if name in STAGES else law_named(name).law_id for name in names)
+        raise UsageError("--only names no law")
+    return tuple(name if name in STAGES else find_law(name).law_id for name in names)
 
 
 @contextmanager

@@ -17,13 +17,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
 from kvcanon.conformance.cli.terminal import Report, print_json
-from kvcanon.conformance.exploring.explore import Asked, Exploration, Limits, explore
-from kvcanon.conformance.exploring.failing import failure_of, retold
-from kvcanon.conformance.exploring.report import (
+from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.script import file_name
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.verify.explore.exploration import Asked, Exploration, Limits, explore
+from kvcanon.conformance.verify.explore.failure_case import failure_of, retold
+from kvcanon.conformance.verify.explore.report import (
     failure_text,
     json_of,
     lacks_evidence,
@@ -31,10 +33,8 @@ from kvcanon.conformance.exploring.report import (
     text_of,
     verdict_of,
 )
-from kvcanon.conformance.exploring.scope import Scope
-from kvcanon.conformance.exploring.scopes.naming import GROUPS, SCOPES, scopes_named
-from kvcanon.conformance.judging.campaign import adapter_as
-from kvcanon.conformance.reports.script import file_name
+from kvcanon.conformance.verify.explore.scope import Scope
+from kvcanon.conformance.verify.explore.scopes.naming import GROUPS, SCOPES, scopes_named
 
 
 def explore_command(
@@ -73,7 +73,7 @@ def explore_command(
 ) -> None:
     """Visit every state of a cache within a scope, and ask every law of every state and step."""
     chosen = scopes_named(scope)
-    law_ids = tuple(law_named(each.strip()).law_id for each in only.split(",")) if only else ()
+    law_ids = tuple(find_law(each.strip()).law_id for each in only.split(",")) if only else ()
     if checkpoint is not None:
         checkpoint.mkdir(parents=True, exist_ok=True)
     found: list[Exploration] = []

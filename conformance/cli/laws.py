@@ -16,12 +16,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.book import law_named
 from kvcanon.conformance.cli.terminal import Report, columns, print_json
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.reports.coding import lines_of, literal
-from kvcanon.conformance.reports.retelling import calls_of
-from kvcanon.conformance.reports.text import calls
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.report.call_code import lines_of, literal
+from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.replayed import calls_of
+from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors.transcript import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
 from kvcanon.spec.law import LAWS, RETIRED, Law
@@ -46,7 +46,7 @@ def laws(
     given = {law_id: law_id is not None, "--emissions": emissions, "--refusals": refusals}
     asked = [each for each, is_given in given.items() if is_given]
     if asked[1:]:
-        raise Fault(f"laws prints one law or one table; drop {asked[0]} or {asked[1]}")
+        raise UsageError(f"laws prints one law or one table; drop {asked[0]} or {asked[1]}")
     if emissions:
         _print_emissions(as_json=as_json)
         return
@@ -56,7 +56,7 @@ def laws(
     if law_id is not None and law_id.upper() in RETIRED:
         _print_retired(law_id.upper(), as_json=as_json)
         return
-    law = None if law_id is None else law_named(law_id)
+    law = None if law_id is None else find_law(law_id)
     if as_json:
         print_json([_to_json(each) for each in LAWS.values()] if law is None else _to_json(law))
     elif law is None:

@@ -23,12 +23,12 @@ from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.conformance.cli.options import AsJson, Seed
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.judging.campaign import workers
-from kvcanon.conformance.judging.effort import effort_named
-from kvcanon.conformance.judging.killing import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
-from kvcanon.conformance.mutating.measuring import Asked
-from kvcanon.conformance.mutating.reviewed import Core
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.mutants.equivalents import Core
+from kvcanon.conformance.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
+from kvcanon.conformance.mutants.measurement import Asked
+from kvcanon.conformance.search.campaign import workers
+from kvcanon.conformance.search.effort import effort_named
 
 EFFORTS = ("quick", "standard")
 WIDTH = 170
@@ -121,10 +121,10 @@ def mutants_command(
             raise typer.Exit(BROKEN)
         return
     if sample is not None or core is not Core.REFERENCE:
-        raise Fault("--sample and --core are for --mechanical; give that, too")
+        raise UsageError("--sample and --core are for --mechanical; give that, too")
     effort = effort or "standard"
     if effort not in EFFORTS:
-        raise Fault(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
+        raise UsageError(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
     rows = _rows(only, effort, seed, jobs or os.cpu_count() or 1)
     bars = bars_of(rows)
     if as_json:
@@ -158,7 +158,7 @@ def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[Row]:
     names = list(dict.fromkeys(given))
     for name in names:
         if name not in mutants:
-            raise Fault(f"no mutant {name!r}; `kvcanon mutants` lists them")
+            raise UsageError(f"no mutant {name!r}; `kvcanon mutants` lists them")
     with workers(jobs) as by:
         futures: dict[tuple[str, str], Future[Kill | None]] = {
             (name, way): by.executor.submit(hunt, here, name, way, effort, seed)

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import Report, columns, print_json, progress
-from kvcanon.conformance.judging.killing import find_checkout
-from kvcanon.conformance.mutating.measure import Measure
-from kvcanon.conformance.mutating.measuring import Asked, measure
-from kvcanon.conformance.mutating.reviewed import Core, Kind
-from kvcanon.conformance.mutating.sight import Sight, Verdict
+from kvcanon.conformance.mutants.detection import Sight, Verdict
+from kvcanon.conformance.mutants.equivalents import Core, Kind
+from kvcanon.conformance.mutants.kill_matrix import find_checkout
+from kvcanon.conformance.mutants.measurement import Asked, measure
+from kvcanon.conformance.mutants.score import Measure
 
 WORDS = {
     Sight.LAW: "a law speaks",
@@ -27,7 +27,7 @@ WORDS = {
 
 
 def mechanical_mutants(asked: Asked, *, as_json: bool, as_markdown: bool) -> Measure:
-    """Measure and print. Raises: Fault."""
+    """Measure and print. Raises: UsageError."""
     found = measure(asked, find_checkout(Path.cwd()), progress)
     if as_json:
         print_json(to_json(found))

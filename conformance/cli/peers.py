@@ -21,8 +21,13 @@ from rich.markup import escape
 from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.peers_report import table_json, table_text
 from kvcanon.conformance.cli.terminal import Report, columns, print_json, progress
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.peers.environment import (
+from kvcanon.conformance.engines.releases.catalogue import (
+    RELEASES,
+    STAND_INS,
+    Release,
+    release_named,
+)
+from kvcanon.conformance.engines.releases.environment import (
     Run,
     commands,
     make,
@@ -30,9 +35,9 @@ from kvcanon.conformance.peers.environment import (
     run_command,
     usual_folder,
 )
-from kvcanon.conformance.peers.history import ROWS
-from kvcanon.conformance.peers.releases import RELEASES, STAND_INS, Release, release_named
-from kvcanon.conformance.peers.table import Effort, cell_of
+from kvcanon.conformance.engines.releases.past_bugs import ROWS
+from kvcanon.conformance.engines.releases.table import Effort, cell_of
+from kvcanon.conformance.errors import UsageError
 
 peers = typer.Typer(help="Environments for other people's caches.", no_args_is_help=True)
 
@@ -123,7 +128,7 @@ def table_command(
     there = peers_in(into)
     if not any(release in there for row in ROWS for release in row.releases):
         needed = dict.fromkeys(release for row in ROWS for release in row.releases)
-        raise Fault(
+        raise UsageError(
             f"{into} has no environment of {', '.join(needed)}; "
             "`kvcanon peers make RELEASE` makes one"
         )

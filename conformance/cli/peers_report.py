@@ -12,7 +12,7 @@ from attrs import asdict
 from rich.console import RenderableType
 from rich.table import Table
 
-from kvcanon.conformance.peers.table import Cell, Effort, Outcome
+from kvcanon.conformance.engines.releases.table import Cell, Effort, Outcome
 
 FORMAT = "kvcanon-peers-table/1"
 HEADS = ("bug", "release", "law", "outcome", "cases", "steps", "seconds")

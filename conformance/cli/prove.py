@@ -14,17 +14,16 @@ import typer
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, Jobs, Markdown
 from kvcanon.conformance.cli.terminal import Report, print_json, progress
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.proving.asking import (
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.verify.prove.proof_run import (
     BUDGET_S,
     chosen_claims,
     lines_of,
     settle_all,
     survey_all,
 )
-from kvcanon.conformance.proving.mistakes import SEEDED
-from kvcanon.conformance.proving.record import confirmed, lost, read_record, write_record
-from kvcanon.conformance.proving.report import (
+from kvcanon.conformance.verify.prove.record import confirmed, lost, read_record, write_record
+from kvcanon.conformance.verify.prove.report import (
     BAD,
     faults_json_of,
     faults_text_of,
@@ -35,6 +34,7 @@ from kvcanon.conformance.proving.report import (
     trouble_of,
     verdict_of,
 )
+from kvcanon.conformance.verify.prove.seeded_faults import SEEDED
 
 WIDTH = 170
 """Of the table in a pipe; a line of a contract is long."""
@@ -67,7 +67,7 @@ def prove_command(
         _refute(names or [], budget, jobs or os.cpu_count() or 1, as_json=json)
         return
     if record and names:
-        raise Fault("--record records everything; name no function with it")
+        raise UsageError("--record records everything; name no function with it")
     chosen = chosen_claims(names or [])
     lines = lines_of(chosen)
     with progress(lines, "contracts") as shown:
@@ -94,7 +94,7 @@ def prove_command(
 def _refute(names: list[str], budget: float, jobs: int, *, as_json: bool) -> None:
     chosen = [each for each in SEEDED if not names or {each.function, *each.refuted_by} & {*names}]
     if not chosen:
-        raise Fault(f"no fault is planted in {', '.join(names)}, nor refuted by it")
+        raise UsageError(f"no fault is planted in {', '.join(names)}, nor refuted by it")
     with progress(chosen, "faults") as shown:
         answers = survey_all(chosen, budget, jobs)
         surveys = [survey for survey, _ in zip(answers, shown, strict=True)]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from kvcanon.conformance.bench.replay import replay
 from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import (
     SIZE,
@@ -26,8 +27,7 @@ from kvcanon.conformance.cli.options import (
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
-from kvcanon.conformance.faults import Fault, what_was_raised
-from kvcanon.conformance.replay import replay
+from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 BROKEN = 1
@@ -105,7 +105,7 @@ def replay_command(
         with progress(requests, f"replay {cache}") as shown:
             result = replay(subject, shown, guard_rate=guard, seed=seed)
     except Exception as error:
-        raise Fault(f"the replay of {cache} failed: {what_was_raised(error)}") from error
+        raise UsageError(f"the replay of {cache} failed: {describe_exception(error)}") from error
     if as_json:
         print_json(replay_json(cache, workload, subject.config, result))
     else:
@@ -114,4 +114,4 @@ def replay_command(
     if judgement is not None and judgement.broken:
         raise typer.Exit(BROKEN)
     if judgement is not None and not any(judgement.laws.values()):
-        raise Fault("nothing was judged: raise --guard, or replay more requests")
+        raise UsageError("nothing was judged: raise --guard, or replay more requests")

@@ -13,9 +13,9 @@ from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
+from kvcanon.conformance.bench.replay import Judgement, Replay
 from kvcanon.conformance.cli.terminal import Report, columns
 from kvcanon.conformance.cli.workload import Workload
-from kvcanon.conformance.replay import Judgement, Replay
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import Counts

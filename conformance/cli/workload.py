@@ -13,9 +13,9 @@ from typing import Any
 import typer
 from attrs import evolve, frozen
 
-from kvcanon.conformance.workloads.chat import Chat
-from kvcanon.conformance.workloads.mooncake import load_trace
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.chat import Chat
+from kvcanon.conformance.bench.workloads.mooncake import load_trace
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.oracle.pages import whole_pages

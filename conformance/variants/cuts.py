@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Concatenate, ParamSpec, TypeVar
 
-from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.joining import join, join_all, may_join
-from kvcanon.conformance.variants.rules import wrap
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap
 from kvcanon.reference import (
     cache,
     evict,

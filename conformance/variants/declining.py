@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap
 from kvcanon.reference import backup, cache, evict, host, insert, load
 from kvcanon.reference.state import State
 from kvcanon.spec.errors import SlotNotHeld

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.match import on_device

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import cache, insert
 from kvcanon.reference import match as matching
 from kvcanon.reference.insert import _Incoming

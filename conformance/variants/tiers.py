@@ -11,8 +11,8 @@ from functools import partial
 from itertools import takewhile
 from operator import is_not
 
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from attrs import Factory, define
 
-from kvcanon.conformance.overriding import Overrides
-from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
+from kvcanon.conformance.variants.override import Overrides
+from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import host, tree, victims
 from kvcanon.reference import match as matching
 from kvcanon.reference.state import Node, State

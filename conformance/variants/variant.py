@@ -46,8 +46,7 @@ from collections.abc import Callable, Iterable
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.adapters.adapter import Adapter
-from kvcanon.conformance.overriding import Overrides, Plant, overriding
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.variants import (
     cuts,
     declining,
@@ -59,7 +58,8 @@ from kvcanon.conformance.variants import (
     tiers,
     uses,
 )
-from kvcanon.conformance.variants.rules import wrap
+from kvcanon.conformance.variants.override import Overrides, Plant, overriding
+from kvcanon.conformance.variants.wrapped_rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.spec.config import CANON, Limit, MambaRefresh, Profile, StoreMoment

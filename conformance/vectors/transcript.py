@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 
-from kvcanon.conformance.adapters.adapter import Adapter, make_subject
-from kvcanon.conformance.adapters.wire import to_json
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.judging.agreement import Recorder
+from kvcanon.conformance.observe.agreement import Recorder
+from kvcanon.conformance.protocol.adapter import Adapter, make_subject
+from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.reference import ReferenceCache
 
 PLAIN = Adapter("reference", ReferenceCache)

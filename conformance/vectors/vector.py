@@ -21,8 +21,8 @@ from attrs import asdict, frozen
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
-from kvcanon.conformance.cases.exact import EXACT
-from kvcanon.conformance.faults import Fault
+from kvcanon.conformance.cases.exact_actions import EXACT
+from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, RETIRED
 
@@ -67,18 +67,18 @@ def vector_files() -> list[Path]:
 
 @cache
 def read_vectors() -> tuple[Vector, ...]:
-    """All vectors, in the order of the book. Raises: Fault."""
+    """All vectors, in the order of the book. Raises: UsageError."""
     vectors = [vector_from_json(path.stem, path.read_text("utf-8")) for path in vector_files()]
     order = list(LAWS)
     return tuple(sorted(vectors, key=lambda each: (order.index(each.law_id), each.vector_id)))
 
 
 def vector_from_json(name: str, text: str) -> Vector:
-    """The vector of a file. Raises: Fault."""
+    """The vector of a file. Raises: UsageError."""
     try:
         return _vector(name, json.loads(text))
     except (BadArgument, TypeError, ValueError) as problem:
-        raise Fault(f"vector {name} cannot be read: {problem}") from problem
+        raise UsageError(f"vector {name} cannot be read: {problem}") from problem
 
 
 def _vector(name: str, value: Mapping[str, Any]) -> Vector:

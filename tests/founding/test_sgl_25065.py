@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import make_subject
-from kvcanon.conformance.adapters.naming import adapter_named
+from kvcanon.conformance.protocol.adapter import make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.snapshot import is_host_leaf
@@ -101,7 +101,7 @@ def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
         host_slots=Counts(full=pages),
         write_policy="write_through_selective",
     )
-    cache, key = make_subject(adapter_named(name), config).cache, make_key(range(pages), 1)
+    cache, key = make_subject(load_adapter(name), config).cache, make_key(range(pages), 1)
     cache.insert(key, 0, cache.allocate(Counts(full=pages)))
     for end in reversed(range(1, pages)):
         cache.match(key.prefix(end))

@@ -21,12 +21,12 @@ from string import ascii_lowercase
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.judging.finding import Finding
-from kvcanon.conformance.judging.killing import find_mutants, mutated, what_goes_wrong
-from kvcanon.conformance.judging.play import Judges
-from kvcanon.conformance.judging.reduce import reduce_case
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
+from kvcanon.conformance.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.vectors.transcript import PLAIN, transcript_of
 from kvcanon.conformance.vectors.vector import FOLDER, Level, Vector, read_vectors, vector_text
 from kvcanon.spec.law import LAWS
@@ -56,7 +56,7 @@ def speaks(mutant: Mutant, level: Level, case: Case) -> Finding | None:
 
 def trial_of(mutant: Mutant, level: Level) -> Trial:
     """How a case is played on a mutant."""
-    return Trial(mutated(mutant), Judges(black_box=level is Level.BLACK_BOX))
+    return Trial(mutated(mutant), JudgeConfig(black_box=level is Level.BLACK_BOX))
 
 
 def covers(mutant: Mutant, vectors: Collection[Vector]) -> str | None:
@@ -103,7 +103,7 @@ def heard_outside() -> frozenset[str]:
     """The laws that can be judged from outside at all."""
     judged: set[str] = set()
     for number in range(CASES[Level.BLACK_BOX] // 10):
-        _, tally = Trial(PLAIN, Judges(black_box=True)).play(draw_case(number, PLAIN.offer))
+        _, tally = Trial(PLAIN, JudgeConfig(black_box=True)).play(draw_case(number, PLAIN.offer))
         judged |= tally.laws.keys()
     return frozenset(judged)
 

@@ -10,18 +10,18 @@ from itertools import count
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.judging.effort import EFFORTS
-from kvcanon.conformance.judging.killing import (
+from kvcanon.conformance.mutants.kill_matrix import (
     NO_LAWS,
     find_mutants,
     hunt_by_machine,
     hunt_by_vectors,
     hunt_differences,
 )
-from kvcanon.conformance.judging.trial import Trial
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
 from kvcanon.reference import ReferenceCache, cache, evict
 from kvcanon.reference.state import State

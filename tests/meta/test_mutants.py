@@ -9,11 +9,11 @@ import re
 
 import pytest
 
-from kvcanon.conformance.adapters.adapter import Adapter, Offer
-from kvcanon.conformance.judging.finding import Finding, Grounds
-from kvcanon.conformance.judging.play import play
-from kvcanon.conformance.judging.walker import draw_case
-from kvcanon.conformance.overriding import overriding
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search.finding import Finding, Grounds
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import overriding
 from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, Level

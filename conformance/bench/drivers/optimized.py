@@ -16,7 +16,7 @@ from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
 

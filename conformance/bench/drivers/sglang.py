@@ -18,8 +18,8 @@ from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
 
 CORES = {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}
 """What the cores are called, and the classes that they are."""
@@ -54,7 +54,7 @@ class SGLangDriver:
         self.core = type(self._cache.tree_core).__name__
         if self.core != CORES[core]:
             # It falls back in silence.
-            raise Fault(f"SGLang made a {self.core} where its {core} core was asked for")
+            raise UsageError(f"SGLang made a {self.core} where its {core} core was asked for")
         self._cache.take_events()
         self._key = _named("radix_cache", "RadixKey")
         base = "base_prefix_cache"
@@ -188,5 +188,5 @@ def _cache(allocator: Any, cell: Cell, core: str) -> Any:  # noqa: ANN401 # SGLa
 
 
 def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:
-    """A driver of the core that the option `core` names. Raises: ImportError, Fault."""
+    """A driver of the core that the option `core` names. Raises: ImportError, UsageError."""
     return SGLangDriver(cell, options["core"])

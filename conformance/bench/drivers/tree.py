@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import cast
 
-from kvcanon.conformance.adapters.naming import adapter_named
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockRemoved, BlockStored
@@ -96,11 +96,11 @@ class TreeDriver:
 
 
 def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Request]:
-    """A driver of the cache that the option `cache` names. Raises: Fault."""
+    """A driver of the cache that the option `cache` names. Raises: UsageError."""
     config = CacheConfig(
         page_size=cell.page_size,
         window_tokens=cell.window_tokens or None,
         device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
         events=cell.events,
     )
-    return TreeDriver(cast("Cache", adapter_named(options["cache"]).make(config)), cell)
+    return TreeDriver(cast("Cache", load_adapter(options["cache"]).make(config)), cell)

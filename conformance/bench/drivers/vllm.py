@@ -17,8 +17,8 @@ from attrs import frozen
 
 from kvcanon.conformance.bench.case import Cell
 from kvcanon.conformance.bench.driver import Driver, Taken, Told
-from kvcanon.conformance.faults import Fault
-from kvcanon.conformance.workloads.request import Request
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
 
 CORE = "vllm.v1.core"
 LONGEST_TOKENS = 1 << 22
@@ -69,7 +69,7 @@ class VLLMDriver:
         allocated = manager.allocate_slots(request, missing, hit, blocks)
         taken.insert.append(perf_counter_ns() - began)
         if allocated is None:
-            raise Fault(f"vLLM has no room for {missing} tokens")
+            raise UsageError(f"vLLM has no room for {missing} tokens")
         began = perf_counter_ns()
         manager.free(request)
         taken.unlock.append(perf_counter_ns() - began)

@@ -5,7 +5,7 @@ What readers get wrong: that a little more recency does no harm. It comes out of
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, load, lock, match, tree
 from kvcanon.reference.state import State
 from kvcanon.spec.operations import LoadedBack, Receipt

@@ -5,7 +5,7 @@ What readers get wrong: that a leak shows at once: it shows when the pool runs o
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     cache,
     evict,

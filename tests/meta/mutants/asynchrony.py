@@ -5,7 +5,7 @@ What readers get wrong: that a copy is done when it is enqueued.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     announce,
     backup,

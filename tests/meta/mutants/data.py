@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     backup,
     host_insert,

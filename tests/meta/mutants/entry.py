@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from kvcanon.conformance.overriding import Plant
+from kvcanon.conformance.variants.override import Plant
 
 
 @frozen

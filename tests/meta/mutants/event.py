@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     announce,
     backup,

@@ -6,7 +6,7 @@ own time.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     cache,
     evict,

@@ -6,7 +6,7 @@ state, no prefix ends there.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import backup, host_insert, insert
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.match import on_device

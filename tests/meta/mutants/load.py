@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import cycle
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     cache,
     evict,

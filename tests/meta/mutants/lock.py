@@ -6,7 +6,7 @@ leak.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, evict, insert, lock, slots, transfer, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State
 from kvcanon.spec.operations import Receipt

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, insert, match, tree
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.operations import Matched

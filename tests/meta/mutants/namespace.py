@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import announce, host_insert, insert, tree
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.hashing import namespace_seed

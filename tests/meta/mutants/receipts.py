@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, lock
 from kvcanon.reference.state import State
 from kvcanon.spec.operations import Receipt

@@ -6,7 +6,7 @@ keeps alive what nothing can reach.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, host_insert, insert, match, tree, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import Inserted

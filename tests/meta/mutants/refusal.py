@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import cache, insert, load, lock, match, slots, tree
 from kvcanon.reference.state import Hold, State
 from kvcanon.spec.errors import (

@@ -6,7 +6,7 @@ right for a long while.
 
 from __future__ import annotations
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import host, host_insert, insert, lock, slots, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Key, Slots

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from kvcanon.conformance.overriding import Overrides
+from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import backup, cache, evict, host, host_insert, insert, load, slots, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import path_to

@@ -1,0 +1,171 @@
+"""An engine's side of the protocol: what it asks of its cache to serve one request.
+
+Requests are served one after another. Each is matched, locked, loaded back where its prefix is on
+the host only, given exactly the room that it lacks, inserted and unlocked.
+
+What readers get wrong: an engine never reuses its whole prompt. At least one token must be computed
+to have something to sample from, so that a request matches the pages of its first n - 1 tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from attrs import Factory, define
+
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.observe.stamps import write_stamps
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.operations import LoadDecision
+from kvcanon.spec.oracle.eviction import pre_evict_need
+from kvcanon.spec.oracle.pages import whole_pages
+from kvcanon.spec.transfer import TransferStatus
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots, TransferId
+
+
+@define
+class Tally:
+    """What an engine has seen so far."""
+
+    requests: int = 0
+    rejected: int = 0
+    """Requests that did not fit, whatever was evicted."""
+    prompt_tokens: int = 0
+    """Of all requests, those that were rejected included."""
+    device_hit_tokens: int = 0
+    host_hit_tokens: int = 0
+    """Tokens that were of use only after a load-back: window data may be all that was loaded."""
+    load_backs: int = 0
+    backups: int = 0
+    backup_declined_pages: int = 0
+    failed_transfers: int = 0
+    evicted: Counter[Component] = Factory(Counter)
+    """Device slots, of requests that needed room and of load-backs."""
+    loaded: Counter[Component] = Factory(Counter)
+    """Device slots that a load-back filled."""
+    events: Counter[str] = Factory(Counter)
+    """By kind and medium, as "stored GPU"."""
+
+
+class Engine:
+    """Serves requests from a cache that was empty when the engine got it."""
+
+    def __init__(self, cache: Cache, *, stamped: bool) -> None:
+        self.tally = Tally()
+        self._cache = cache
+        self._stamped = stamped
+        """Whether to write bytes behind the slots that it fills: only a judge reads them."""
+        config = cache.config
+        self._capacity = {c: config.capacity(c, GPU) for c in config.components}
+        self._free = Counter(self._capacity)
+        """The engine's own books: the protocol answers how much changed, never how much is left."""
+        self._loading: dict[TransferId, Counts] = {}
+
+    def serve(self, request: Request) -> None:
+        """Serve one request, or reject it; either way it holds nothing afterwards."""
+        page_size = self._cache.config.page_size
+        self.tally.requests += 1
+        self.tally.prompt_tokens += request.length_tokens
+        key = request.key(page_size)
+        if len(key) > self._capacity[FULL]:
+            # Evicting for a prompt that is larger than the pool would empty the cache in vain.
+            self.tally.rejected += 1
+            return
+        reusable = key.prefix(whole_pages(request.length_tokens - 1, page_size))
+        found = self._cache.match(reusable)
+        prefix = reusable.prefix(found.prefix_pages)
+        receipt = self._cache.lock(prefix) if prefix.pages else None
+        present_pages = found.device_pages
+        if present_pages < len(prefix):
+            present_pages = self._load_back(prefix)
+        slots = self._make_room(len(key) - present_pages, locked_pages=len(prefix))
+        if slots is None:
+            self.tally.rejected += 1
+        else:
+            self._hand_over(key, present_pages, slots)
+            self.tally.device_hit_tokens += found.device_pages * page_size
+            self.tally.host_hit_tokens += (present_pages - found.device_pages) * page_size
+        if receipt is not None:
+            self._cache.unlock(receipt)
+        self._settle(wait=False)
+        if self._cache.config.events:
+            self._count_events(self._cache.take_events())
+
+    def _load_back(self, prefix: Key) -> int:
+        """Bring a locked prefix to the device, and return how many of its pages are there then."""
+        answer = self._cache.load_back(prefix)
+        self._add_evicted(answer.evicted)
+        if answer.decision is LoadDecision.ENQUEUED and answer.transfer_id is not None:
+            self.tally.load_backs += 1
+            self._loading[answer.transfer_id] = answer.loading
+            self._add(answer.loading, -1)
+            self._settle(wait=False)
+            if answer.transfer_id in self._loading:
+                self._settle(wait=True)
+        return self._cache.match(prefix).device_pages
+
+    def _make_room(self, missing_pages: int, locked_pages: int) -> Slots | None:
+        """Slots for so many pages, after evicting what each pool is short of; None if it cannot be.
+
+        Where the window pool is smaller than the prompt, only the last pages get window slots: by
+        the time they are computed, the window of the first is behind them.
+        """
+        wanted = {FULL: missing_pages, SWA: missing_pages, MAMBA: min(1, missing_pages)}
+        locked = {
+            SWA: min(locked_pages, self._cache.config.window_pages),
+            MAMBA: min(1, locked_pages),
+        }
+        for component in (SWA, MAMBA):
+            room = self._capacity.get(component, 0) - locked[component]
+            wanted[component] = max(0, min(wanted[component], room))
+        short = counts_of({c: pre_evict_need(wanted[c], self._free[c]) for c in wanted})
+        if short:
+            self._add_evicted(self._cache.evict(short).freed)
+        if any(self._free[component] < wanted[component] for component in wanted):
+            return None
+        slots = self._cache.allocate(counts_of(wanted))
+        self._add(slots.counts(), -1)
+        return slots
+
+    def _hand_over(self, key: Key, start_pages: int, slots: Slots) -> None:
+        if self._stamped:
+            write_stamps(self._cache, key, slots)
+        answer = self._cache.insert(key, start_pages, slots)
+        self._add(answer.freed, +1)
+        self.tally.backups += len(answer.backups)
+        self.tally.backup_declined_pages += answer.backup_declined_pages
+
+    def _settle(self, *, wait: bool) -> None:
+        """Take acknowledgements; slots of a load that failed are free again."""
+        settled = self._cache.flush() if wait else self._cache.poll()
+        for transfer_id, status in settled.transfers:
+            loading = self._loading.pop(transfer_id, Counts())
+            if status is TransferStatus.DONE:
+                self.tally.loaded.update({c: loading[c] for c in Component})
+            else:
+                self.tally.failed_transfers += 1
+                self._add(loading, +1)
+
+    def _add_evicted(self, freed: Counts) -> None:
+        self._add(freed, +1)
+        self.tally.evicted.update({c: freed[c] for c in Component})
+
+    def _add(self, counts: Counts, sign: int) -> None:
+        """Write slots that came free (+1) or were taken (-1) into the books."""
+        self._free.update({c: sign * counts[c] for c in Component})
+
+    def _count_events(self, events: tuple[Event, ...]) -> None:
+        self.tally.events.update(_event_name(event) for event in events)
+
+
+def counts_of(by_component: Mapping[Component, int]) -> Counts:
+    """The same numbers, with 0 for a component that is not there."""
+    return Counts(**{component.value: count for component, count in by_component.items()})
+
+
+def _event_name(event: Event) -> str:
+    if isinstance(event, AllBlocksCleared):
+        return "cleared"
+    return f"{'stored' if isinstance(event, BlockStored) else 'removed'} {event.medium.value}"

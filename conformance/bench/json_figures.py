@@ -1,0 +1,57 @@
+"""All figures of a contest, as values that JSON has.
+
+What readers get wrong: times and rates at the top of a result are medians; the runs below it are
+what they are medians of.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+
+from attrs import asdict
+
+from kvcanon import __version__
+from kvcanon.conformance.bench.contest import CURVES, Outcome, Plan, Result
+from kvcanon.conformance.bench.contestants import Field
+from kvcanon.conformance.bench.growth import Point
+
+
+def contest_json(workload: str, plan: Plan, entrants: Field, outcome: Outcome) -> dict[str, object]:
+    """What was measured on what, and all that came of it."""
+    return {
+        "kvcanon": __version__,
+        "workload": workload,
+        "rounds": plan.rounds,
+        "machine": {
+            "cores": os.cpu_count(),
+            "architecture": platform.machine(),
+            "python": platform.python_version(),
+        },
+        "stood_in_for": entrants.stubbed(),
+        "left_out": dict(entrants.missing),
+        "cells": [
+            asdict(cell) | {"results": [_result(result) for result in results]}
+            for cell, results in outcome.cells.items()
+        ],
+        "curves_page_size": CURVES.page_size,
+        "full_hits": {name: hit.to_json() for name, hit in outcome.full_hits.items()},
+        "with_tree": _curves(outcome.with_tree),
+        "with_prompt": _curves(outcome.with_prompt),
+    }
+
+
+def _result(result: Result) -> dict[str, object]:
+    return {
+        "cache": result.contestant,
+        "complete": result.complete,
+        "requests_per_second": result.requests_per_second,
+        "hit_rate": result.hit_rate,
+        "cache_bytes": result.cache_bytes,
+        "runs": [run.to_json() for run in result.runs],
+    }
+
+
+def _curves(curves: Mapping[str, Sequence[Point]]) -> dict[str, object]:
+    return {name: [point.to_json() for point in points] for name, points in curves.items()}

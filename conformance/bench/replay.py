@@ -1,0 +1,187 @@
+"""Replay: real requests through a cache, counted, timed and, where asked, judged step by step.
+
+What readers get wrong: a hit rate is no verdict. Sound caches differ in what they keep; what they
+may not do is break a law, and only the guard can see that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import asdict, frozen
+
+from kvcanon.conformance.bench.engine import Engine, Tally, counts_of
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.observe.guard import StepViolation, guard
+from kvcanon.conformance.observe.timed_cache import Latency, TimedCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Counts
+
+
+@frozen
+class TreeShape:
+    """The tree at the end of a replay."""
+
+    nodes: int
+    """Without the root."""
+    branches: int
+    """Nodes below the root with several children: each was cut where prompts part."""
+    tombstones: int
+    """Nodes with full data on the device that have lost their window data there."""
+    device_pages: int
+    host_only_pages: int
+
+
+@frozen
+class Judgement:
+    """What the guard did."""
+
+    rate: float
+    steps: int
+    judged: int
+    """Steps after which laws were asked."""
+    laws: Mapping[str, int]
+    """How often each law was exercised."""
+    broken: tuple[str, ...]
+    """The laws that did not hold, by id; the replay ended there."""
+    words: str
+    """What was wrong; empty where nothing was."""
+    unkept: tuple[str, ...] = ()
+    """The laws that should hold, need not, and did not; the replay went on."""
+
+
+@frozen
+class Replay:
+    """What came of a replay."""
+
+    requests: int
+    rejected: int
+    prompt_tokens: int
+    """Of all requests, those that were rejected included."""
+    device_hit_tokens: int
+    host_hit_tokens: int
+    """Tokens that were of use only after a load-back: window data may be all that was loaded."""
+    load_backs: int
+    loaded: Counts
+    backups: int
+    """Enqueued by inserts; what an eviction under write_back copies is in the events only."""
+    backup_declined_pages: int
+    failed_transfers: int
+    evicted: Counts
+    """Device slots."""
+    events: Mapping[str, int]
+    """By kind and medium."""
+    operations: Mapping[str, Latency]
+    tree: TreeShape
+    judgement: Judgement | None
+    """None where nobody judged."""
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of prompt tokens that nobody had to compute again."""
+        hit_tokens = self.device_hit_tokens + self.host_hit_tokens
+        return hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def cache_seconds(self) -> float:
+        """Time inside the cache's operations; what the workload and the judge take is not in it."""
+        return sum(each.seconds for each in self.operations.values())
+
+    @property
+    def requests_per_second(self) -> float:
+        """Requests per second of `cache_seconds`."""
+        return self.requests / self.cache_seconds if self.cache_seconds else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """All of it, as values that JSON has."""
+        derived = {
+            "hit_rate": self.hit_rate,
+            "cache_seconds": self.cache_seconds,
+            "requests_per_second": self.requests_per_second,
+        }
+        return asdict(self) | derived
+
+
+def replay(
+    cache: Cache, requests: Iterable[Request], guard_rate: float = 0.0, seed: int = 0
+) -> Replay:
+    """Serve the requests in order from an empty cache, with a share of the steps judged.
+
+    It ends early only where a law is broken.
+
+    Raises:
+        CacheError: the cache refused what a sound one cannot refuse.
+    """
+    timed = TimedCache(cache)
+    unkept: set[str] = set()
+
+    def note(found: ViolationError) -> None:
+        unkept.update(each.law.law_id for each in found.violations)
+
+    judge = guard(timed, rate=guard_rate, seed=seed, on_should=note) if guard_rate else None
+    engine = Engine(timed if judge is None else judge, stamped=judge is not None)
+    broken: tuple[str, ...] = ()
+    words = ""
+    try:
+        for request in requests:
+            engine.serve(request)
+    except StepViolation as violation:
+        broken = tuple(dict.fromkeys(each.law.law_id for each in violation.violations))
+        words = str(violation)
+    judgement = None
+    if judge is not None:
+        judgement = Judgement(
+            guard_rate,
+            judge.steps,
+            judge.judged,
+            dict(judge.laws_exercised),
+            broken,
+            words,
+            tuple(law_id for law_id in LAWS if law_id in unkept),
+        )
+    return _replay(engine.tally, timed, tree_shape(cache.snapshot()), judgement)
+
+
+def tree_shape(state: Snapshot) -> TreeShape:
+    """The shape of the tree in a state."""
+    nodes = list(state.below_root())
+    has_window = SWA in state.config.components
+    return TreeShape(
+        nodes=len(nodes),
+        branches=sum(len(node.child_ids) > 1 for node in nodes),
+        tombstones=sum(
+            has_window and node[FULL].device is not None and node[SWA].device is None
+            for node in nodes
+        ),
+        device_pages=sum(len(node.pages) for node in nodes if node[FULL].resident(GPU)),
+        host_only_pages=sum(
+            len(node.pages)
+            for node in nodes
+            if node[FULL].resident(CPU) and not node[FULL].resident(GPU)
+        ),
+    )
+
+
+def _replay(
+    tally: Tally, timed: TimedCache, tree: TreeShape, judgement: Judgement | None
+) -> Replay:
+    return Replay(
+        requests=tally.requests,
+        rejected=tally.rejected,
+        prompt_tokens=tally.prompt_tokens,
+        device_hit_tokens=tally.device_hit_tokens,
+        host_hit_tokens=tally.host_hit_tokens,
+        load_backs=tally.load_backs,
+        loaded=counts_of(tally.loaded),
+        backups=tally.backups,
+        backup_declined_pages=tally.backup_declined_pages,
+        failed_transfers=tally.failed_transfers,
+        evicted=counts_of(tally.evicted),
+        events=dict(tally.events),
+        operations=timed.latencies(),
+        tree=tree,
+        judgement=judgement,
+    )

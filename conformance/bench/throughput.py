@@ -1,0 +1,165 @@
+"""Serves requests from one cache, and says how fast it was and what it took.
+
+What readers get wrong: prompts are prepared before the cache is there, so that what the cache takes
+of memory is told apart from what they take.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from time import perf_counter
+
+from attrs import Factory, asdict, evolve, frozen
+
+from kvcanon.conformance.bench.case import Cell
+from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
+from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.observe.timed_cache import Latency, latency_of
+
+_SMALL_PAGES = 8
+
+EVENTS_EVERY = 8
+"""Requests after which the events are taken: an engine takes them once a step, of many requests."""
+
+
+@frozen
+class Measured:
+    """What came of one run of a cache."""
+
+    core: str
+    """Which implementation it was."""
+    requests: int
+    """How many were served before the time was up."""
+    requests_asked: int
+    prompt_tokens: int
+    """Of those that were served."""
+    hit_tokens: int
+    base_bytes: int
+    """What the process used before the cache was made, requests and all."""
+    peak_bytes: int
+    """The most that it used afterwards."""
+    load: float
+    """How many processes wanted to run, on average over the minute before."""
+    stored_pages: int = 0
+    """Of which the events say that they arrived."""
+    removed_pages: int = 0
+    steps: Mapping[str, Latency] = Factory(dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every request was served."""
+        return self.requests == self.requests_asked
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of prompt tokens that were in the cache."""
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def cache_seconds(self) -> float:
+        """Time inside the cache's calls."""
+        return sum(step.seconds for step in self.steps.values())
+
+    @property
+    def requests_per_second(self) -> float:
+        """Requests per second of `cache_seconds`."""
+        return self.requests / self.cache_seconds if self.cache_seconds else 0.0
+
+    @property
+    def cache_bytes(self) -> int:
+        """The most memory that came with the cache."""
+        return max(0, self.peak_bytes - self.base_bytes)
+
+    def to_json(self) -> dict[str, object]:
+        """All of it, as values that JSON has."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> Measured:
+        """What `to_json` made a value of."""
+        fields = dict(value)
+        steps = fields.pop("steps")
+        assert isinstance(steps, dict)  # noqa: S101 # Written by a child of the same release.
+        latencies = {name: Latency(**step) for name, step in steps.items()}
+        return cls(**fields, steps=latencies)  # type: ignore[arg-type]
+
+
+def warm_up(make: MakeDriver[Prompt], cell: Cell, options: Mapping[str, str]) -> Driver[Prompt]:
+    """A small cache that has served a request: what is loaded late is loaded now."""
+    small = cell.page_size * _SMALL_PAGES
+    driver = make(evolve(cell, pool_tokens=small, swa_tokens=small), options)
+    request = Request(cell.page_size + 1, lambda: tuple(range(cell.page_size + 1)))
+    for _ in range(2):
+        driver.serve(driver.prepare(request), Taken())
+        driver.find(driver.prepare(request), Taken())
+    if cell.events:
+        driver.take_events(Taken())
+    return driver
+
+
+def measure(
+    make: MakeDriver[Prompt],
+    cell: Cell,
+    options: Mapping[str, str],
+    requests: tuple[Request, ...],
+    seconds: float,
+) -> Measured:
+    """Serve the requests in order, or as many as begin within so many seconds.
+
+    Raises:
+        UsageError: a prompt does not fit into the pools.
+    """
+    _refuse_small_pools(cell, requests)
+    load = os.getloadavg()[0]
+    first = warm_up(make, cell, options)
+    prompts = [first.prepare(request) for request in requests]
+    core = first.core
+    del first
+    base = set_back_peak()
+    driver = make(cell, options)
+    taken = Taken()
+    served = hit = stored = removed = 0
+    until = perf_counter() + seconds
+    for prompt in prompts:
+        if perf_counter() > until:
+            break
+        hit += driver.serve(prompt, taken)
+        served += 1
+        if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
+            told = driver.take_events(taken)
+            stored += told.stored_pages
+            removed += told.removed_pages
+    return Measured(
+        core=core,
+        requests=served,
+        requests_asked=len(requests),
+        prompt_tokens=sum(each.length_tokens for each in requests[:served]),
+        hit_tokens=hit,
+        base_bytes=base,
+        peak_bytes=peak_bytes(),
+        load=load,
+        stored_pages=stored,
+        removed_pages=removed,
+        steps=latencies(taken),
+    )
+
+
+def latencies(taken: Taken) -> dict[str, Latency]:
+    """The steps by name."""
+    return {step.value: latency_of(taken_ns) for step, taken_ns in taken.by_step().items()}
+
+
+def _refuse_small_pools(cell: Cell, requests: tuple[Request, ...]) -> None:
+    """Each prompt has to fit beside the prefix that it locks: then any cache can serve them all."""
+    longest = max((each.length_tokens for each in requests), default=0)
+    if longest > cell.pool_tokens:
+        raise UsageError(f"a prompt has {longest} tokens, and the pool {cell.pool_tokens}")
+    needed = longest + cell.window_tokens + cell.page_size
+    if cell.window_tokens and needed > cell.swa_tokens:
+        raise UsageError(
+            f"a prompt has {longest} tokens, and the window pool {cell.swa_tokens}: "
+            f"beside a locked window it takes {needed}"
+        )

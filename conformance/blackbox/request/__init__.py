@@ -1,0 +1,1 @@
+"""Checks of a `RequestCache` from its answers, events and bytes alone."""

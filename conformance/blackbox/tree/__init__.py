@@ -1,0 +1,1 @@
+"""Checks of a `TreeCache` from its answers, events and bytes alone."""

@@ -1,0 +1,204 @@
+"""Pages as they can be known from outside: what was handed over, and what has been heard of it.
+
+A page is known by all tokens up to its end. It has data in a slot because an insert put it there,
+and lost it when the slot was seen free. Of the host less is known: full data by events, the rest by
+what may have been copied.
+
+What readers get wrong: not to know is a value. Where the cache may have chosen either way, both
+answers are right, until one is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TypeAlias
+
+from attrs import Factory, define
+
+from kvcanon.spec.hashing import namespace_seed, page_hash
+from kvcanon.spec.oracle.prefix import usable_prefix
+from kvcanon.spec.types import Component, Key, Namespace, Slot
+from kvcanon.spec.types import Page as Units
+from kvcanon.spec.views import COLUMN
+
+Column: TypeAlias = int
+"""A component, as a number: full, swa, mamba."""
+
+ALL_COLUMNS = (0, 1, 2)
+FULL_COLUMN, SWA_COLUMN, MAMBA_COLUMN = ALL_COLUMNS
+
+SOMEWHERE: Slot = -1
+"""A slot that nobody was told the number of."""
+
+
+class Known(IntEnum):
+    """Whether something is so, as far as can be known."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@define(eq=False)
+class PageRecord:
+    """What is known of one page."""
+
+    units: Units
+    namespace: Namespace
+    parent: PageRecord | None
+    depth: int
+    """Pages before it."""
+    name: bytes
+    run: int
+    """The operation that made the page: pages of one run may be one node."""
+    children: dict[Units, PageRecord] = Factory(dict)
+    device: list[Slot | None] = Factory(lambda: [None, None, None])
+    loading: list[bool] = Factory(lambda: [False, False, False])
+    """Whether the data is still being copied to the device."""
+    doubtful: list[bool] = Factory(lambda: [False, False, False])
+    """Whether device data may have been evicted unseen."""
+    host: list[Known] = Factory(lambda: [Known.NO, Known.NO, Known.NO])
+    used_from: list[int] = Factory(lambda: [0, 0, 0])
+    """The earliest moment that the last use may have been; with `used_to`, bounds of recency."""
+    used_to: list[int] = Factory(lambda: [0, 0, 0])
+    hazy: bool = False
+    """Whether it may have been gone for a while, so that its age and its hits are not known."""
+    hits: int = 0
+    hits_at_most: int = 0
+    priority: int = 0
+    content: list[set[bytes]] = Factory(lambda: [set(), set(), set()])
+    """What was written for it; empty where nobody was seen writing."""
+
+    def surely_on_device(self, column: Column) -> bool:
+        """Whether data is on the device, without doubt."""
+        there = self.device[column] is not None
+        return there and not self.loading[column] and not self.doubtful[column]
+
+    def maybe_on_device(self, column: Column) -> bool:
+        """Whether data may be on the device."""
+        return self.device[column] is not None and not self.loading[column]
+
+    def surely_anywhere(self, column: Column) -> bool:
+        """Whether data is on some medium, without doubt."""
+        loading = self.loading[column] and not self.doubtful[column]
+        return self.surely_on_device(column) or loading or self.host[column] is Known.YES
+
+    def maybe_anywhere(self, column: Column) -> bool:
+        """Whether data may be on some medium."""
+        return self.device[column] is not None or self.host[column] is not Known.NO
+
+    def lose(self, column: Column) -> None:
+        """Its device data is gone."""
+        self.device[column] = None
+        self.loading[column] = self.doubtful[column] = False
+        self.forget_content(column)
+
+    def lose_on_host(self, column: Column) -> None:
+        """Its host data is gone."""
+        self.host[column] = Known.NO
+        self.forget_content(column)
+
+    def forget_content(self, column: Column) -> None:
+        """What was written for data that is nowhere any more says nothing of what comes."""
+        if self.device[column] is None and self.host[column] is Known.NO:
+            self.content[column].clear()
+
+    def use(self, column: Column, now: int, *, surely: bool = True) -> None:
+        """It was used now, or may have been."""
+        self.used_to[column] = now
+        if surely:
+            self.used_from[column] = now
+
+    def come_back(self, run: int) -> None:
+        """It is handed over again: anew, if it was gone."""
+        if self.surely_anywhere(FULL_COLUMN):
+            return
+        self.hazy = self.maybe_anywhere(FULL_COLUMN)
+        if not self.hazy:
+            self.run, self.hits, self.hits_at_most, self.priority = run, 0, 0, 0
+
+    def describe(self) -> str:
+        """The page in words."""
+        return f"page {self.depth} ({', '.join(map(str, self.units))}) of {_name(self.namespace)}"
+
+
+class PageRecords:
+    """All pages that were ever handed over, by their tokens and by their names."""
+
+    def __init__(self) -> None:
+        self._roots: dict[Namespace, dict[Units, PageRecord]] = {}
+        self.by_name: dict[bytes, PageRecord] = {}
+
+    def __iter__(self) -> Iterator[PageRecord]:
+        return iter(self.by_name.values())
+
+    def path(self, key: Key) -> list[PageRecord]:
+        """The known pages of a key, from the first on."""
+        found: list[PageRecord] = []
+        children = self._roots.get(key.namespace, {})
+        for units in key.pages:
+            page = children.get(units)
+            if page is None:
+                break
+            found.append(page)
+            children = page.children
+        return found
+
+    def path_made(self, key: Key, run: int) -> list[PageRecord]:
+        """All pages of a key; those that are new are of this run."""
+        path = self.path(key)
+        for page in path:
+            page.come_back(run)
+        for units in key.pages[len(path) :]:
+            parent = path[-1] if path else None
+            before = namespace_seed(key.namespace) if parent is None else parent.name
+            page = PageRecord(
+                units, key.namespace, parent, len(path), page_hash(before, units), run
+            )
+            siblings = (
+                self._roots.setdefault(key.namespace, {}) if parent is None else parent.children
+            )
+            siblings[units] = page
+            self.by_name[page.name] = page
+            path.append(page)
+        return path
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._roots.clear()
+        self.by_name.clear()
+
+    def forget_gone(self) -> None:
+        """Forget pages without data and without pages below them."""
+        for page in reversed(list(self.by_name.values())):
+            if not page.children and not page.maybe_anywhere(FULL_COLUMN):
+                siblings = (
+                    self._roots[page.namespace] if page.parent is None else page.parent.children
+                )
+                del siblings[page.units], self.by_name[page.name]
+
+
+def usable(
+    path: Sequence[PageRecord],
+    has: Sequence[Sequence[bool]],
+    window_pages_units: tuple[int, int],
+    columns: Iterable[Column],
+) -> int:
+    """The usable prefix of a path in pages, given which page has what, by column."""
+    page_size, window_tokens = window_pages_units
+    every = (True,) * len(path)
+    full, swa, state = (tuple(has[c]) if c in columns else every for c in ALL_COLUMNS)
+    return usable_prefix((page_size,) * len(path), full, swa, state, window_tokens) // page_size
+
+
+def columns_of(components: Iterable[Component]) -> tuple[Column, ...]:
+    """Components as columns."""
+    return tuple(COLUMN[component] for component in components)
+
+
+def _name(namespace: Namespace) -> str:
+    given = [
+        f"{part}" for part in (namespace.extra_key, namespace.cache_salt, namespace.lora) if part
+    ]
+    return f"namespace {'/'.join(given)}" if given else "the default namespace"

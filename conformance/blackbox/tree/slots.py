@@ -1,0 +1,150 @@
+"""Slots as they can be known from outside: who was told to have which.
+
+What readers get wrong: the book is of what the cache *said*. It gave a slot out, took it over,
+freed it. Where its free list says otherwise, one of the two is wrong, and both are the cache's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import TypeAlias
+
+from attrs import frozen
+
+from kvcanon.conformance.blackbox.tree.pages import ALL_COLUMNS, SWA_COLUMN, Column, PageRecord
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
+
+COMPONENTS = (FULL, SWA, MAMBA)
+
+
+@frozen
+class Held:
+    """A request has the slot."""
+
+
+@frozen
+class Loading:
+    """A load-back has the slot, for one of its pages."""
+
+
+HELD, LOADING = Held(), Loading()
+
+Owner: TypeAlias = PageRecord | Held | Loading
+
+
+@frozen
+class FreeList:
+    """The free slots of a pool, as they were seen."""
+
+    slots: frozenset[Slot]
+    right: bool
+    """Whether they are as many as expected, each of them once."""
+
+
+class SlotRecords:
+    """Who has which device slot; who is not named is free."""
+
+    def __init__(self, cache: Cache, config: CacheConfig, *, shown: bool) -> None:
+        self._cache = cache
+        self._shown = shown
+        self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
+        self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
+        self._of_pages: list[dict[Slot, PageRecord]] = [{}, {}, {}]
+        """Those of them that pages have: few beside those that a request may hold."""
+        self.blind = frozenset() if shown else frozenset({SWA_COLUMN})
+        """Components whose free slots cannot be seen: window slots are given out beside full ones
+        only, so that not all of them can be taken to see which they are."""
+
+    def free_count(self, column: Column) -> int:
+        """How many slots are free, by the book."""
+        return self.capacity[column] - len(self.owners[column])
+
+    def look(self, column: Column, expected: int) -> FreeList:
+        """See which slots are free: as the cache shows them, or by taking all and giving them back.
+
+        There should be so many.
+        """
+        component = COMPONENTS[column]
+        if self._shown:
+            shown = self._cache.free_slots(component, GPU)
+            slots = frozenset(shown)
+            return FreeList(slots, right=len(shown) == len(slots) == expected)
+        if expected < 0 or self._take(component, expected + 1) is not None:
+            return FreeList(frozenset(), right=False)
+        taken = self._take(component, expected)
+        return FreeList(frozenset(taken or ()), right=len(set(taken or ())) == expected)
+
+    def _take(self, component: Component, count: int) -> tuple[Slot, ...] | None:
+        """Take so many slots and give them back; None where that is refused."""
+        try:
+            taken = self._cache.allocate(Counts(**{component.value: count}))
+        except CacheError:
+            return None
+        self._cache.free(taken)
+        return taken[component]
+
+    def free_on_host(self) -> list[int] | None:
+        """How many host slots of each component are free; None where the cache does not show it."""
+        if not self._shown:
+            return None
+        return [len(self._cache.free_slots(component, CPU)) for component in COMPONENTS]
+
+    def pages_in(self, column: Column) -> list[tuple[Slot, PageRecord]]:
+        """The slots that pages have, with the pages."""
+        return list(self._of_pages[column].items())
+
+    def owned(self, column: Column, slots: frozenset[Slot]) -> list[Slot]:
+        """Those of the slots that have an owner, in order."""
+        return sorted(slots & self.owners[column].keys())
+
+    def give(self, column: Column, slots: Collection[Slot], owner: Owner) -> None:
+        """Slots have an owner now."""
+        self.owners[column].update(dict.fromkeys(slots, owner))
+        if isinstance(owner, PageRecord):
+            self._of_pages[column].update(dict.fromkeys(slots, owner))
+        else:
+            for slot in self._of_pages[column].keys() & slots:
+                del self._of_pages[column][slot]
+
+    def free(self, column: Column, slots: Iterable[Slot]) -> None:
+        """Slots have no owner any more."""
+        for slot in slots:
+            self.owners[column].pop(slot, None)
+            self._of_pages[column].pop(slot, None)
+
+    def mark_loading(self, column: Column, free: Collection[Slot], count: int) -> None:
+        """Slots that nobody had and that are not free any more were taken for a load."""
+        taken = (
+            slot
+            for slot in range(self.capacity[column] if count else 0)
+            if slot not in self.owners[column] and slot not in free
+        )
+        self.give(column, tuple(islice(taken, count)), LOADING)
+
+    def settle_on(self, column: Column, slot: Slot, page: PageRecord) -> None:
+        """A slot is a page's; what else the book has under its name was taken again."""
+        others = [each for each, owner in self._of_pages[column].items() if owner is page]
+        self.give(column, others, LOADING)
+        self.give(column, (slot,), page)
+
+    def owner_in_words(self, column: Column, slot: Slot) -> str:
+        """Who has a slot."""
+        owner = self.owners[column].get(slot)
+        if owner is None:
+            return "free"
+        if isinstance(owner, PageRecord):
+            return f"that of {owner.describe()}"
+        return "a request's" if owner is HELD else "being loaded"
+
+    def reset(self) -> None:
+        """The tree is empty: its slots are free."""
+        for column in ALL_COLUMNS:
+            kept: dict[Slot, Owner] = {
+                slot: owner for slot, owner in self.owners[column].items() if owner is HELD
+            }
+            self.owners[column] = kept
+            self._of_pages[column].clear()

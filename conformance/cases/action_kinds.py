@@ -1,0 +1,42 @@
+"""Kinds of actions: what is known of each besides what it does.
+
+What readers get wrong: there are two tables of actions. Those in `actions` are drawn at random, and
+what they pick depends on what went before; those in `exact` say what they mean in full, and are
+never drawn. A case may have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.protocol.adapter import Capability
+
+Do = Callable[[Client, int, int, int], None]
+
+
+@frozen
+class ActionKind:
+    """An action of the language."""
+
+    name: str
+    do: Do
+    weight: int
+    """How often it is drawn, beside the others; 0 where it never is."""
+    needs: frozenset[Capability]
+    host: bool
+    """Whether it makes sense only where there is a host tier."""
+
+
+def enter(
+    table: dict[str, ActionKind], weight: int, *needs: Capability, host: bool = False
+) -> Callable[[Do], Do]:
+    """Enter a function into a table of actions, under its own name."""
+
+    def entered(do: Do) -> Do:
+        table[do.__name__] = ActionKind(do.__name__, do, weight, frozenset(needs), host)
+        return do
+
+    return entered

@@ -1,0 +1,121 @@
+"""Exact actions: operations on keys that the action itself spells out.
+
+An action that is drawn picks its key among those that were used before, so that chance hits
+prefixes that are shared. Whoever goes through all possibilities in turn wants each of them named
+once, whatever went before. So here `a` is the number of pages of a key and `b` says what is in
+them: page `i` is made of the letter `b // 4**i % 4` alone. `c` is a number in digits of several
+sizes, the smallest first: the namespace (8), the first page that is handed over (16), and how many
+of the pages from there on come without window data (16).
+
+What readers get wrong: an exact action makes no room and takes no lock. What it asks for is
+refused, or it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcanon.conformance.cases.action_kinds import ActionKind, enter
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.client import Client, Request
+from kvcanon.conformance.cases.prompts import LONGEST_PAGES, page_of
+from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import MAMBA, SWA, Counts, Key
+
+LETTERS = 4
+"""As many different pages may follow a prefix."""
+
+_NAMESPACES = 8
+_PAGES = 16
+
+EXACT: dict[str, ActionKind] = {}
+"""Every exact action by name."""
+
+
+def exactly(
+    name: str,
+    letters: Sequence[int],
+    namespace: int = 0,
+    *,
+    start_pages: int = 0,
+    bare_pages: int = 0,
+) -> Action:
+    """The action on a key, which is given by the letter of each of its pages."""
+    b = sum(letter * LETTERS**page for page, letter in enumerate(letters))
+    c = namespace + _NAMESPACES * (start_pages + _PAGES * bare_pages)
+    return Action(name, len(letters), b, c)
+
+
+@enter(EXACT, 0)
+def look(client: Client, a: int, b: int, c: int) -> None:
+    """Match a key."""
+    client.cache.match(_key(client, a, b, c))
+
+
+@enter(EXACT, 0)
+def hold(client: Client, a: int, b: int, c: int) -> None:
+    """Lock a key, without a request."""
+    client.receipts.append(client.cache.lock(_key(client, a, b, c)))
+
+
+@enter(EXACT, 0)
+def compute(client: Client, a: int, b: int, c: int) -> None:
+    """Begin a request: allocate and fill what is to be handed over of a key."""
+    _compute(client, a, b, c)
+
+
+@enter(EXACT, 0)
+def put(client: Client, a: int, b: int, c: int) -> None:
+    """A whole request: allocate, fill and insert, or give back what was allocated."""
+    request = _compute(client, a, b, c)
+    try:
+        client.insert(request, priority=0)
+    except CacheError:
+        client.abort(request)
+        raise
+
+
+@enter(EXACT, 0, Capability.LOAD_BACK, host=True)
+def bring(client: Client, a: int, b: int, c: int) -> None:
+    """Load a key back."""
+    client.cache.load_back(_key(client, a, b, c))
+
+
+@enter(EXACT, 0, Capability.INSERT_HOST, host=True)
+def fetch(client: Client, a: int, b: int, c: int) -> None:
+    """Place pages of a key in the host tier, as if they came from storage."""
+    key = _key(client, a, b, c)
+    start, windowed = _handed_over(key, c)
+    client.fetch(key, start, windowed)
+
+
+def _compute(client: Client, a: int, b: int, c: int) -> Request:
+    key = _key(client, a, b, c)
+    start, windowed = _handed_over(key, c)
+    wanted = Counts(
+        len(key) - start,
+        windowed if SWA in client.components else 0,
+        int(MAMBA in client.components and len(key) > 0),
+    )
+    slots = client.cache.allocate(wanted)
+    client.write(key, slots)
+    request = Request(key, None, start, slots)
+    client.requests.append(request)
+    return request
+
+
+def _key(client: Client, a: int, b: int, c: int) -> Key:
+    config = client.cache.config
+    pages = tuple(
+        page_of(b // LETTERS**page % LETTERS, config.page_size, bigram=config.bigram)
+        for page in range(a % (LONGEST_PAGES + 1))
+    )
+    return Key(pages, client.namespaces[c % _NAMESPACES % len(client.namespaces)])
+
+
+def _handed_over(key: Key, c: int) -> tuple[int, int]:
+    """The first page that is handed over, and how many pages have window data with them."""
+    start = c // _NAMESPACES % _PAGES % (len(key) + 1)
+    bare = c // (_NAMESPACES * _PAGES) % _PAGES
+    return start, max(0, len(key) - start - bare)

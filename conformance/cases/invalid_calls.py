@@ -1,0 +1,246 @@
+"""Nonsense: calls that must be refused, for what is wrong with an argument or is not there.
+
+The grounds are those of `spec.refusals`. Each action makes one mistake at a time, so that a cache
+that looks at one argument only is seen.
+
+What readers get wrong: some mistakes are none on some caches, and a call may then be served. The
+laws say which; an action only asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from attrs import evolve
+
+from kvcanon.conformance.cases.action_kinds import ActionKind, enter
+from kvcanon.conformance.cases.client import Client, Request
+from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+
+NONSENSE: dict[str, ActionKind] = {}
+"""Every action that makes a mistake, by name."""
+
+Call = Callable[[], object]
+
+
+@enter(NONSENSE, 2)
+def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
+    """Call with arguments that are wrong in one way."""
+    key = client.known(a, b)
+    wrong = [
+        *_wrong_slots(client, key, c),
+        *_wrong_counts(client, c),
+        *_wrong_accesses(client, c),
+        *_wrong_fetches(client, key),
+    ]
+    if Capability.LOAD_BACK in client.can:
+        wrong.append(lambda: client.cache.load_back(key, quota_pages=-1 - c % 3))
+    wrong[(b + c) % len(wrong)]()
+
+
+@enter(NONSENSE, 1)
+def ask_in_vain(client: Client, a: int, b: int, c: int) -> None:
+    """Ask what must be refused for something that the cache has, or has not."""
+    key = client.known(a, b)
+    beyond = Key((*key.pages, *client.prompt(a, b, c).pages, *key.pages), key.namespace)
+    cache, can = client.cache, client.can
+    asked: list[Call] = [
+        lambda: client.receipts.append(cache.lock(beyond)),
+        lambda: _insert_beyond(client, beyond),
+    ]
+    if Capability.UNLOCK_WINDOW in can and client.spent:
+        asked.append(lambda: cache.unlock_window(client.spent[a % len(client.spent)]))
+    if Capability.RESET in can and (client.receipts or client.requests):
+        asked.append(cache.reset)
+    if cache.config.host_tier and Capability.LOAD_BACK in can:
+        asked.append(lambda: cache.load_back(beyond))
+    if cache.config.host_tier and Capability.INSERT_HOST in can:
+        asked.append(lambda: cache.insert_host(beyond, len(beyond), HostPayload()))
+    asked[c % len(asked)]()
+
+
+@enter(NONSENSE, 1)
+def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Give back all that a request has, with one slot among it that it has not, or has once."""
+    if client.requests:
+        slots = client.requests[a % len(client.requests)].slots
+        component, at = _place(client.components, b)
+        some = list(slots[component])
+        some.insert(at % (len(some) + 1), _wrong_slot(client, component, some, c))
+        client.cache.free(evolve(slots, **{component.value: tuple(some)}))
+
+
+@enter(NONSENSE, 1)
+def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Hand over what a request computed, with one of its slots replaced by a wrong one."""
+    if not client.requests:
+        return
+    request = client.requests[a % len(client.requests)]
+    having = [component for component, some in request.slots if some]
+    if having:
+        component, at = _place(having, b)
+        some = list(request.slots[component])
+        at %= len(some)
+        some[at] = _wrong_slot(client, component, some[:at] + some[at + 1 :], c)
+        slots = evolve(request.slots, **{component.value: tuple(some)})
+        client.cache.insert(request.key, request.start_pages, slots)
+
+
+@enter(NONSENSE, 1)
+def misfit(client: Client, a: int, b: int, _c: int) -> None:
+    """Hand over what a request computed, with slots or numbers that do not fit its pages."""
+    if client.requests:
+        request = client.requests[a % len(client.requests)]
+        misfits = list(_misfits(client, request))
+        misfits[b % len(misfits)]()
+        # It was served, by a cache that does not look at this: then the slots are the cache's.
+        client.end(request)
+
+
+@enter(NONSENSE, 1, Capability.WRITE)
+def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Write behind a slot that nobody holds, or that is held, and too few bytes."""
+    component, at = _place(client.components, b)
+    size = client.cache.config.slot_bytes
+    holding = [*client.blocks, *(request.slots for request in client.requests)]
+    held = [slot for slots in holding for slot in slots[component]]
+    if a % 2 and held:
+        client.cache.write(component, held[at % len(held)], bytes(size - 1))
+    else:
+        client.cache.write(component, _wrong_slot(client, component, (), c), bytes(size))
+
+
+def _wrong_slots(client: Client, key: Key, c: int) -> Iterator[Call]:
+    """Slots that there are not, or of what there is not, and a first page that is none."""
+    cache = client.cache
+    nowhere = cache.config.capacity(FULL, GPU) + c
+    foreign = Slots(full=tuple(range(nowhere, nowhere + max(1, len(key)))))
+    yield lambda: cache.free(foreign)
+    yield lambda: cache.insert(key, 0, foreign)
+    yield lambda: cache.insert(key, len(key) + 1, Slots())
+    for component in set(Component).difference(client.components):
+        alien = Slots(**{component.value: (c % 4,)})
+        yield partial(cache.free, alien)
+
+
+def _wrong_counts(client: Client, c: int) -> Iterator[Call]:
+    """Fewer slots than none, more than there are, of what there is not, or windows alone."""
+    cache, less = client.cache, -1 - c % 3
+    yield lambda: cache.allocate(Counts(full=1 << 20))
+    yield lambda: cache.allocate(Counts(full=c % 2, swa=c % 2 + 1))
+    for component in Component:
+        fewer = Counts(**{component.value: less})
+        yield partial(cache.allocate, fewer)
+        if component not in client.components:
+            yield partial(cache.allocate, Counts(**{component.value: 1}))
+        if Capability.EVICT in client.can:
+            yield partial(cache.evict, fewer)
+        if Capability.EVICT_HOST in client.can and cache.config.host_tier:
+            yield partial(cache.evict_host, fewer)
+
+
+def _wrong_accesses(client: Client, c: int) -> Iterator[Call]:
+    """Slots that there are not, or no data."""
+    cache = client.cache
+    if Capability.WRITE in client.can:
+        yield lambda: cache.write(FULL, c, b"")
+    if Capability.READ in client.can:
+        component, medium = tuple(Component)[c % 3], (GPU, CPU)[c // 3 % 2]
+        capacity = cache.config.capacity(component, medium)
+        yield lambda: cache.read(component, medium, -1)
+        yield lambda: cache.read(component, medium, capacity)
+
+
+def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
+    """Data from storage that does not fit the pages, or is of what there is not."""
+    cache, size, pages = client.cache, client.cache.config.slot_bytes, len(key)
+    if Capability.INSERT_HOST not in client.can:
+        return
+    if not cache.config.host_tier:
+        # Of nothing, so that it does not count as a service that is never given.
+        yield lambda: cache.insert_host(key.prefix(0), 0, HostPayload())
+        return
+    whole = HostPayload((bytes(size),) * pages)
+    yield lambda: cache.insert_host(key, pages + 1, HostPayload())
+    yield lambda: cache.insert_host(key, -1, HostPayload((bytes(size),) * (pages + 1)))
+    yield lambda: cache.insert_host(key, 0, HostPayload((bytes(size),) * (pages + 1)))
+    for component in (SWA, MAMBA):
+        there, one = component in client.components, (bytes(size),)
+        most = (pages if component is SWA else min(1, pages)) if there else 0
+        more = evolve(whole, **{component.value: one * (most + 1)})
+        yield partial(cache.insert_host, key, 0, more)
+    for component in client.components:
+        short = evolve(whole, **{component.value: (bytes(size - 1),) * min(1, pages)})
+        if component is not FULL or pages == 1:
+            yield partial(cache.insert_host, key, 0, short)
+
+
+def _misfits(client: Client, request: Request) -> Iterator[Call]:
+    """Inserts of a request in each of which one thing does not fit."""
+    key, start, slots = request.key, request.start_pages, request.slots
+
+    def insert(given: Slots = slots, start: int = start, counted: int = 0) -> Call:
+        return partial(client.cache.insert, key, start, given, counted_pages=counted)
+
+    yield insert(start=-1)
+    yield insert(counted=-1)
+    yield insert(counted=len(key) + 1)
+    if slots.full:
+        yield insert(evolve(slots, full=slots.full[:-1]))
+    if slots.swa:
+        yield insert(evolve(slots, swa=slots.swa[:-1]))
+    if len(slots.swa) > 1:
+        yield insert(evolve(slots, swa=(*slots.swa[1:], slots.swa[0])))
+    others = [other.slots for other in client.requests if other is not request]
+    for component in Component:
+        more = [slot for other in others for slot in other[component]]
+        if more:
+            longer = evolve(slots, **{component.value: (*more[:1], *slots[component])})
+            yield insert(longer)
+            if component is FULL and start == 0:
+                yield insert(longer, start=-1)
+    foreign = [slot for other in others for slot in other.swa]
+    if len(slots.swa) > 1 and foreign:
+        yield insert(evolve(slots, swa=_with_a_foreign_slot(slots.swa, foreign)))
+
+
+def _with_a_foreign_slot(swa: tuple[Slot, ...], foreign: Sequence[Slot]) -> tuple[Slot, ...]:
+    """The same, but for one slot of another request; it follows the one before, if one does.
+
+    Slots that follow each other look like one stretch, whichever pages they are of.
+    """
+    following = [at for at in range(1, len(swa)) if swa[at - 1] + 1 in foreign]
+    at = following[0] if following else 1
+    slot = swa[at - 1] + 1 if following else foreign[0]
+    return (*swa[:at], slot, *swa[at + 1 :])
+
+
+def _insert_beyond(client: Client, key: Key) -> None:
+    """Insert the last page of a key, of which the pages before may not be there."""
+    slots = client.cache.allocate(Counts(full=min(1, len(key))))
+    try:
+        client.cache.insert(key, len(key) - len(slots.full), slots)
+    except CacheError:
+        client.cache.free(slots)
+        raise
+
+
+def _place(among: Sequence[Component], b: int) -> tuple[Component, int]:
+    """A component, and a number for the place among its slots."""
+    return among[b % len(among)], b // len(among)
+
+
+def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
+    """A slot that cannot be handed over beside others: one of these, or one that nobody holds."""
+    if c % 2 and others:
+        return others[c // 2 % len(others)]
+    holding = [*client.blocks, *(request.slots for request in client.requests)]
+    held = {slot for slots in holding for slot in slots[component]}
+    # Some of these are not held, though a faulty cache gives out slots that there are not.
+    slots = range(client.cache.config.capacity(component, GPU) + len(held) + 1)
+    not_held = [slot for slot in slots if slot not in held]
+    return not_held[c // 2 % len(not_held)]

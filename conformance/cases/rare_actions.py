@@ -1,0 +1,188 @@
+"""Rare actions: situations that the other actions hardly ever come to, made on purpose.
+
+A copy that fails while others build on it, a load for which room has to be made, an eviction from
+the host of what the device has, too, a refusal for each ground: some laws speak of these alone.
+
+What readers get wrong: an action brings about what makes such a situation likely, by what clients
+may do. Whether it comes about is the cache's answer.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvcanon.conformance.cases.action_kinds import ActionKind, enter
+from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.prompts import page_of
+from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.spec.errors import OutOfSlots
+from kvcanon.spec.types import FULL, GPU, Counts, Key, Page, Slots
+
+RARE: dict[str, ActionKind] = {}
+"""Every rare action by name."""
+
+FIRST_LETTER = 9
+"""What keys of one letter are made of: none of the letters of other prompts."""
+TRIES = 4
+"""How many keys are matched until one is usable from the host."""
+
+
+@enter(RARE, 1, Capability.RESET)
+def start_over(client: Client, a: int, b: int, _c: int) -> None:
+    """Give all locks back, wait for all copies, and forget everything, now and then."""
+    if a % 2:
+        return
+    for receipt in list(client.receipts):
+        client.unlock(receipt)
+    for request in client.requests:
+        client.let_go(request)
+    client.settle()
+    client.cache.reset()
+    if b % 2 and Capability.TAKE_EVENTS in client.can:
+        client.cache.take_events()
+
+
+@enter(RARE, 2, Capability.POLL, host=True)
+def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
+    """Insert a page and the page after it, and let the copy of the first to the host fail.
+
+    The copy of the second builds on it, and is still in flight; now and then it is done before.
+    """
+    client.settle()
+    both = Key(_pages(client, FIRST_LETTER + a % 4, 2))
+    for part in (both.prefix(1), both):
+        client.keys.append(part)
+        start = client.cache.match(part).device_pages
+        client.hand_over(part, start, client.allocate(part, start))
+    client.hit(both, priority=0)
+    copies = client.copies
+    if copies is not None and copies.open_transfer_ids:
+        first, *others = copies.open_transfer_ids
+        if b % 3 == 1 and others:
+            copies.acknowledge(others[-1])
+            client.cache.poll()
+        copies.fail(first)
+        client.cache.poll()
+
+
+@enter(RARE, 2, Capability.LOAD_BACK, Capability.INSERT_HOST, host=True)
+def squeeze_and_load(client: Client, a: int, b: int, c: int) -> None:
+    """Fetch a key, insert another, take all the free slots, and load the first back.
+
+    Room has to be made of the other, which is locked now and then. Then the slots are given back,
+    and the key is matched while its load is in flight.
+    """
+    fetched = _fetched(client, a, b)
+    other = client.prompt(a, b, c)
+    other = other.prefix(min(len(other), 4))
+    client.keys.append(other)
+    start = client.cache.match(other).device_pages
+    client.hand_over(other, start, client.allocate(other, start))
+    client.settle()
+    if not c % 4:
+        client.receipts.append(client.cache.lock(other))
+    taken = _take_free_slots(client)
+    try:
+        client.cache.load_back(fetched)
+    finally:
+        for slots in taken:
+            client.cache.free(slots)
+    client.cache.match(fetched)
+
+
+@enter(RARE, 1, Capability.LOAD_BACK, Capability.EVICT, Capability.EVICT_HOST, host=True)
+def demote_and_load(client: Client, a: int, b: int, c: int) -> None:
+    """Demote much of the device's data, load a key back, and press on the host, which has it."""
+    client.settle()
+    client.cache.evict(Counts(full=1 + c % client.cache.config.capacity(FULL, GPU)))
+    client.cache.load_back(client.on_host(a, b, TRIES))
+    client.settle()
+    client.cache.evict_host(Counts(full=1 + c % 3))
+
+
+@enter(RARE, 1, Capability.EVICT)
+def press_for_all(client: Client, a: int, b: int, c: int) -> None:
+    """Evict for every component, those too that there are not."""
+    client.cache.evict(Counts(a % 2, b % 3, c % 2))
+
+
+@enter(RARE, 1, Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
+def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
+    """Fetch a key and load it back, so that both media have it, and press on the host."""
+    client.cache.load_back(_fetched(client, a, b))
+    client.settle()
+    client.cache.evict_host(Counts(full=1 + c % 3))
+
+
+@enter(RARE, 1, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
+def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
+    """Compute a key and fetch it, too, so that both media have it, and press on the host."""
+    client.settle()
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 1 + b % 2))
+    client.keys.append(key)
+    start = client.cache.match(key).device_pages
+    client.hand_over(key, start, client.allocate(key, start))
+    client.fetch(key, 0, swa_pages=len(key))
+    client.settle()
+    client.cache.evict_host(Counts(full=1 + c % 3))
+
+
+@enter(RARE, 1, Capability.INSERT_HOST, host=True)
+def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
+    """Compute pages, and fetch them with one more, though the host may have no room for them."""
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 2 + b % 3))
+    part = key.prefix(len(key) - 1)
+    client.keys += [part, key]
+    start = client.cache.match(part).device_pages
+    client.hand_over(part, start, client.allocate(part, start))
+    client.fetch(key, 0, swa_pages=c % (len(key) + 1))
+
+
+@enter(RARE, 1, Capability.EVICT, host=True)
+def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
+    """Evict what has window data, while pages below it are on the host alone, and have none there.
+
+    Where the host has too little room for window data, what is evicted cannot be copied.
+    """
+    client.settle()
+    key = Key(_pages(client, FIRST_LETTER + a % 4, 4 + b % 3))
+    for bare in (0, 1, 2):
+        part = key.prefix(len(key) - 2 + bare)
+        client.keys.append(part)
+        start = client.cache.match(part).device_pages
+        slots = client.allocate(part, start)
+        if bare and slots.swa:
+            client.cache.free(Slots(swa=slots.swa))
+            slots = evolve(slots, swa=())
+        client.hand_over(part, start, slots)
+    client.settle()
+    for _ in range(TRIES):
+        client.cache.evict(Counts(full=1))
+        if client.cache.match(key.prefix(len(key) - 2)).device_pages < len(key) - 2:
+            return
+    client.cache.evict(Counts(full=len(key)))
+
+
+def _fetched(client: Client, a: int, b: int) -> Key:
+    """A key of a page or two, which is placed on the host as if it came from storage."""
+    key = Key(_pages(client, FIRST_LETTER + 4 + a % 4, 1 + b % 2))
+    client.keys.append(key)
+    client.fetch(key, 0, swa_pages=len(key))
+    return key
+
+
+def _pages(client: Client, letter: int, count: int) -> tuple[Page, ...]:
+    config = client.cache.config
+    return (page_of(letter, config.page_size, bigram=config.bigram),) * count
+
+
+def _take_free_slots(client: Client) -> list[Slots]:
+    """Allocate, by halves, until hardly a full slot is free."""
+    taken: list[Slots] = []
+    count = client.cache.config.capacity(FULL, GPU)
+    while count:
+        try:
+            taken.append(client.cache.allocate(Counts(full=count)))
+        except OutOfSlots:
+            count //= 2
+    return taken

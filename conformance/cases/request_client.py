@@ -1,0 +1,294 @@
+"""The client of a cache that is used by requests, and what the actions of the language mean to it.
+
+It knows the requests that it runs and the keys that it used. As soon as it has a block table it
+computes: it writes the stamps of all pages that are not reused.
+
+What readers get wrong: one case is played on both kinds of caches. Actions that ask a tree directly
+have no meaning here, and do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import define, field
+
+from kvcanon.conformance.cases.client import NAMESPACES, Stamps
+from kvcanon.conformance.cases.prompts import (
+    branches_of,
+    known_key,
+    long_prompt,
+    new_prompt,
+    points_of,
+    twin,
+)
+from kvcanon.conformance.cases.wide_actions import HITS
+from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.conformance.protocol.request import FullRequestCache, RequestId
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, Namespace, Slots, make_key
+
+
+@define(eq=False)
+class RequestClient:
+    """All that the users of one cache know."""
+
+    cache: FullRequestCache
+    can: frozenset[Capability]
+    stamps: Stamps
+    namespaces: tuple[Namespace, ...] = NAMESPACES
+    keys: list[Key] = field(factory=list)
+    running: dict[RequestId, Key] = field(factory=dict)
+    started: int = 0
+
+    def prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt, which shares its beginning with a known key."""
+        return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def long_prompt(self, a: int, b: int, c: int) -> Key:
+        """A new prompt that is as long as the pools allow."""
+        return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def some(self, a: int) -> RequestId | None:
+        """A running request, if there is one."""
+        return list(self.running)[a % len(self.running)] if self.running else None
+
+    def admit(self, key: Key) -> RequestId:
+        """Start a request, and compute what it does not reuse. Raises: CacheError."""
+        self.started += 1
+        admitted = self.cache.admit(self.started, key)
+        self.running[self.started] = key
+        self.compute(key, admitted.reused_pages, admitted.slots)
+        return self.started
+
+    def extend(self, request_id: RequestId, key: Key) -> None:
+        """Let a request grow, and compute what is new. Raises: CacheError."""
+        computed = len(self.running[request_id])
+        table = self.cache.extend(request_id, key)
+        self.running[request_id] = key
+        self.compute(key, computed, table)
+
+    def compute(self, key: Key, computed_pages: int, table: Slots) -> None:
+        """Write the stamps of the pages from some page on."""
+        if Capability.WRITE not in self.can or computed_pages >= len(key):
+            return
+        for component, slots in table:
+            first = len(key) - len(slots)
+            stamps = self.stamps.of_key(component, key) if slots else []
+            for page, slot in enumerate(slots, first):
+                if page >= computed_pages:
+                    self.cache.write(component, slot, stamps[page])
+
+    def end(self, request_id: RequestId, call: Callable[[RequestId], None]) -> None:
+        """Finish or abort a request."""
+        del self.running[request_id]
+        call(request_id)
+
+    def drain(self, order: Iterable[Component]) -> None:
+        """End every request, evict slot by slot, and show that the whole pool can be had again.
+
+        Copies of a cache with a host tier may still be in flight, so that it is not asked that.
+
+        Raises: CacheError: it cannot; slots have leaked.
+        """
+        for request_id in list(self.running):
+            self.end(request_id, self.cache.abort)
+        if Capability.EVICT in self.can:
+            for component in order:
+                self._evict_all(component)
+        if not self.cache.config.host_tier:
+            self.end(self.admit(self.whole_pool()), self.cache.abort)
+        if Capability.TAKE_EVENTS in self.can:
+            self.cache.take_events()
+
+    def _evict_all(self, component: Component) -> None:
+        """Evict one slot after another; a cache that frees more than there are is not asked on."""
+        capacity = self.cache.config.capacity(component, GPU)
+        for _ in range(capacity + 1 if component in self.cache.config.components else 0):
+            if not self.cache.evict(Counts(**{component.value: 1})).freed[component]:
+                return
+
+    def whole_pool(self) -> Key:
+        """A key that shares nothing with any other, and needs every page that there is."""
+        config = self.cache.config
+        pages = config.device_slots.full
+        if SWA in config.components:
+            pages = min(pages, config.device_slots.swa)
+        if MAMBA in config.components and not config.device_slots.mamba:
+            pages = 0
+        tokens = range(100, 100 + pages * config.page_size + config.bigram)
+        return make_key(tokens, config.page_size, bigram=config.bigram)
+
+
+# The actions.
+
+
+def serve(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request: a known prompt again, or a new one."""
+    key = known_key(client.keys, a, 1) if c % 3 == 0 and client.keys else client.prompt(a, b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def admit(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a request in."""
+    key = client.prompt(a, b, c)
+    client.keys.append(key)
+    client.admit(key)
+
+
+def serve_twin(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request for a known key of which one token has other high bits."""
+    key = twin(known_key(client.keys, a, 1), b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def serve_long(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A whole request for a long prompt."""
+    key = client.long_prompt(a, b, c)
+    client.keys.append(key)
+    client.end(client.admit(key), client.cache.finish)
+
+
+def admit_long(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a request with a long prompt in."""
+    key = client.long_prompt(a, b, c)
+    client.keys.append(key)
+    client.admit(key)
+
+
+def grow(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let a running request grow by a page, or a few."""
+    request_id = client.some(a)
+    if request_id is None:
+        return
+    key = client.running[request_id]
+    more = client.prompt(a, b, c).pages[-1 - c % 2 :]
+    if more:
+        longer = Key((*key.pages, *more), key.namespace)
+        client.keys.append(longer)
+        client.extend(request_id, longer)
+
+
+def finish(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End a request that has computed all it was to compute."""
+    request_id = client.some(a)
+    if request_id is not None:
+        client.end(request_id, client.cache.finish)
+
+
+def abort(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End a request before its time."""
+    request_id = client.some(a)
+    if request_id is not None:
+        client.end(request_id, client.cache.abort)
+
+
+def evict(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Press on the pools."""
+    components = client.cache.config.components
+    client.cache.evict(Counts(a % 4, b % 4 * (SWA in components), c % 2 * (MAMBA in components)))
+
+
+def reset(client: RequestClient, a: int, b: int, _c: int) -> None:
+    """Forget everything, now and then; it may be refused while a request runs."""
+    if a % 12:
+        return
+    if b % 2:
+        for request_id in list(client.running):
+            client.end(request_id, client.cache.abort)
+    client.cache.reset()
+
+
+def lock_parts(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Let requests in that hold prefixes of a known prompt, and all of it."""
+    key = known_key(client.keys, a, 1)
+    for at in (len(key), *points_of(key, b, c)):
+        client.admit(key.prefix(at))
+
+
+def unlock_some(client: RequestClient, a: int, b: int, _c: int) -> None:
+    """End a few requests before their time."""
+    for at in range(1 + b % 4):
+        request_id = client.some(a + at)
+        if request_id is not None:
+            client.end(request_id, client.cache.abort)
+
+
+def start_over(client: RequestClient, a: int, _b: int, _c: int) -> None:
+    """End every request, and forget everything, now and then."""
+    if a % 2:
+        return
+    for request_id in list(client.running):
+        client.end(request_id, client.cache.abort)
+    client.cache.reset()
+
+
+def hit_again(client: RequestClient, a: int, b: int, c: int) -> None:
+    """A known prompt again and again."""
+    key = known_key(client.keys, a, b)
+    for _ in range(HITS[c % len(HITS)]):
+        client.end(client.admit(key), client.cache.finish)
+
+
+def branch(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Whole requests for prompts that leave a known one at three points."""
+    for key in branches_of(known_key(client.keys, a, 1), client.cache.config, b, c):
+        client.keys.append(key)
+        client.end(client.admit(key), client.cache.finish)
+
+
+def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
+    """Read the events."""
+    client.cache.take_events()
+
+
+def ask_nonsense(client: RequestClient, _a: int, _b: int, c: int) -> None:
+    """Speak of a request that there is not."""
+    nobody = client.started + 1
+    wrong: tuple[Callable[[], object], ...] = (
+        lambda: client.cache.finish(nobody),
+        lambda: client.cache.abort(nobody),
+        lambda: client.cache.extend(nobody, Key(())),
+    )
+    wrong[c % len(wrong)]()
+
+
+Do = Callable[[RequestClient, int, int, int], None]
+
+ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
+    "serve": (serve, frozenset()),
+    "admit": (admit, frozenset()),
+    "serve_twin": (serve_twin, frozenset()),
+    "serve_long": (serve_long, frozenset()),
+    "admit_long": (admit_long, frozenset()),
+    "grow": (grow, frozenset()),
+    "finish": (finish, frozenset()),
+    "finish_ranked": (finish, frozenset()),
+    "hit_again": (hit_again, frozenset()),
+    "branch": (branch, frozenset()),
+    "lock_parts": (lock_parts, frozenset()),
+    "unlock_some": (unlock_some, frozenset()),
+    "abort": (abort, frozenset()),
+    "start_over": (start_over, frozenset({Capability.RESET})),
+    "evict": (evict, frozenset({Capability.EVICT})),
+    "reset": (reset, frozenset({Capability.RESET})),
+    "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),
+    "ask_nonsense": (ask_nonsense, frozenset()),
+}
+"""What an action of the language means here, and what it needs; all others mean nothing."""
+
+NOTHING: tuple[Do, frozenset[Capability]] = (lambda _client, _a, _b, _c: None, frozenset())
+
+
+def act_by_requests(client: RequestClient, name: str, a: int, b: int, c: int) -> CacheError | None:
+    """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one."""
+    do, needs = ACTIONS.get(name, NOTHING)
+    if not needs <= client.can:
+        return None
+    try:
+        do(client, a, b, c)
+    except CacheError as refusal:
+        return refusal
+    return None

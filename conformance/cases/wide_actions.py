@@ -1,0 +1,168 @@
+"""Wide actions: long prompts, large numbers, and much of one thing at a time.
+
+Faults that need many cuts of one node, many hits, or tokens and slots beyond 16 bits are out of the
+reach of the other actions. In a wide configuration these are drawn more often; in small pools they
+do less, or nothing.
+
+What readers get wrong: how much they do follows from the configuration and the picks alone. A case
+with them is repeated, and reduced, like any other.
+"""
+
+from __future__ import annotations
+
+from kvcanon.conformance.cases.action_kinds import ActionKind, enter
+from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.prompts import branches_of, page_of, points_of, twin
+from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Slots
+
+WIDE: dict[str, ActionKind] = {}
+"""Every wide action by name."""
+
+PRIORITIES = (-(1 << 31), -300, -2, -1, 0, 1, 2, 300, (1 << 31) - 1)
+HITS = (2, 3, 5, 20)
+"""How often a prompt may be handed over again: beyond 15 in one case of four."""
+MOST_TOUCHES = 96
+SLOTS_TO_TOUCH = 6
+"""In small pools there is one touch for so many slots."""
+SPROUTS = 100
+"""The first letter of pages that no other prompt has."""
+MOST_SPROUTS = 48
+VAST_SPROUTS, VAST_SLOTS = 300, 1 << 14
+"""How many sprouts there may be in pools of so many slots: more nodes than one byte can number."""
+MOST_BLOCK = 150
+"""Slots that `fragment` allocates at a time: more than two words of 64 bits."""
+LEFT_SLOTS = 1 << 9
+"""What `occupy` leaves free of a pool."""
+
+
+@enter(WIDE, 1)
+def serve_twin(client: Client, a: int, b: int, c: int) -> None:
+    """A whole request for a known key of which one token has other high bits."""
+    _serve(client, twin(client.known(a, 1), b, c))
+
+
+@enter(WIDE, 1)
+def serve_long(client: Client, a: int, b: int, c: int) -> None:
+    """A whole request for a long prompt."""
+    _serve(client, client.long_prompt(a, b, c))
+
+
+@enter(WIDE, 1)
+def admit_long(client: Client, a: int, b: int, c: int) -> None:
+    """Match a long prompt, lock what is on the device, and allocate the rest."""
+    key = client.long_prompt(a, b, c)
+    client.keys.append(key)
+    client.start(key, client.cache.match(key).device_pages, counted_pages=0)
+
+
+@enter(WIDE, 1)
+def finish_ranked(client: Client, a: int, _b: int, c: int) -> None:
+    """Insert all that a request computed, with a priority that may be large or negative."""
+    if client.requests:
+        request = client.requests[a % len(client.requests)]
+        client.insert(request, priority=PRIORITIES[c % len(PRIORITIES)])
+
+
+@enter(WIDE, 1)
+def rank(client: Client, a: int, b: int, c: int) -> None:
+    """Hand a known key over again, as far as it is on the device, with such a priority."""
+    client.hit(client.known(a, b), PRIORITIES[c % len(PRIORITIES)])
+
+
+@enter(WIDE, 1)
+def hit_again(client: Client, a: int, b: int, c: int) -> None:
+    """Hand a known key over again and again, as far as it is on the device."""
+    key = client.known(a, b)
+    for _ in range(HITS[c % len(HITS)]):
+        if not client.hit(key, priority=0):
+            return
+
+
+@enter(WIDE, 1)
+def branch(client: Client, a: int, b: int, c: int) -> None:
+    """Insert keys that leave a known one at three points, in any order, so that it is cut there."""
+    for key in branches_of(client.known(a, 1), client.cache.config, b, c):
+        client.keys.append(key)
+        start = client.cache.match(key).device_pages
+        client.hand_over(key, start, client.allocate(key, start))
+
+
+@enter(WIDE, 1)
+def lock_parts(client: Client, a: int, b: int, c: int) -> None:
+    """Lock three prefixes of a known key."""
+    key = client.known(a, 1)
+    for at in points_of(key, b, c):
+        client.receipts.append(client.cache.lock(key.prefix(at)))
+
+
+@enter(WIDE, 2)
+def unlock_some(client: Client, a: int, b: int, _c: int) -> None:
+    """Unlock a few of the locks that no request holds, in any order."""
+    for at in range(1 + b % 4):
+        if client.receipts:
+            client.unlock(client.receipts[(a + at) % len(client.receipts)])
+
+
+@enter(WIDE, 1)
+def touch_many(client: Client, a: int, b: int, _c: int) -> None:
+    """Match known keys one after the other, up to 96 times, without any need for room."""
+    room = client.cache.config.capacity(FULL, GPU)
+    for at in range(min(MOST_TOUCHES, room // SLOTS_TO_TOUCH) if client.keys else 0):
+        client.cache.match(client.known(a + at * (1 + b % 5), 1))
+
+
+@enter(WIDE, 1)
+def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
+    """Take all but some hundred slots of large pools, to the end of the case."""
+    config = client.cache.config
+    full, swa = (max(0, config.capacity(each, GPU) - LEFT_SLOTS) for each in (FULL, SWA))
+    if full and not client.blocks:
+        client.blocks.append(client.cache.allocate(Counts(full, min(full, swa))))
+
+
+@enter(WIDE, 1)
+def sprout(client: Client, a: int, b: int, c: int) -> None:
+    """Insert many short keys with one beginning, without any need for room."""
+    config, key = client.cache.config, client.known(a, 1).prefix(b % 2)
+    room = config.capacity(FULL, GPU)
+    most = VAST_SPROUTS if room >= VAST_SLOTS and a % 2 else MOST_SPROUTS
+    for at in range(min(most, room // SLOTS_TO_TOUCH)):
+        page = page_of(SPROUTS + c % 4 * most + at, config.page_size, bigram=config.bigram)
+        _serve(client, Key((*key.pages, page), key.namespace))
+
+
+@enter(WIDE, 1)
+def fragment(client: Client, a: int, b: int, c: int) -> None:
+    """Allocate four blocks, free those in the middle, and allocate across the gap."""
+    most = min(MOST_BLOCK, max(1, client.cache.config.capacity(FULL, GPU) // 3))
+    sizes = [1 + pick % most for pick in (a, b, c, a + b)]
+    taken: list[Slots] = []
+    try:
+        for size in sizes:
+            # One by one: what was taken before a refusal is given back.
+            taken.append(client.cache.allocate(Counts(full=size)))  # noqa: PERF401
+        for _ in range(2):
+            client.cache.free(taken.pop(1))
+        taken.append(client.cache.allocate(Counts(full=sizes[1] + sizes[2] + c % 8)))
+    finally:
+        for slots in taken:
+            client.cache.free(slots)
+
+
+@enter(WIDE, 1)
+def free_together(client: Client, a: int, b: int, c: int) -> None:
+    """Allocate a block with window slots and one without, and give both back in one call."""
+    count = 1 + a % 4
+    paired = client.cache.allocate(Counts(count, count if SWA in client.components else 0))
+    full = paired.full
+    try:
+        bare = client.cache.allocate(Counts(full=1 + b % 4)).full
+        full = (*full, *bare) if c % 4 else (*bare, *full)
+    finally:
+        client.cache.free(Slots(full, paired.swa))
+
+
+def _serve(client: Client, key: Key) -> None:
+    client.keys.append(key)
+    request = client.start(key, client.cache.match(key).device_pages, counted_pages=0)
+    client.insert(request, priority=0)

@@ -1,0 +1,1 @@
+"""Engines: adapters for SGLang's and vLLM's caches, and environments of their releases."""

@@ -1,0 +1,97 @@
+"""The releases that environments are made for: what each needs, and what is stood in for.
+
+What readers get wrong: a release is taken as it was published. What is pinned are the packages
+around it, so that the same command makes the same environment next year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+
+
+@frozen
+class StandIn:
+    """What takes the place of a package."""
+
+    what: str
+    """What it does, for reports."""
+    files: Mapping[str, str]
+    """Its files, and which of `stand_ins/` each is a copy of."""
+
+
+_IMPORT_ONLY = StandIn("can be imported, and does nothing", {"__init__.py": "import_only.py"})
+STAND_INS = {
+    "datasets": _IMPORT_ONLY,
+    "sgl_kernel": StandIn(
+        "can be imported; three copies of kvcacheio copy by index, the rest does nothing",
+        {"__init__.py": "import_only.py", "kvcacheio.py": "kvcacheio.py"},
+    ),
+    "torchvision": _IMPORT_ONLY,
+    "xgrammar": _IMPORT_ONLY,
+}
+"""The packages that are stood in for."""
+
+
+@frozen
+class Release:
+    """A release of a peer, and how to make it importable."""
+
+    peer: str
+    """Its name among packages."""
+    version: str
+    probe: str
+    """A module of it that only loads if all is well: the one with its cache."""
+    stand_ins: tuple[str, ...]
+    """The packages of `STAND_INS` that it imports and that no CPU has."""
+    environment: Mapping[str, str]
+    """Variables that its processes need."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as a requirement."""
+        return f"{self.peer}=={self.version}"
+
+    @property
+    def folder(self) -> str:
+        """Its name among environments, and among `pins`."""
+        return f"{self.peer}-{self.version}"
+
+
+_OFFLINE = {"HF_HUB_OFFLINE": "1"}
+"""No process looks for a model."""
+_OLD_CPU = _OFFLINE | {"SGLANG_USE_CPU_ENGINE": "1"}
+"""Later releases load an unpublished CPU kernel if they are told so."""
+_OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
+_UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
+
+RELEASES = {
+    each.name: each
+    for each in (
+        Release("sglang", "0.5.12.post1", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.13", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.14", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.23", _UNIFIED, ("sgl_kernel", "torchvision"), _OFFLINE),
+        Release(
+            "vllm",
+            "0.33.0",
+            "vllm.v1.core.kv_cache_manager",
+            ("xgrammar",),
+            # Hashes of blocks begin with a random one where this is not set.
+            _OFFLINE | {"PYTHONHASHSEED": "0"},
+        ),
+    )
+}
+
+
+def release_named(name: str) -> Release:
+    """The release of this name. Raises: UsageError."""
+    if name in RELEASES:
+        return RELEASES[name]
+    near = get_close_matches(name, RELEASES, n=1)
+    hint = f"; did you mean {near[0]}" if near else ""
+    raise UsageError(f"no release {name!r}; name {', '.join(RELEASES)}{hint}")

@@ -1,0 +1,151 @@
+"""Environments of peers: made by one command, and found again.
+
+An environment is a virtual environment with the release as it was published, the pinned packages
+around it, stand-ins for what no CPU can load, and this project by a link, so that a process there
+runs the very code that started it.
+
+What readers get wrong: the manifest is written last. A folder without one was never finished, and
+the same command goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from attrs import frozen
+
+from kvcanon import __version__
+from kvcanon.conformance.engines.releases.catalogue import RELEASES, STAND_INS, Release
+from kvcanon.conformance.errors import UsageError
+
+Run = Callable[[Sequence[str], Mapping[str, str]], None]
+"""Runs a command with these variables, and raises `UsageError` where it fails."""
+
+MANIFEST = "kvcanon-peer.json"
+BESIDE = "kvcanon-beside"
+"""The folder, in an environment, of what is put beside the peer's own packages."""
+_OURS_ALONE = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+"""Variables about our own interpreter, which another must not get."""
+_RESOURCES = files("kvcanon.conformance.engines.releases")
+
+
+@frozen
+class Peer:
+    """An environment that is there."""
+
+    release: Release
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return _python(self.folder)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of a process there."""
+        ours = {name: value for name, value in os.environ.items() if name not in _OURS_ALONE}
+        return ours | dict(self.release.environment)
+
+    @property
+    def stubbed(self) -> dict[str, str]:
+        """What is stood in for, and what each stand-in does."""
+        return {name: STAND_INS[name].what for name in self.release.stand_ins}
+
+
+def usual_folder() -> Path:
+    """Where environments are kept if nobody says otherwise."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "kvcanon" / "peers"
+
+
+def peers_in(folder: Path) -> dict[str, Peer]:
+    """The finished environments of a folder, by the name of their release."""
+    return {
+        release.name: Peer(release, folder / release.folder)
+        for release in RELEASES.values()
+        if (folder / release.folder / MANIFEST).is_file()
+    }
+
+
+def commands(release: Release, folder: Path) -> list[list[str]]:
+    """The commands that fill an environment, in order."""
+    python = str(_python(folder))
+    pins = _RESOURCES / "pins" / f"{release.folder}.txt"
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [
+        [sys.executable, "-m", "venv", str(folder)],
+        # Torch alone brings what its build needs: a CPU build, where the index serves one, nothing.
+        [*install, "--constraint", str(pins), "torch"],
+        # The others are all there are: what a release asks for besides needs a GPU, or a server.
+        [*install, "--no-deps", "--requirement", str(pins)],
+        [*install, "--no-deps", release.name],
+    ]
+
+
+def make(release: Release, into: Path, run: Run) -> Peer:
+    """Make the environment of a release in a folder, or return the one that is there.
+
+    Raises:
+        UsageError: something else is in its place, or a command failed.
+    """
+    peer = Peer(release, into / release.folder)
+    if (peer.folder / MANIFEST).is_file():
+        _put_beside(peer)
+        return peer
+    if _is_something_else(peer.folder):
+        raise UsageError(f"{peer.folder} holds something else; name another folder with --into")
+    for command in commands(release, peer.folder):
+        run(command, peer.variables)
+    _put_beside(peer)
+    run([str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance"], peer.variables)
+    manifest = {"release": release.name, "stubbed": peer.stubbed, "python": sys.version.split()[0]}
+    (peer.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return peer
+
+
+def run_command(command: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Run a command, quietly. Raises: UsageError, with the last line that it wrote."""
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+        raise UsageError(f"{' '.join(command)} failed: {lines[-1]}")
+
+
+def _is_something_else(folder: Path) -> bool:
+    return folder.exists() and not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir())
+
+
+def _python(folder: Path) -> Path:
+    return Path(sysconfig.get_path("scripts", "venv", {"base": str(folder)})) / "python"
+
+
+def _put_beside(peer: Peer) -> None:
+    """Put the stand-ins and this project where the environment finds them last.
+
+    They lie in a folder of their own, which a line in a .pth file adds behind the packages that
+    were installed: what is really there wins.
+    """
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(peer.folder)}))
+    beside = packages / BESIDE
+    shutil.rmtree(beside, ignore_errors=True)
+    for name in peer.release.stand_ins:
+        (beside / name).mkdir(parents=True)
+        for file, source in STAND_INS[name].files.items():
+            text = (_RESOURCES / "stand_ins" / source).read_text(encoding="utf-8")
+            (beside / name / file).write_text(text, encoding="utf-8")
+    ours = beside / "kvcanon"
+    ours.symlink_to(str(files("kvcanon")), target_is_directory=True)
+    facts = beside / f"kvcanon-{__version__}.dist-info" / "METADATA"
+    facts.parent.mkdir()
+    named = f"Metadata-Version: 2.1\nName: kvcanon\nVersion: {__version__}\n"
+    facts.write_text(named, encoding="utf-8")
+    (packages / f"{BESIDE}.pth").write_text(f"{BESIDE}\n", encoding="utf-8")

@@ -1,0 +1,141 @@
+"""Bugs of the past that a pair of releases can show: one before the fix, and one with it.
+
+A row says which law the bug breaks, and what is drawn when it is looked for: the configurations in
+which it can show at all.
+
+What readers get wrong: that a bug is not found in the later release says that this bug is gone. It
+says nothing of others, which break other laws, or the same one elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import asdict, evolve, frozen
+
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts, WritePolicy
+
+WINDOWS_TOKENS = tuple(window for window in Offer().windows_tokens if window is not None)
+
+
+@frozen
+class Drawn:
+    """Which configurations are drawn; None is whatever the cache offers."""
+
+    windows_tokens: tuple[int, ...] | None = None
+    mamba: tuple[bool, ...] | None = None
+    write_policies: tuple[WritePolicy, ...] | None = None
+    config: CacheConfig | None = None
+    """The only one that is drawn, where others show the bug rarely."""
+
+    def of(self, offer: Offer) -> Offer:
+        """The offer, narrowed."""
+        drawn = asdict(self, recurse=False, filter=lambda each, _: each.name != "config")
+        return evolve(offer, **{name: only for name, only in drawn.items() if only is not None})
+
+
+@frozen
+class Row:
+    """A bug, and two releases that show it."""
+
+    bug: str
+    """Where it was told of, if anywhere."""
+    what: str
+    """What went wrong, in a few words."""
+    cache: str
+    """The name of the adapter."""
+    law_id: str
+    before: str
+    """The last release with the bug that an environment is made for."""
+    after: str
+    """The first without."""
+    drawn: Drawn
+    words: str = ""
+    """What a finding says of this bug, and of no other that breaks the same law."""
+
+    @property
+    def releases(self) -> tuple[str, str]:
+        """Both, in order."""
+        return self.before, self.after
+
+
+_WINDOW = Drawn(windows_tokens=WINDOWS_TOKENS, mamba=(False,), write_policies=(WritePolicy.NONE,))
+_WINDOW_ON_HOST = evolve(_WINDOW, write_policies=(WritePolicy.WRITE_THROUGH,))
+_ONE_TOKEN_WINDOW = Drawn(
+    config=CacheConfig(
+        window_tokens=1,
+        device_slots=Counts(full=24, swa=24),
+        host_slots=Counts(full=40, swa=40),
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+)
+_FEW_WINDOW_SLOTS = Drawn(
+    config=CacheConfig(
+        window_tokens=1,
+        device_slots=Counts(full=24, swa=3),
+        host_slots=Counts(full=40, swa=40),
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+)
+_OLD, _NEXT, _LAST = "sglang==0.5.12.post1", "sglang==0.5.13", "sglang==0.5.23"
+
+ROWS: Sequence[Row] = (
+    Row(
+        "sgl#26615",
+        "a match keeps window data recent that nobody can reach",
+        "sglang",
+        "REC-1",
+        _OLD,
+        _NEXT,
+        _WINDOW,
+    ),
+    Row(
+        "sgl#25065",
+        "a leaf below a parent without a host copy is not copied",
+        "sglang",
+        "RES-5",
+        _OLD,
+        _NEXT,
+        _ONE_TOKEN_WINDOW,
+        # Window data that an insert brings back is not copied in either release.
+        words="copy of its full data",
+    ),
+    Row(
+        "sgl#26302",
+        "a load evicts full data because window slots are short",
+        "sglang",
+        "LOAD-1",
+        _OLD,
+        _NEXT,
+        _FEW_WINDOW_SLOTS,
+    ),
+    Row(
+        "not told of",
+        "the upper part of a node that is cut has no hits",
+        "sglang",
+        "MATCH-5",
+        _OLD,
+        _NEXT,
+        _WINDOW_ON_HOST,
+    ),
+    Row(
+        "sgl#29352",
+        "healing a tombstone frees full slots under a lock",
+        "sglang",
+        "LOCK-4",
+        _NEXT,
+        _LAST,
+        _WINDOW,
+    ),
+    Row(
+        "sgl#29265",
+        "a node of several pages is told of as removed from its front",
+        "sglang",
+        "EVENT-12",
+        _NEXT,
+        _LAST,
+        Drawn(write_policies=(WritePolicy.NONE,)),
+    ),
+)

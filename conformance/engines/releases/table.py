@@ -1,0 +1,102 @@
+"""The table of regressions: for each bug of the past, whether the judge finds it in two releases.
+
+What readers get wrong: a row is fulfilled if the bug is found in the earlier release, and is not in
+the later one, by the same law with the same effort. A law that never came up has found nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from enum import StrEnum
+
+from attrs import asdict, frozen
+
+from kvcanon.conformance.engines.releases.environment import Peer
+from kvcanon.conformance.engines.releases.hunt import HERE, Hunt, Hunted, hunt_to_json
+from kvcanon.conformance.engines.releases.past_bugs import Row
+from kvcanon.conformance.errors import UsageError
+
+MODULE = "kvcanon.conformance.engines.releases.hunt"
+
+
+class Outcome(StrEnum):
+    """What came of a law and a release."""
+
+    FOUND = "found"
+    NOT_FOUND = "not found"
+    NOT_EXERCISED = "not exercised"
+    MISSING = "no environment"
+
+
+@frozen
+class Cell:
+    """One release of a row."""
+
+    row: Row
+    release: str
+    hunted: Hunted | None
+    """None where there is no environment."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        if self.hunted is None:
+            return Outcome.MISSING
+        if self.hunted.found:
+            return Outcome.FOUND
+        return Outcome.NOT_FOUND if self.hunted.exercised else Outcome.NOT_EXERCISED
+
+    @property
+    def expected(self) -> Outcome:
+        """What the history says."""
+        return Outcome.FOUND if self.release == self.row.before else Outcome.NOT_FOUND
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether it is what the history says; where nobody looked it may be."""
+        return self.outcome in (self.expected, Outcome.MISSING)
+
+
+@frozen
+class Effort:
+    """How long each release is looked at for each bug."""
+
+    seed: int
+    cases: int
+    seconds: float
+
+
+def cell_of(row: Row, release: str, peers: Mapping[str, Peer], effort: Effort) -> Cell:
+    """Look for the bug of a row in a release. Raises: UsageError."""
+    peer = peers.get(release)
+    return Cell(row, release, None if peer is None else _hunted(row, peer, effort))
+
+
+def _hunted(row: Row, peer: Peer, effort: Effort) -> Hunted:
+    """What comes of a row in an environment. Raises: UsageError."""
+    wanted = Hunt(
+        cache=row.cache,
+        law_id=row.law_id,
+        words=row.words,
+        drawn=row.drawn,
+        **asdict(effort),
+    )
+    command = [str(peer.python), "-m", MODULE, hunt_to_json(wanted)]
+    done = subprocess.run(  # noqa: S603
+        command, env=peer.variables, capture_output=True, text=True, check=False
+    )
+    name = peer.release.name
+    if done.returncode:
+        last = next(iter(reversed(done.stderr.strip().splitlines())), "it said nothing")
+        raise UsageError(f"{row.law_id} could not be asked in {peer.folder}: {last}")
+    # What a peer prints when it is imported comes before.
+    said = json.loads(done.stdout.splitlines()[-1])
+    if said["kvcanon"] != HERE:
+        raise UsageError(
+            f"{peer.folder} runs {said['kvcanon']}, which is not this kvcanon; "
+            f"`kvcanon peers make {name}` links this one"
+        )
+    fields = said["hunted"] | {"calls": tuple(said["hunted"]["calls"])}
+    return Hunted(**fields)

@@ -1,0 +1,101 @@
+"""Declared: what each release of SGLang is, and may be made as.
+
+What readers get wrong: a profile excuses nothing.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvcanon.conformance.engines.sglang.factory import World, make_world
+from kvcanon.conformance.engines.sglang.hicache import HostedCache
+from kvcanon.conformance.engines.sglang.limits import LIMITS
+from kvcanon.conformance.engines.sglang.release import has, version
+from kvcanon.conformance.engines.sglang.rust_core import NativeCache, native_tree_of
+from kvcanon.conformance.engines.sglang.unified import tree_of
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import Need
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
+
+FLAT = Profile(
+    load_back_announced=StoreMoment.ENQUEUED,
+    load_back_usable=StoreMoment.ENQUEUED,
+    window_lock_exact=False,
+    split_keeps_recency=False,
+    mamba_refresh=MambaRefresh.PATH,
+    hits_once_a_request=False,
+    heals_in_place=False,
+    tombstone_leaves=False,
+    host_order_by_use=False,
+    limits=LIMITS,
+)
+"""Of releases whose cache is one object."""
+CORED = evolve(
+    FLAT,
+    mamba_refresh=MambaRefresh.NODE,
+    hits_once_a_request=True,
+    tombstone_leaves=True,
+    whole_nodes_on_host=False,
+    locks_hold_host_copies=False,
+)
+"""Of releases whose tree is a core of its own, which the cache drives."""
+PROFILE = CORED if has("UnifiedTreeCore") else FLAT
+NATIVE_CORE = "RustUnifiedTreeCore"
+version()
+
+
+def _make_world(config: CacheConfig, core: str = "python") -> World:
+    if config.mamba and config.page_size > 1:
+        raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
+    return make_world(config, "UnifiedRadixCache", {"tree_core_backend": core})
+
+
+def make(config: CacheConfig) -> HostedCache:
+    """A cache."""
+    world = _make_world(config)
+    return HostedCache(world, PROFILE, tree_of(world))
+
+
+def make_native(config: CacheConfig) -> NativeCache:
+    """A cache with the Rust core. Raises: UsageError."""
+    world = _make_world(config, "rust")
+    core = type(getattr(world.cache, "tree_core", world.cache)).__name__
+    if core != NATIVE_CORE:
+        # It falls back in silence.
+        raise UsageError(f"SGLang {version()} made a {core} where its Rust core was asked for")
+    return NativeCache(world, PROFILE, native_tree_of(world))
+
+
+def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
+    """The policies of the installed release, and what its caches do not show.
+
+    An empty cache is asked: earlier releases know one policy, and tell of no events.
+    """
+    world = _make_world(CacheConfig(device_slots=Counts(full=1)))
+    core = tree_of(world).core
+    has_policies = hasattr(core, "eviction_strategy")
+    shown = {
+        Need.AGES: hasattr(core.root_node, "creation_time"),
+        Need.EVENTS: bool(world.cache.take_events()),
+    }
+    hidden = frozenset(need for need, is_shown in shown.items() if not is_shown)
+    return tuple(EvictionPolicy) if has_policies else (EvictionPolicy.LRU,), hidden
+
+
+POLICIES, HIDDEN = _what_it_has()
+if len(POLICIES) == 1:
+    PROFILE = evolve(PROFILE, idle_hits_counted=False)
+OFFER = Offer(
+    bigram=(False,),
+    namespaces=False,
+    eviction_policies=POLICIES,
+)
+UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)
+HITS_UNSEEN = evolve(
+    OFFER, write_policies=(WritePolicy.NONE, WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK)
+)
+"""What an insert leaves out under write_through_selective, hits say, and no node shows them."""
+NATIVE = Adapter("sglang-rust", make_native, HITS_UNSEEN, PROFILE, HIDDEN)

@@ -1,0 +1,72 @@
+"""Declared: what RadixCache and SWARadixCache are in each release, and may be made as.
+
+What readers get wrong: not every release has both. Where one is missing the check says so.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from kvcanon.conformance.engines.sglang.factory import make_world
+from kvcanon.conformance.engines.sglang.limits import LIMITS
+from kvcanon.conformance.engines.sglang.radix import (
+    RadixCache,
+    radix_tree_of,
+    window_tree_of,
+)
+from kvcanon.conformance.engines.sglang.release import named, takes, version
+from kvcanon.conformance.engines.sglang.unified import UnifiedCache
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.law import Need
+from kvcanon.spec.types import EvictionPolicy, WritePolicy
+
+version()
+RADIX_PROFILE = Profile(
+    split_keeps_recency=False,
+    hits_once_a_request=takes(named("InsertParams"), "inserted_len"),
+    limits=LIMITS,
+)
+WINDOW_PROFILE = Profile(
+    window_lock_exact=False,
+    split_keeps_recency=False,
+    heals_in_place=False,
+    tombstone_leaves=False,
+    uncovered_tombstones_stay=False,
+    limits=LIMITS,
+)
+
+
+def make_radix(config: CacheConfig) -> RadixCache:
+    """A RadixCache. Raises: BadArgument."""
+    if config.window_tokens is not None or config.mamba or config.host_tier:
+        raise BadArgument("config", "asks for more than full data on the device")
+    world = make_world(config, "RadixCache", {})
+    return RadixCache(world, RADIX_PROFILE, radix_tree_of(world))
+
+
+def make_window(config: CacheConfig) -> UnifiedCache:
+    """A SWARadixCache. Raises: BadArgument, UsageError."""
+    if config.window_tokens is None or config.mamba or config.host_tier:
+        raise BadArgument("config", "asks for other than full and window data on the device")
+    world = make_world(config, "SWARadixCache", {})
+    return UnifiedCache(world, WINDOW_PROFILE, window_tree_of(world))
+
+
+RADIX_OFFER = Offer(
+    windows_tokens=(None,),
+    mamba=(False,),
+    bigram=(False,),
+    write_policies=(WritePolicy.NONE,),
+    namespaces=False,
+)
+WINDOW_OFFER = evolve(
+    RADIX_OFFER,
+    windows_tokens=(1, 2, 3, 4, 5, 8),
+    eviction_policies=(EvictionPolicy.LRU,),
+)
+RADIX = Adapter("sglang-radix", make_radix, RADIX_OFFER, RADIX_PROFILE)
+WINDOW = Adapter(
+    "sglang-swa-radix", make_window, WINDOW_OFFER, WINDOW_PROFILE, frozenset({Need.AGES, Need.HITS})
+)

@@ -1,0 +1,92 @@
+"""What SGLang does on a GPU only, done on the CPU.
+
+The environment has stand-ins for what cannot be imported (`kvcanon peers make` lists them). What
+is here concerns the release itself: host memory is not pinned, and host pools find the copies that
+the stand-in for `sgl_kernel` has, which they look for only where there is a GPU.
+
+What readers get wrong: nothing of a cache is replaced here, only where its memory lies and how
+bytes get from one place to another.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+from kvcanon.conformance.errors import UsageError
+
+_MEM_CACHE = "sglang.srt.mem_cache"
+_HOST_POOLS = (
+    "memory_pool_host",
+    "host_memory",
+    "pool_host.base",
+    "pool_host.common",
+    "pool_host.mamba",
+    "pool_host.mha",
+    "pool_host.mla",
+)
+COPIES = (
+    "transfer_kv_direct",
+    "transfer_kv_all_layer_direct_lf_pf",
+    "transfer_kv_per_layer_direct_pf_lf",
+)
+
+
+@cache
+def prepare() -> None:
+    """Let host pools be made and filled without a GPU, once a process. Raises: UsageError."""
+    try:
+        import_module("torch").set_num_threads(1)
+        kernels = import_module("sgl_kernel.kvcacheio")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"SGLang cannot be used here: {error}; `kvcanon peers make` makes an environment that "
+            "has it, or a stand-in"
+        ) from error
+    for place in _HOST_POOLS:
+        try:
+            module = import_module(f"{_MEM_CACHE}.{place}")
+        except ModuleNotFoundError:
+            continue
+        for name in COPIES:
+            setattr(module, name, getattr(kernels, name))
+        by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
+        if by_device is not None:
+            by_device["cpu"] = _unpinned(by_device["cpu"])
+    _compile_hashes()
+
+
+@cache
+def be_alone() -> None:
+    """Be the only process of a group, once: HiRadixCache asks how many share a tensor."""
+    distributed = import_module("torch.distributed")
+    if not distributed.is_initialized():
+        store = distributed.HashStore()
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+
+
+def _compile_hashes() -> None:
+    """Compile the page hashes of later releases, which they do when they are first needed.
+
+    Raises: UsageError.
+    """
+    try:
+        module = import_module(f"{_MEM_CACHE}.cpp_utils.native_hash")
+    except ModuleNotFoundError:
+        return
+    try:
+        module.get_native_hash(array("q", [0]), None, 1)
+    except RuntimeError as error:
+        raise UsageError(
+            f"SGLang compiles its page hashes, and that failed: {error.__cause__ or error}; it "
+            "takes a C++ compiler, ninja and the headers of OpenSSL"
+        ) from error
+
+
+def _unpinned(allocate: Callable[..., object]) -> Callable[..., object]:
+    def allocate_unpinned(*arguments: object, **named: object) -> object:
+        return allocate(*arguments, **{**named, "pin_memory": False})
+
+    return allocate_unpinned

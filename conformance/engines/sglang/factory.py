@@ -1,0 +1,283 @@
+"""Making: a cache of SGLang's, with pools as small as a case asks.
+
+Every pool has one layer with one head, and just so many bytes a token that a slot has as many as
+the case says. Host pools must be larger than device pools there; they are made so, and then told
+that they are as small as the case wants them.
+
+What readers get wrong: a pool's size is in tokens there, and in slots of a page here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from logging import CRITICAL, getLogger
+from types import SimpleNamespace
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
+from kvcanon.conformance.engines.sglang.peer_types import Cache, Kind, Tensor
+from kvcanon.conformance.engines.sglang.pools import (
+    Pool,
+    pages_of_allocator,
+    pages_of_slots,
+)
+from kvcanon.conformance.engines.sglang.release import called, has, named
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
+from kvcanon.spec.types import Medium as MediumOf
+
+CPU_DEVICE = "cpu"
+NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
+"""What SGLang says of a host tier that it does not make, in one release or another."""
+LAYERS, PAGES = "layer_first", "page_first_direct"
+"""Layouts of host pools: all rows of a layer together, or all layers of a page."""
+KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
+HOST_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
+"""What SGLang calls the host pools."""
+
+
+@frozen(eq=False)
+class World:
+    """A cache of SGLang's, with all that belongs to it."""
+
+    config: CacheConfig
+    cache: Cache
+    allocator: Any
+    """Of full slots, and of window slots where there are any."""
+    states: Any
+    """The allocator of recurrent states; None where there are none."""
+    pools: Mapping[tuple[Component, MediumOf], Pool]
+
+
+def require_bytes(config: CacheConfig) -> None:
+    """Refuse payloads that cannot be divided among tokens, keys and values. Raises: BadArgument."""
+    if config.slot_bytes % (2 * config.page_size):
+        raise BadArgument(
+            "slot_bytes",
+            f"is {config.slot_bytes}; it must be a multiple of {2 * config.page_size}, as half of "
+            "it is keys and half is values",
+        )
+
+
+def make_world(config: CacheConfig, class_name: str, options: Mapping[str, object]) -> World:
+    """A cache of a class, empty. Raises: UsageError, BadArgument."""
+    require_bytes(config)
+    prepare()
+    arguments = _server_args(config)
+    named("set_global_server_args_for_scheduler")(arguments)
+    requests, states = _requests(config)
+    allocator, device = _device_pools(config, requests)
+    if MAMBA in config.components:
+        device[MAMBA] = _state_pool(config, requests, states)
+    kinds = kinds_of(config)
+    params = called(
+        named("CacheInitParams"),
+        disable=False,
+        req_to_token_pool=requests,
+        token_to_kv_pool_allocator=allocator,
+        page_size=config.page_size,
+        enable_kv_cache_events=config.events,
+        eviction_policy=config.eviction_policy.value,
+        sliding_window_size=config.window_tokens,
+        tree_components=tuple(kinds.values()),
+        **options,
+    )
+    cache = called(named(class_name), params=params, server_args=arguments)
+    pools = {(component, GPU): pool for component, pool in device.items()}
+    if config.host_tier:
+        if hasattr(cache, "init_hicache"):
+            _add_host_tier(cache, arguments, params)
+        pools |= {(each, CPU): pool for each, pool in _host_pools(config, cache).items()}
+        threshold = config.load_back_threshold_pages * config.page_size
+        cache.load_back_threshold = threshold
+    return World(config, cache, allocator, states, pools)
+
+
+def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
+    """Give a cache its host pools. Raises: BadArgument: there is no such pool without a GPU."""
+    # What it logs there is said in the refusal.
+    getLogger("sglang").setLevel(CRITICAL)
+    try:
+        cache.init_hicache(arguments, params)
+    except AssertionError as error:
+        words = str(error)
+        if any(said in words for said in NOT_MADE):
+            raise BadArgument(
+                "config", f"asks for a host tier that is not made: {words}"
+            ) from error
+        raise
+
+
+def kinds_of(config: CacheConfig) -> Mapping[Component, Kind]:
+    """SGLang's names of the components of a cache."""
+    kinds = named("ComponentType")
+    return {each: getattr(kinds, KIND_NAMES[each]) for each in config.components}
+
+
+def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
+    arguments: dict[str, object] = {"model_path": "dummy", "page_size": config.page_size}
+    if config.host_tier:
+        arguments |= {
+            "enable_hierarchical_cache": True,
+            "hicache_io_backend": "direct",
+            "hicache_mem_layout": _host_layout(config),
+            "hicache_write_policy": config.write_policy.value,
+            "hicache_ratio": _host_ratio(config),
+        }
+    made = named("ServerArgs")(**arguments)
+    # It would look into the configuration of a model for this.
+    made._mamba_cache_chunk_size = max(64, config.page_size)  # noqa: SLF001
+    return made
+
+
+def _host_layout(config: CacheConfig) -> str:
+    """How host pools lie: by layer, but for recurrent states of later releases, which do not."""
+    return PAGES if MAMBA in config.components and has("HostKVCache") else LAYERS
+
+
+def _host_ratio(config: CacheConfig) -> float:
+    """How many times as large as the device pools all host pools can be that are asked for."""
+    ratios = [
+        config.host_slots[component] / max(1, config.device_slots[component])
+        for component in config.components
+    ]
+    return 1.0 + max(ratios)
+
+
+def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Component, Pool]]:  # noqa: ANN401 # SGLang's.
+    """The allocator of a cache, and its pools of pages."""
+    torch, page_size = import_module("torch"), config.page_size
+    full, swa = (config.device_slots[each] * page_size for each in (FULL, SWA))
+    tiny: dict[str, object] = {
+        "page_size": page_size,
+        "dtype": torch.uint8,
+        "head_num": 1,
+        "head_dim": config.slot_bytes // (2 * page_size),
+        "device": CPU_DEVICE,
+        "enable_memory_saver": False,
+    }
+    asked = {
+        "page_size": page_size,
+        "dtype": torch.uint8,
+        "device": CPU_DEVICE,
+        "need_sort": False,
+    }
+    if SWA in config.components:
+        memory = called(
+            named("SWAKVPool"),
+            size=full,
+            size_swa=swa,
+            full_attention_layer_ids=[0],
+            swa_attention_layer_ids=[1],
+            enable_kvcache_transpose=False,
+            **tiny,
+        )
+        make = named("SWATokenToKVPoolAllocator")
+        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **asked)
+        return allocator, {
+            FULL: _page_pool(config, FULL, allocator.full_attn_allocator, memory.full_kv_pool),
+            SWA: _page_pool(config, SWA, allocator.swa_attn_allocator, memory.swa_kv_pool),
+        }
+    if MAMBA in config.components:
+        hybrid = called(
+            named("HybridLinearKVPool"),
+            size=full,
+            full_attention_layer_ids=[0],
+            enable_kvcache_transpose=False,
+            mamba_pool=requests.mamba_pool,
+            **tiny,
+        )
+        memory, inner = hybrid, hybrid.full_kv_pool
+    else:
+        memory = inner = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
+    kind = "TokenToKVPoolAllocator" if page_size == 1 else "PagedTokenToKVPoolAllocator"
+    allocator = called(named(kind), size=full, kvcache=memory, **asked)
+    return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
+
+
+def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> Pool:  # noqa: ANN401 # SGLang's.
+    return Pool(
+        capacity=config.device_slots[component],
+        page_size=config.page_size,
+        padding=1,
+        free_pages=pages_of_allocator(allocator),
+        planes=(memory.k_buffer[0], memory.v_buffer[0]),
+    )
+
+
+def _requests(config: CacheConfig) -> tuple[Any, Any]:
+    """The pool of requests, which has the recurrent states, and the allocator of these."""
+    if MAMBA not in config.components:
+        make = named("ReqToTokenPool")
+        pool = called(make, size=1, max_context_len=1, device=CPU_DEVICE, enable_memory_saver=False)
+        return pool, None
+    torch, half = import_module("torch"), config.slot_bytes // 2
+    shape = SimpleNamespace(conv=[(half,)], temporal=(half,))
+    dtype = SimpleNamespace(conv=torch.uint8, temporal=torch.uint8)
+    pool = called(
+        named("HybridReqToTokenPool"),
+        size=1,
+        mamba_size=config.device_slots.mamba,
+        mamba_spec_state_size=1,
+        max_context_len=1,
+        device=CPU_DEVICE,
+        enable_memory_saver=False,
+        cache_params=SimpleNamespace(shape=shape, dtype=dtype, layers=[1]),
+        mamba_layer_ids=[1],
+        enable_mamba_extra_buffer=False,
+        speculative_num_draft_tokens=None,
+    )
+    return pool, getattr(pool, "mamba_allocator", pool.mamba_pool)
+
+
+def _state_pool(config: CacheConfig, requests: Any, states: Any) -> Pool:  # noqa: ANN401 # SGLang's.
+    memory = requests.mamba_pool.mamba_cache
+    return Pool(
+        capacity=config.device_slots.mamba,
+        page_size=1,
+        padding=1,
+        free_pages=pages_of_slots(states, 1),
+        planes=(memory.conv[0][0], memory.temporal[0]),
+    )
+
+
+def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, Pool]:  # noqa: ANN401 # SGLang's.
+    """The host pools, made as small as they are to be."""
+    pools: dict[Component, Pool] = {}
+    memories = _host_memories(cache)
+    for component in config.components:
+        pool = memories[HOST_NAMES[component]]
+        page_size = 1 if component is MAMBA else config.page_size
+        pool.size = config.host_slots[component] * page_size
+        pool.clear()
+        pools[component] = Pool(
+            capacity=config.host_slots[component],
+            page_size=page_size,
+            padding=0,
+            free_pages=pages_of_slots(pool, page_size),
+            planes=_host_planes(pool, component),
+        )
+    return pools
+
+
+def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
+    """The host pools of a cache by their names; older caches have one, for full data."""
+    memory = cache.cache_controller.mem_pool_host
+    if not hasattr(memory, "entry_map"):
+        return {HOST_NAMES[FULL]: memory}
+    return {str(name.value): entry.host_pool for name, entry in memory.entry_map.items()}
+
+
+def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa: ANN401 # SGLang's.
+    if component is MAMBA:
+        return _rows(pool, pool.conv_buffer[0]), _rows(pool, pool.temporal_buffer)
+    return _rows(pool, pool.kv_buffer[0]), _rows(pool, pool.kv_buffer[1])
+
+
+def _rows(pool: Any, buffer: Tensor) -> Tensor:  # noqa: ANN401 # SGLang's.
+    """The rows of the only layer; where pages come first they are of one token."""
+    return buffer[:, 0, 0] if pool.layout == PAGES else buffer[0]

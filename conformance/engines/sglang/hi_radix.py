@@ -1,0 +1,91 @@
+"""HiRadixCache: the older cache with a host tier, before UnifiedRadixCache had one.
+
+It is a RadixCache whose nodes have host slots beside those of the device. Its tree and its inserts
+are shown as those of RadixCache, its copies as those of a `UnifiedRadixCache` with a host tier.
+
+What readers get wrong: it names the last node with a host copy as the best match, though what was
+found on the device may reach further. How far a match reaches is the sum of both counts.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+from attrs import define
+
+from kvcanon.conformance.engines.sglang import validate
+from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.sglang.hicache import HostedCache
+from kvcanon.conformance.engines.sglang.keys import keys_of
+from kvcanon.conformance.engines.sglang.peer_types import HostedNode, Node
+from kvcanon.conformance.engines.sglang.radix import PlainData, RadixCache, RadixTree
+from kvcanon.conformance.engines.sglang.release import named
+from kvcanon.conformance.engines.sglang.transfers import Copies, Entry
+from kvcanon.spec.operations import Evicted, Matched
+from kvcanon.spec.types import CPU, FULL, Component, Counts, Key, Slots
+
+
+@define(eq=False)
+class HierarchicalTree(RadixTree):
+    """The tree of a HiRadixCache."""
+
+    def data(self, node: Node, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
+        """Full data, on the device and on the host."""
+        hosted: HostedNode = node  # type: ignore[assignment]
+        return PlainData(hosted.value, hosted.lock_ref, host_value=hosted.host_value)
+
+
+@define(eq=False)
+class PlainCopies(Copies):
+    """The copies of a HiRadixCache, whose books have no receipts of locks.
+
+    A node has at most one copy in flight, so that it is known by the node that is locked for it.
+    """
+
+    def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
+        """What is noted of a copy: its node, and in later releases its length and its parts."""
+        node, parts = (noted[0], noted[2]) if isinstance(noted, tuple) else (noted, [noted])
+        return Entry(parts, node, node)
+
+
+@define(eq=False)
+class HierarchicalCache(HostedCache, RadixCache):
+    """A `HiRadixCache`."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.in_flight = PlainCopies(self.world.cache, self.tree, self.ids)
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        if not len(key):
+            return Matched(0, 0, Slots())
+        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(asked)
+        tokens, size = found.device_indices, self.config.page_size
+        return Matched(
+            prefix_pages=(len(tokens) + found.host_hit_length) // size,
+            device_pages=len(tokens) // size,
+            slots=self._slots_behind(tokens, found.last_device_node),
+        )
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots; it does not say how many, so that they are counted."""
+        counts = validate.evicted_counts(self.config, counts)
+        before = len(self.free_slots(FULL, CPU))
+        self.world.cache.evict_host(counts.full * self.config.page_size)
+        return Evicted(Counts(full=len(self.free_slots(FULL, CPU)) - before))
+
+
+def hierarchical_tree_of(world: World) -> HierarchicalTree:
+    """The tree of a HiRadixCache."""
+    cache: Any = world.cache
+    keys = keys_of(world.config.page_size, cache.root_node.key.token_ids)
+    return HierarchicalTree(cache, keys, kinds_of(world.config), world.pools)
+
+
+def forget_at_exit(world: World) -> None:
+    """Let a cache go when nobody uses it: else the interpreter keeps each until it ends."""
+    cache: Any = world.cache
+    atexit.unregister(cache.shutdown)

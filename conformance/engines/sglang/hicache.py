@@ -1,0 +1,257 @@
+"""HiCache: the host tier of a UnifiedRadixCache.
+
+A copy is performed when it is enqueued, and acknowledged when `check_hicache_events` is called:
+that is `poll`. Loads are started at once, as SGLang's scheduler does before it computes anything.
+
+What readers get wrong: SGLang says whether it loads, not why it does not. The reason is found in
+what is missing, and in the threshold that it was given.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from attrs import define, evolve
+
+from kvcanon.conformance.engines.sglang import validate
+from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, Node
+from kvcanon.conformance.engines.sglang.release import called, has, named
+from kvcanon.conformance.engines.sglang.snapshot import Stop
+from kvcanon.conformance.engines.sglang.transfers import Entry, Run
+from kvcanon.conformance.engines.sglang.unified import UnifiedCache
+from kvcanon.spec.errors import BadArgument, TransferPending
+from kvcanon.spec.operations import (
+    Evicted,
+    Inserted,
+    LoadDecision,
+    LoadedBack,
+    Settled,
+)
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
+
+Owners = dict[tuple[Component, Slot], Node]
+
+POLLS_AT_MOST = 100
+"""A flush polls until nothing is in flight, or this often."""
+
+
+@define(eq=False)
+class HostedCache(UnifiedCache):
+    """A `UnifiedRadixCache` that may have a host tier."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key, and see which copies that has enqueued."""
+        owned = self._owners_on_host()
+        answer = super().insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
+        if self.config.backup_hits is None:
+            return answer
+        backups = tuple(
+            self._follow(Direction.BACKUP, entry, self._backup_runs(entry, owned))
+            for entry in self.in_flight.new_entries(Direction.BACKUP)
+        )
+        return evolve(answer, backups=backups, backup_declined_pages=self._left_out(key))
+
+    def evict_host(self, counts: Counts) -> Evicted:
+        """Free host slots, a component after another; what one frees by the way counts too."""
+        counts = validate.evicted_counts(self.config, counts)
+        before = self._free_on_host()
+        for component in self.config.components if self.config.host_tier else ():
+            freed = self._free_on_host()[component] - before[component]
+            if counts[component] > freed:
+                size = self.world.pools[component, CPU].page_size
+                short = (counts[component] - freed) * size
+                self.world.cache.evict_host(short, self.tree.kinds[component])
+        now = self._free_on_host()
+        return Evicted(Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)]))
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        """Enqueue the copy of what a key has on the host only, and start it."""
+        if quota_pages is not None:
+            raise BadArgument("quota_pages", "is given; SGLang's quota is of memory, not of pages")
+        stops = self.tree.path(key)
+        node = validate.node_at(self.tree, key, stops)
+        if validate.usable_pages(self.tree, self.config, stops, host=True) < len(key):
+            raise BadArgument("key", "ends where no match does; nobody loads to there")
+        missing = self._missing(stops)
+        if missing:
+            self._require_no_other_load(node, stops)
+        before, had = self._free_counts(), self._device_runs(stops)
+        cache: Any = self.world.cache
+        if len(key):
+            cache.init_load_back(self._load_params(stops, node, missing))
+            cache.ready_to_load_host_cache()
+        entries = self.in_flight.new_entries(Direction.LOAD_BACK)
+        if not entries:
+            return LoadedBack(self._reason(missing), evicted=self._came_free(before))
+        (entry,) = entries
+        runs = self._load_runs(stops, had)
+        loading = Counts(*[len(runs[1].get(each, ())) for each in (FULL, SWA, MAMBA)])
+        came = self._came_free(before)
+        evicted = Counts(*[came[each] + loading[each] for each in (FULL, SWA, MAMBA)])
+        transfer_id = self._follow(Direction.LOAD_BACK, entry, runs)
+        return LoadedBack(LoadDecision.ENQUEUED, transfer_id, loading, evicted)
+
+    def poll(self) -> Settled:
+        """Take acknowledgements."""
+        if self.config.host_tier:
+            self.world.cache.check_hicache_events()
+        return self.in_flight.settle()
+
+    def flush(self) -> Settled:
+        """Poll until nothing is in flight."""
+        settled = self.poll().transfers
+        for _ in range(POLLS_AT_MOST):
+            if not self.in_flight.flying:
+                break
+            settled += self.poll().transfers
+        return Settled(settled)
+
+    # Inside.
+
+    def _require_no_other_load(self, node: Node, stops: list[Stop]) -> None:
+        """Refuse a load of nodes that another one brings: some releases back off from these.
+
+        Raises: TransferPending.
+        """
+        if not hasattr(self.tree.core, "node_by_id"):
+            return
+        for copy in self.in_flight.bringing([stop.node for stop in stops]):
+            if copy.hold.node_id != node.id:
+                raise TransferPending(copy.transfer_id)
+
+    def _follow(self, direction: Direction, entry: Entry, runs: tuple[Run, Run]) -> int:
+        """Note a copy, with what its lock holds."""
+        receipt_id = next(self.ids)
+        hold = self._hold(receipt_id, entry.locked, cast("LockReceipt", entry.lock))
+        return self.in_flight.add(direction, entry, runs, hold)
+
+    def _owners_on_host(self) -> Owners:
+        """Which node has which host slot."""
+        return {
+            (component, slot): node
+            for node in (self.tree.nodes() if self.config.host_tier else ())
+            for component in self.config.components
+            for slot in self.tree.slots(node, component, CPU)
+        }
+
+    def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
+        """The slots that a copy to the host reads, and those that it writes: what is new there."""
+        sources: Run = {}
+        targets: Run = {}
+        for component in self.config.components:
+            for node in entry.nodes:
+                target = self.tree.slots(node, component, CPU)
+                if not target or _had(node, owned.get((component, target[0]))):
+                    continue
+                source = self.tree.slots(node, component, GPU)
+                sources[component] = sources.get(component, ()) + source
+                targets[component] = targets.get(component, ()) + target
+        return sources, targets
+
+    def _device_runs(self, stops: list[Stop]) -> dict[tuple[int, Component], bool]:
+        """Which data of a path is on the device."""
+        return {
+            (stop.node.id, component): bool(self.tree.slots(stop.node, component, GPU))
+            for stop in stops
+            for component in self.config.components
+        }
+
+    def _load_runs(
+        self, stops: list[Stop], had: dict[tuple[int, Component], bool]
+    ) -> tuple[Run, Run]:
+        """The slots that a load reads, and those that it writes: what the path has gained."""
+        sources: Run = {}
+        targets: Run = {}
+        for component in self.config.components:
+            for stop in stops:
+                target = self.tree.slots(stop.node, component, GPU)
+                if target and not had[stop.node.id, component]:
+                    source = self.tree.slots(stop.node, component, CPU)
+                    sources[component] = sources.get(component, ()) + source
+                    targets[component] = targets.get(component, ()) + target
+        return sources, targets
+
+    def _missing(self, stops: list[Stop]) -> Counts:
+        """What a path has on the host only and its end can use: pages, and a state."""
+        missing = dict.fromkeys(Component, 0)
+        window_tokens, size = self.config.window_tokens or 0, self.config.page_size
+        seen_pages = 0
+        for stop in reversed(stops):
+            for component in self.config.components:
+                own = {FULL: True, SWA: seen_pages * size < window_tokens, MAMBA: not seen_pages}
+                if own[component] and not self.tree.slots(stop.node, component, GPU):
+                    missing[component] += len(self.tree.slots(stop.node, component, CPU))
+            seen_pages += stop.shared_pages
+        return Counts(*[missing[each] for each in (FULL, SWA, MAMBA)])
+
+    def _load_params(self, stops: list[Stop], node: Node, missing: Counts) -> object:
+        """What SGLang's load takes: what a match would have said, and a request."""
+        size = self.config.page_size
+        on_device = validate.usable_pages(self.tree, self.config, stops, host=False)
+        ends = {stop.end_pages: stop.node for stop in stops}
+        # Slot 0 is padding: what is copied there for the request itself nobody looks at.
+        own_state = self._padding()
+        request = SimpleNamespace(
+            last_node=self.tree.handle(ends.get(on_device, self.tree.root)),
+            prefix_indices=(),
+            swa_host_hit_length=missing.swa * size,
+            mamba_host_hit_length=missing.mamba,
+            mamba_pool_idx=own_state,
+            kv=SimpleNamespace(mamba_pool_idx=own_state, holds_mamba=own_state is not None),
+        )
+        hits = max(missing.full * size, int(bool(missing.swa or missing.mamba)))
+        return called(
+            named("InitLoadBackParams"),
+            best_match_node=self.tree.handle(node),
+            host_hit_length=hits,
+            mem_quota=None,
+            req=request,
+        )
+
+    def _padding(self) -> object:
+        if MAMBA not in self.config.components:
+            return None
+        return self.world.pools[MAMBA, GPU].tokens((-1,))[0]
+
+    def _reason(self, missing: Counts) -> LoadDecision:
+        """Why nothing was loaded."""
+        if not missing:
+            return LoadDecision.NOTHING_TO_LOAD
+        threshold = self.config.load_back_threshold_pages
+        if missing.full < threshold and not missing.swa and not missing.mamba:
+            return LoadDecision.BELOW_THRESHOLD
+        return LoadDecision.NO_ROOM
+
+    def _left_out(self, key: Key) -> int:
+        """Pages of a key that were hit often enough and have no host copy: SGLang does not say.
+
+        Where cores can be exchanged there is one that shows no hits. Of every core this insert is
+        then taken for the one hit that is enough, so that their answers can be compared.
+        """
+        threshold = self.config.backup_hits or 0
+        unseen = has("UnifiedTreeCore") and threshold <= 1
+        return sum(
+            stop.shared_pages
+            for stop in self.tree.path(key)
+            if (unseen or stop.node.hit_count >= threshold)
+            and self.tree.slots(stop.node, FULL, GPU)
+            and not self.tree.slots(stop.node, FULL, CPU)
+        )
+
+    def _free_on_host(self) -> dict[Component, int]:
+        return {each: len(self.free_slots(each, CPU)) for each in Component}
+
+
+def _had(node: Node, owner: Node | None) -> bool:
+    """Whether a node had what this one had, which may be the lower part of what was cut."""
+    while owner is not None:
+        if owner is node:
+            return True
+        owner = owner.parent
+    return False

@@ -1,0 +1,106 @@
+"""Pools: SGLang's slots, which it numbers by the token, as slots that hold a page.
+
+A page of a device pool is `page_size` consecutive tokens, and the first page of all is padding. So
+slot n of ours is page n + 1 there; a host pool has no padding, and slot n is page n.
+
+What readers get wrong: which slots are free is read in the allocator's own list, each time. What it
+names twice is named twice here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+
+from attrs import frozen
+
+from kvcanon.conformance.engines.sglang.peer_types import Tensor
+from kvcanon.spec.types import Slot
+
+
+class BrokenPage(Exception):
+    """Slots of tokens that do not make up whole pages: nobody can read such a page."""
+
+
+@frozen(eq=False)
+class Pool:
+    """The slots of one component on one medium."""
+
+    capacity: int
+    page_size: int
+    """Tokens a slot; 1 for recurrent states."""
+    padding: int
+    """Pages before slot 0."""
+    free_pages: Callable[[], Sequence[int]]
+    """The pages in the free list, as the allocator numbers them."""
+    planes: Sequence[Tensor]
+    """Where the bytes of a slot are: rows by token, each with a part of them."""
+
+    def free_slots(self) -> tuple[Slot, ...]:
+        """The free slots, in the order of the free list."""
+        return tuple([page - self.padding for page in self.free_pages()])
+
+    def tokens(self, slots: Iterable[Slot]) -> Tensor:
+        """The slots of tokens that slots of ours are made of."""
+        size = self.page_size
+        rows = [(slot + self.padding) * size + offset for slot in slots for offset in range(size)]
+        torch = import_module("torch")
+        return torch.tensor(rows, dtype=torch.int64)
+
+    def slots(self, tokens: Tensor | None) -> tuple[Slot, ...] | None:
+        """The slots that are made up of these tokens. Raises: BrokenPage."""
+        return None if tokens is None else self.slots_of(tokens.tolist())
+
+    def slots_of(self, tokens: Sequence[int]) -> tuple[Slot, ...]:
+        """The slots that are made up of these tokens. Raises: BrokenPage."""
+        size = self.page_size
+        if size == 1:
+            return tuple([token - self.padding for token in tokens])
+        firsts = tokens[::size]
+        whole = [first + offset for first in firsts for offset in range(size)]
+        if whole != list(tokens) or any(first % size for first in firsts):
+            raise BrokenPage(f"tokens {list(tokens)} are no pages of {size} tokens each")
+        return tuple([first // size - self.padding for first in firsts])
+
+    def read(self, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        rows = self.tokens((slot,))
+        return b"".join(bytes(plane[rows].reshape(-1).tolist()) for plane in self.planes)
+
+    def write(self, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot."""
+        rows, at = self.tokens((slot,)), 0
+        for plane in self.planes:
+            part = plane[rows]
+            values = list(data[at : at + part.numel()])
+            plane[rows] = part.new_tensor(values).reshape(part.shape)
+            at += part.numel()
+
+
+def pages_of_allocator(allocator: Tensor) -> Callable[[], Sequence[int]]:
+    """The free pages of a device allocator: some wait to be merged with the others."""
+
+    def free() -> Sequence[int]:
+        if hasattr(allocator, "get_all_free_pages"):
+            every: list[int] = allocator.get_all_free_pages().tolist()
+            return every
+        pages: list[int] = allocator.free_pages.tolist()
+        waiting: list[int] = allocator.release_pages.tolist()
+        return pages + waiting
+
+    return free
+
+
+def pages_of_slots(owner: Tensor, page_size: int) -> Callable[[], Sequence[int]]:
+    """The free pages of a pool that lists slots of tokens, or of states.
+
+    Where it puts those that came free aside, these are free, too.
+    """
+
+    def free() -> Sequence[int]:
+        listed: list[int] = owner.free_slots.tolist()
+        for aside in getattr(owner, "release_slots", ()):
+            listed += aside.tolist()
+        return [token // page_size for token in listed if token % page_size == 0]
+
+    return free

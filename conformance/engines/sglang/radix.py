@@ -1,0 +1,135 @@
+"""RadixCache and SWARadixCache: the older caches, whose nodes have no components.
+
+A node has its full slots itself. SWARadixCache says of a node whether its window data is gone, and
+where it is not, it lies where the full slots lead to. Both are shown as the components that the
+other modules ask for, so that the rest of the adapter is that of `UnifiedRadixCache`.
+
+What readers get wrong: RadixCache frees nothing on an insert. The slots of what the tree had before
+stay with the request, and SGLang's scheduler frees them; so does the adapter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import Factory, define
+
+from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.sglang.keys import keys_of
+from kvcanon.conformance.engines.sglang.peer_types import Node, PlainNode, Tensor
+from kvcanon.conformance.engines.sglang.release import named
+from kvcanon.conformance.engines.sglang.snapshot import Tree
+from kvcanon.conformance.engines.sglang.unified import UnifiedCache
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.snapshot import Usage
+from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Key, Medium, NodeId, Slots
+
+NANOSECONDS = 1_000_000_000
+"""RadixCache takes its times from the clock of the system, in seconds."""
+
+
+@define(eq=False)
+class PlainData:
+    """What a node has of a component, as later releases show it."""
+
+    value: Tensor | None
+    lock_ref: int
+    metadata: dict[str, object] = Factory(dict)
+    host_value: Tensor | None = None
+    host_lock_ref: int = 0
+
+
+@define(eq=False)
+class RadixTree(Tree):
+    """The tree of a RadixCache."""
+
+    def data(self, node: Node, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
+        """Full data, which is all that there is."""
+        plain: PlainNode = node  # type: ignore[assignment]
+        return PlainData(plain.value, plain.lock_ref)
+
+    def ticks(self, seconds: float) -> int:
+        """A time of the clock."""
+        return round(seconds * NANOSECONDS)
+
+    def born(self, node: Node) -> int:
+        """When a node was made, by the same clock."""
+        return self.ticks(node.creation_time)
+
+    def usage(self, component: Component) -> Usage:  # noqa: ARG002 # The tree's.
+        """What it counts as evictable and as protected."""
+        size = self.keys.page_size
+        return Usage(self.core.evictable_size_ // size, self.core.protected_size_ // size)
+
+
+@define(eq=False)
+class WindowTree(Tree):
+    """The tree of a SWARadixCache."""
+
+    leads: Tensor = None
+    """The window slots of tokens by their full slots."""
+
+    def data(self, node: Node, component: Component) -> PlainData:
+        """Full data, or the window data that it leads to."""
+        plain: PlainNode = node  # type: ignore[assignment]
+        if component is FULL:
+            return PlainData(plain.value, plain.full_lock_ref)
+        value = None if plain.swa_tombstone else self.leads[plain.value]
+        return PlainData(value, plain.swa_lock_ref, {"uuid": plain.swa_uuid})
+
+    def order(self, component: Component, medium: Medium) -> list[NodeId]:
+        """The nodes on one of its lists, least recently used first."""
+        if medium is not GPU:
+            return []
+        chain = self.core.swa_lru_list if component is SWA else self.core.full_lru_list
+        found: list[NodeId] = []
+        node = getattr(chain.tail, chain.prv)
+        while node is not None and node is not chain.head and len(found) <= len(chain.cache):
+            found.append(node.id)
+            node = getattr(node, chain.prv)
+        return found
+
+    def usage(self, component: Component) -> Usage:
+        """What it counts as evictable and as protected."""
+        size = self.keys.page_size
+        evictable = getattr(self.core, f"{component}_evictable_size_")
+        protected = getattr(self.core, f"{component}_protected_size_")
+        return Usage(evictable // size, protected // size)
+
+
+@define(eq=False)
+class RadixCache(UnifiedCache):
+    """A `RadixCache`."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key, and free what the tree had before."""
+        answer = super().insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
+        again = max(0, answer.present_pages - start_pages)
+        self._free_full(slots.full[:again])
+        return Inserted(
+            answer.present_pages,
+            Counts(full=answer.adopted.full - again),
+            Counts(full=answer.freed.full + again),
+        )
+
+
+def radix_tree_of(world: World) -> RadixTree:
+    """The tree of a RadixCache."""
+    cache: Any = world.cache
+    keys = keys_of(world.config.page_size, cache.root_node.key.token_ids)
+    return RadixTree(cache, keys, kinds_of(world.config), world.pools)
+
+
+def window_tree_of(world: World) -> WindowTree:
+    """The tree of a SWARadixCache, whose root does not tell how it has its keys.
+
+    It takes the same keys as RadixCache.
+    """
+    root = named("RadixCache").create_simulated().root_node
+    keys = keys_of(world.config.page_size, root.key.token_ids)
+    leads = world.allocator.full_to_swa_index_mapping
+    return WindowTree(world.cache, keys, kinds_of(world.config), world.pools, leads)

@@ -1,0 +1,118 @@
+"""What the installed release of SGLang has, and where.
+
+Modules moved between releases and classes came and went. So every name is looked for in all places
+where some release has it; what no release has any more is a fault said in one line.
+
+What readers get wrong: a version number decides nothing here. It is for reports.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import Any
+
+from kvcanon.conformance.engines.sglang.peer_types import Module
+from kvcanon.conformance.errors import UsageError, describe_exception
+
+PACKAGE = "sglang"
+_SRT = "sglang.srt"
+_POOLS = (
+    "mem_cache.memory_pool",
+    "mem_cache.swa_memory_pool",
+    "mem_cache.allocator.swa",
+    "mem_cache.allocator.paged",
+    "mem_cache.allocator.token",
+    "mem_cache.allocator",
+)
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "ServerArgs": ("server_args",),
+    "set_global_server_args_for_scheduler": ("server_args",),
+    "MHATokenToKVPool": _POOLS,
+    "SWAKVPool": ("mem_cache.swa_memory_pool", "mem_cache.memory_pool"),
+    "HybridLinearKVPool": _POOLS,
+    "ReqToTokenPool": _POOLS,
+    "HybridReqToTokenPool": _POOLS,
+    "TokenToKVPoolAllocator": _POOLS[3:] + _POOLS[:3],
+    "PagedTokenToKVPoolAllocator": _POOLS[3:] + _POOLS[:3],
+    "SWATokenToKVPoolAllocator": _POOLS,
+    "CacheInitParams": ("mem_cache.cache_init_params",),
+    "ComponentType": (
+        "mem_cache.unified_cache.component_type",
+        "mem_cache.unified_cache_components",
+    ),
+    "UnifiedRadixCache": ("mem_cache.unified_radix_cache",),
+    "UnifiedTreeCore": ("mem_cache.unified_cache.unified_tree_core",),
+    "RadixCache": ("mem_cache.radix_cache",),
+    "SWARadixCache": ("mem_cache.swa_radix_cache",),
+    "HiRadixCache": ("mem_cache.hiradix_cache",),
+    "HostKVCache": ("mem_cache.pool_host.base",),
+    "RadixKey": ("mem_cache.radix_cache",),
+    "MatchPrefixParams": ("mem_cache.base_prefix_cache",),
+    "InsertParams": ("mem_cache.base_prefix_cache",),
+    "EvictParams": ("mem_cache.base_prefix_cache",),
+    "InitLoadBackParams": ("mem_cache.base_prefix_cache",),
+    "IncLockRefResult": ("mem_cache.base_prefix_cache",),
+}
+"""Where each name is, in one release or another."""
+
+
+def version() -> str:
+    """The release that is installed. Raises: UsageError."""
+    try:
+        return version_of(PACKAGE)
+    except PackageNotFoundError:
+        raise UsageError(
+            "SGLang is not installed here; `kvcanon peers make sglang==0.5.23` makes an "
+            "environment that has it, and this command runs in there"
+        ) from None
+
+
+def has(name: str) -> bool:
+    """Whether the release has a class or function of this name."""
+    return _found(name) is not None
+
+
+def named(name: str) -> Module:
+    """The class or function of this name. Raises: UsageError."""
+    found = _found(name)
+    if found is None:
+        raise UsageError(f"SGLang {version()} has no {name}")
+    return found
+
+
+@cache
+def _found(name: str) -> Module | None:
+    for place in PLACES[name]:
+        try:
+            module = import_module(f"{_SRT}.{place}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith(PACKAGE):
+                raise UsageError(f"SGLang {version()} cannot be used here: {error}") from error
+            continue
+        except Exception as error:
+            raise UsageError(
+                f"SGLang {version()} cannot be used here: {describe_exception(error)}"
+            ) from error
+        if hasattr(module, name):
+            return getattr(module, name)
+    return None
+
+
+def called(function: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401 # The peer's.
+    """Call with those of the arguments that the function takes: which these are differs."""
+    return function(**{name: value for name, value in arguments.items() if takes(function, name)})
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function has a parameter of this name."""
+    return name in _parameters(function)
+
+
+@cache
+def _parameters(function: Callable[..., object]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)

@@ -1,0 +1,289 @@
+"""Seeing: the state of SGLang's tree, read through its public attributes.
+
+What readers get wrong: what has no place in a tree of SGLang's is not made up. It keeps no order of
+its full data; that order is the one of `last_access_time`, which its policies go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from attrs import define, frozen
+
+from kvcanon.conformance.engines.sglang.factory import World
+from kvcanon.conformance.engines.sglang.keys import Keys, namespace_of
+from kvcanon.conformance.engines.sglang.peer_types import ComponentData, Kind, LockReceipt, Node
+from kvcanon.conformance.engines.sglang.pools import Pool
+from kvcanon.spec.config import Profile
+from kvcanon.spec.events import Event
+from kvcanon.spec.snapshot import (
+    ComponentState,
+    HoldState,
+    NodeState,
+    PoolState,
+    Snapshot,
+    TransferState,
+    Usage,
+)
+from kvcanon.spec.types import (
+    CPU,
+    DEFAULT_NAMESPACE,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Key,
+    Medium,
+    NodeId,
+    Slot,
+)
+
+Span = tuple[int, int]
+"""Pages from one up to another."""
+
+TICKS = 100_000
+"""Ancestors of what is used are a hundred-thousandth of a tick older there."""
+
+
+@frozen(eq=False)
+class Stop:
+    """A node on a key's path, and how many of its pages the key shares."""
+
+    node: Node
+    end_pages: int
+    """Pages from the root to the end of the node."""
+    shared_pages: int
+
+
+@define(eq=False)
+class Tree:
+    """A tree of SGLang's."""
+
+    core: Any
+    """The object that has `root_node`, `lru_lists` and the sizes."""
+    keys: Keys
+    kinds: Mapping[Component, Kind]
+    pools: Mapping[tuple[Component, Medium], Pool]
+
+    @property
+    def root(self) -> Node:
+        """The root."""
+        root: Node = self.core.root_node
+        return root
+
+    def handle(self, node: Node) -> object:
+        """What SGLang's calls take for a node: the node, or its id."""
+        return node.id if hasattr(self.core, "node_by_id") else node
+
+    def node(self, handle: object) -> Node:
+        """The node that SGLang's answers mean."""
+        found = self.core.node_by_id(handle) if isinstance(handle, int) else handle
+        return cast("Node", found)
+
+    def data(self, node: Node, component: Component) -> ComponentData:
+        """A component's data at a node."""
+        return node.component_data[self.kinds[component]]
+
+    def slots(self, node: Node, component: Component, medium: Medium) -> tuple[Slot, ...]:
+        """The slots that a node has in a pool; none at the root, and where it has no data."""
+        pool = self.pools.get((component, medium))
+        if pool is None or node.parent is None:
+            return ()
+        data = self.data(node, component)
+        return pool.slots(data.value if medium is GPU else data.host_value) or ()
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node, parents before children."""
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def path(self, key: Key) -> list[Stop]:
+        """The nodes that a key shares pages with, from below the root down."""
+        stops: list[Stop] = []
+        node, at = self.root, 0
+        while at < len(key):
+            child = self._child(node, key, at)
+            if child is None:
+                break
+            pages = self.keys.pages(child.key)
+            shared = _shared(pages, key.pages[at:])
+            stops.append(Stop(child, at + len(pages), shared))
+            if shared < len(pages):
+                break
+            node, at = child, at + shared
+        return stops
+
+    def _child(self, node: Node, key: Key, at: int) -> Node | None:
+        for child in node.children.values():
+            if namespace_of(child.key.extra_key) != key.namespace:
+                continue
+            if self.keys.pages(child.key)[:1] == key.pages[at : at + 1]:
+                return child
+        return None
+
+    def depth_pages(self, node: Node) -> int:
+        """Pages from the root to the end of a node."""
+        pages = 0
+        while node.parent is not None:
+            pages += len(node.key) // self.keys.page_size
+            node = node.parent
+        return pages
+
+    def order(self, component: Component, medium: Medium) -> list[NodeId]:
+        """The nodes that have a component's data on a medium, least recently used first."""
+        if component is FULL:
+            there = [node for node in self.nodes() if self.slots(node, FULL, medium)]
+            return [node.id for node in sorted(there, key=lambda node: node.last_access_time)]
+        lists = self.core.lru_lists if medium is GPU else self.core.host_lru_lists
+        chain = lists[self.kinds[component]]
+        found: list[NodeId] = []
+        node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # Which of its links are the list's.
+        while node is not None and node is not chain.head and len(found) <= len(chain.cache):
+            found.append(node.id)
+            node = node.lru_prev[chain._pt]  # noqa: SLF001
+        return found
+
+    def usage(self, component: Component) -> Usage:
+        """What SGLang counts as evictable and as protected."""
+        size = 1 if component is MAMBA else self.keys.page_size
+        kind = self.kinds[component]
+        evictable = self.core.component_evictable_size_[kind]
+        protected = self.core.component_protected_size_[kind]
+        return Usage(evictable // size, protected // size)
+
+    def ticks(self, time: float) -> int:
+        """A time of the tree's, which counts uses."""
+        return round(time * TICKS)
+
+    def born(self, node: Node) -> int:
+        """When a node was made."""
+        return round(getattr(node, "creation_time", 0))
+
+
+def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
+    for shared, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one != other:
+            return shared
+    return min(len(ours), len(theirs))
+
+
+@frozen(eq=False)
+class Books:
+    """What the adapter knows and the tree does not say."""
+
+    held: Mapping[Component, Iterable[Slot]]
+    holds: tuple[HoldState, ...]
+    transfers: tuple[TransferState, ...]
+    backing: Mapping[tuple[NodeId, Component], int]
+    """The copy to the host that has yet to fill the slots of a node."""
+    events: tuple[Event, ...]
+
+
+def see(world: World, tree: Tree, books: Books, profile: Profile) -> Snapshot:
+    """The whole state, as a value."""
+    config = world.config
+    nodes = list(tree.nodes())
+    root_id = nodes[0].id
+    return Snapshot(
+        config=config,
+        root_id=root_id,
+        nodes={node.id: _seen(tree, node, root_id, books) for node in nodes},
+        recency={
+            (component, medium): tuple(tree.order(component, medium))
+            for component, medium in world.pools
+        },
+        pools={
+            (component, medium): PoolState(
+                pool.capacity,
+                pool.free_slots(),
+                frozenset(books.held[component]) if medium is GPU else frozenset(),
+            )
+            for (component, medium), pool in world.pools.items()
+        },
+        usage={component: tree.usage(component) for component in config.components},
+        swa_of_full=mapping_of(world),
+        holds=books.holds,
+        transfers=books.transfers,
+        events=books.events,
+        profile=profile,
+    )
+
+
+def mapping_of(world: World) -> dict[Slot, Slot]:
+    """Where attention finds the window slot of a page, by its full slot; 0 there is nowhere."""
+    if (SWA, GPU) not in world.pools:
+        return {}
+    full, swa = world.pools[FULL, GPU], world.pools[SWA, GPU]
+    led = world.allocator.full_to_swa_index_mapping[full.tokens(range(full.capacity))].tolist()
+    size = full.page_size
+    pairs: dict[Slot, Slot] = {}
+    for slot in range(full.capacity):
+        tokens = led[slot * size : (slot + 1) * size]
+        if any(tokens):
+            (pairs[slot],) = swa.slots_of(tokens)
+    return pairs
+
+
+def _seen(tree: Tree, node: Node, root_id: NodeId, books: Books) -> NodeState:
+    at_root = node.id == root_id
+    return NodeState(
+        node_id=node.id,
+        parent_id=None if node.parent is None else node.parent.id,
+        child_ids=tuple([child.id for child in node.children.values()]),
+        namespace=DEFAULT_NAMESPACE if at_root else namespace_of(node.key.extra_key),
+        pages=() if at_root else tree.keys.pages(node.key),
+        data={} if at_root else {c: _data(tree, node, c, books) for c in tree.kinds},
+        hit_count=node.hit_count,
+        priority=0 if at_root else getattr(node, "priority", 0),
+        created=tree.born(node),
+        last_access=tree.ticks(node.last_access_time),
+        hashes=_hashes(node),
+    )
+
+
+def _data(tree: Tree, node: Node, component: Component, books: Books) -> ComponentState:
+    data = tree.data(node, component)
+    host = tree.pools.get((component, CPU))
+    return ComponentState(
+        device=tree.pools[component, GPU].slots(data.value),
+        host=None if host is None else host.slots(data.host_value),
+        lock_refs=data.lock_ref,
+        backing=books.backing.get((node.id, component)),
+    )
+
+
+def _hashes(node: Node) -> tuple[bytes, ...] | None:
+    return None if node.hash_value is None else tuple(map(bytes.fromhex, node.hash_value))
+
+
+def held_window(tree: Tree, node: Node, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
+    """What a lock holds of window data: from which page on, and without which stretches.
+
+    SGLang marks the node where the window begins. Earlier releases note which nodes had no window
+    data, and do not count them; later ones count them all.
+    """
+    kind = tree.kinds[SWA]
+    mark = _window_mark(given, kind)
+    skipped = getattr(given, "skip_lock_node_ids", {}).get(kind, ())
+    gaps: list[Span] = []
+    end = tree.depth_pages(node)
+    while node.parent is not None:
+        begin = end - len(node.key) // tree.keys.page_size
+        if node.id in skipped:
+            gaps.append((begin, end))
+        if mark is not None and tree.data(node, SWA).metadata.get("uuid") == mark:
+            return begin, tuple(gaps)
+        node, end = node.parent, begin
+    return 0, tuple(gaps)
+
+
+def _window_mark(given: LockReceipt, kind: Kind) -> object:
+    """The mark on the node where a lock's window begins; None where it reaches the root."""
+    if hasattr(given, "component_lock_uuids"):
+        return given.component_lock_uuids.get(kind)
+    return given.swa_uuid_for_lock

@@ -1,0 +1,357 @@
+"""UnifiedRadixCache: the operations of the book, as calls of SGLang's.
+
+What it answers is passed on; what it does not say (which slots came free, what is not backed up) is
+read in its free lists and its tree.
+
+What readers get wrong: SGLang's own slots never come here. Every slot of a case is a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from itertools import count
+from typing import Any
+
+from attrs import Factory, define, field, frozen
+
+from kvcanon.conformance.engines.sglang import validate
+from kvcanon.conformance.engines.sglang.events import Names
+from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.sglang.keys import keys_of
+from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, Node, Tensor
+from kvcanon.conformance.engines.sglang.release import called, named, takes
+from kvcanon.conformance.engines.sglang.snapshot import (
+    Books,
+    Span,
+    Stop,
+    Tree,
+    held_window,
+    mapping_of,
+    see,
+)
+from kvcanon.conformance.engines.sglang.transfers import Copies
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.errors import BadArgument, CacheBusy, ReceiptSpent, SlotNotHeld
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
+from kvcanon.spec.snapshot import HoldState, Snapshot
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot, Slots
+
+
+@frozen(eq=False)
+class OpenLock:
+    """A lock that SGLang gave to a request."""
+
+    receipt: Receipt
+    node: Node
+    given: LockReceipt
+    hold: HoldState
+
+
+@define(eq=False)
+class UnifiedCache:
+    """A `UnifiedRadixCache`. What its methods do, `kvcanon.spec.cache` says."""
+
+    world: World
+    profile: Profile
+    tree: Tree
+    ids: count[int] = Factory(lambda: count(1))
+    names: Names = Factory(Names)
+    locks: dict[int, OpenLock] = Factory(dict)
+    waiting: list[Event] = Factory(list)
+    held: dict[Component, set[Slot]] = field(init=False)
+    in_flight: Copies = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.held = {component: set() for component in self.config.components}
+        self.in_flight = Copies(self.world.cache, self.tree, self.ids)
+
+    @property
+    def config(self) -> CacheConfig:
+        """What the cache was asked to be."""
+        return self.world.config
+
+    # Matching and locking.
+
+    def match(self, key: Key) -> Matched:
+        """Find the longest usable prefix of a key."""
+        if not len(key):
+            return Matched(0, 0, Slots())
+        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(asked)
+        tokens = self._tokens_of(found)
+        return Matched(
+            prefix_pages=self.tree.depth_pages(self.tree.node(found.best_match_node)),
+            device_pages=len(tokens) // self.config.page_size,
+            slots=self._slots_behind(tokens, self.tree.node(found.last_device_node)),
+        )
+
+    def lock(self, key: Key) -> Receipt:
+        """Hold all of a key, which ends where a match on the device can end."""
+        stops = self.tree.path(key)
+        node = validate.node_at(self.tree, key, stops)
+        if self._locks_in_part and (
+            validate.usable_pages(self.tree, self.config, stops, host=False) < len(key)
+        ):
+            raise BadArgument("key", "ends where no match on the device does; nobody locks there")
+        given = self.world.cache.inc_lock_ref(self.tree.handle(node))
+        receipt = Receipt(next(self.ids), key)
+        hold = self._hold(receipt.receipt_id, node, given)
+        self.locks[receipt.receipt_id] = OpenLock(receipt, node, given, hold)
+        return receipt
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release what a receipt holds."""
+        lock = self.locks.get(receipt.receipt_id)
+        if lock is None or lock.receipt != receipt:
+            raise ReceiptSpent(receipt.receipt_id)
+        del self.locks[receipt.receipt_id]
+        self.world.cache.dec_lock_ref(self.tree.handle(lock.node), lock.given.to_dec_params())
+
+    # Slots.
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free device slots; window slots are led to by the last full slots."""
+        validate.require_counts(self.config, counts)
+        validate.require_room(self.tree, counts)
+        full, swa = self._take_pages(counts)
+        states = self.world.states.alloc(counts.mamba) if counts.mamba else None
+        taken = {FULL: full, SWA: swa, MAMBA: states}
+        slots = Slots(
+            **{
+                component.value: self.world.pools[component, GPU].slots(taken[component]) or ()
+                for component in self.config.components
+            }
+        )
+        for component in self.config.components:
+            self.held[component].update(slots[component])
+        return slots
+
+    def free(self, slots: Slots) -> None:
+        """Give slots back: full slots with the window slots that they lead to."""
+        validate.require_held(self.held, slots)
+        alone = validate.windows_alone(mapping_of(self.world), slots)
+        full = self.world.pools[FULL, GPU]
+        self._free_full(slots.full)
+        if alone:
+            self.world.allocator.free_swa(full.tokens(alone))
+        self._free_states(slots.mamba)
+        self._let_go(slots)
+
+    def free_slots(self, component: Component, medium: Medium) -> tuple[Slot, ...]:
+        """The free slots of a pool, as its own list has them."""
+        pool = self.world.pools.get((component, medium))
+        return () if pool is None else pool.free_slots()
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        pool = self.world.pools.get((component, medium))
+        if pool is None or not 0 <= slot < pool.capacity:
+            raise BadArgument("slot", f"is {slot}; there is no such slot of {component}")
+        return pool.read(slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot that a request holds."""
+        if len(data) != self.config.slot_bytes:
+            raise BadArgument("data", f"has {len(data)} bytes, not {self.config.slot_bytes}")
+        if slot not in self.held.get(component, ()):
+            raise SlotNotHeld(f"{component} on GPU", slot)
+        self.world.pools[component, GPU].write(slot, data)
+
+    # Inserting and evicting.
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key from a page on."""
+        if not 0 <= counted_pages <= len(key):
+            raise BadArgument("counted_pages", f"is {counted_pages}, of {len(key)} pages")
+        leads = mapping_of(self.world)
+        validate.require_handed_over(self.config, leads, key, start_pages, slots)
+        validate.require_held(self.held, slots)
+        stops = self.tree.path(key)
+        validate.require_start(self.tree, stops, start_pages)
+        before, present = self._free_counts(), validate.resident_pages(self.tree, stops)
+        self.names.learn(key)
+        self._let_go(slots)
+        params = self._insert_params(key, stops, slots)
+        counted = counted_pages * self.config.page_size
+        answer: Any = self.world.cache.insert(
+            called(named("InsertParams"), **params, inserted_len=counted, priority=priority)
+        )
+        if answer.mamba_exist:
+            self._free_states(slots.mamba)
+        freed, handed = self._came_free(before), slots.counts()
+        adopted = Counts(*[handed[each] - freed[each] for each in (FULL, SWA, MAMBA)])
+        return Inserted(present, adopted, freed)
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        counts = validate.evicted_counts(self.config, counts)
+        size = self.config.page_size
+        answer: Any = self.world.cache.evict(
+            named("EvictParams")(
+                num_tokens=counts.full * size,
+                swa_num_tokens=counts.swa * size,
+                mamba_num=counts.mamba,
+            )
+        )
+        return Evicted(
+            Counts(
+                answer.num_tokens_evicted // size,
+                answer.swa_num_tokens_evicted // size,
+                answer.mamba_num_evicted,
+            )
+        )
+
+    def reset(self) -> None:
+        """Forget the whole tree; the allocators are cleared by whoever resets it."""
+        receipts = len(self.locks) + len(self.in_flight.flying)
+        if receipts:
+            raise CacheBusy(receipts)
+        nodes = list(self.tree.nodes())
+        in_tree = {
+            component: tuple([s for node in nodes for s in self.tree.slots(node, component, GPU)])
+            for component in (FULL, MAMBA)
+        }
+        self.world.cache.reset()
+        self._free_full(in_tree[FULL])
+        self._free_states(in_tree[MAMBA])
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        self._hear()
+        taken, self.waiting = tuple(self.waiting), []
+        return taken
+
+    def snapshot(self) -> Snapshot:
+        """The whole state."""
+        self._hear()
+        nodes = list(self.tree.nodes())
+        holds = [lock.hold for lock in self.locks.values()]
+        holds += [copy.hold for copy in self.in_flight.flying]
+        books = Books(
+            held=self.held,
+            holds=tuple(holds),
+            transfers=self.in_flight.states(nodes),
+            backing=self.in_flight.backing(nodes),
+            events=tuple(self.waiting),
+        )
+        return see(self.world, self.tree, books, self.profile)
+
+    # Inside.
+
+    def _hear(self) -> None:
+        self.waiting += self.names.translated(self.world.cache.take_events())
+
+    def _hold(
+        self, receipt_id: int, node: Node, given: LockReceipt, transfer_id: int | None = None
+    ) -> HoldState:
+        """What a lock holds, as it is when it is given."""
+        begin: int | None = None
+        gaps: tuple[Span, ...] = ()
+        if SWA in self.config.components:
+            begin, gaps = held_window(self.tree, node, given)
+        has_state = MAMBA in self.config.components and node.parent is not None
+        if has_state and self._locks_in_part:
+            # An insert may attach a state to what a copy of its own has locked before.
+            has_state = node.id not in given.skip_lock_node_ids.get(self.tree.kinds[MAMBA], ())
+        return HoldState(receipt_id, node.id, begin, has_state, transfer_id, gaps)
+
+    @property
+    def _locks_in_part(self) -> bool:
+        """Whether a lock counts only what is there when it is taken."""
+        return takes(named("IncLockRefResult"), "skip_lock_node_ids")
+
+    def _tokens_of(self, found: Any) -> Tensor:  # noqa: ANN401 # SGLang's.
+        """The full slots of what was matched on the device, as tokens."""
+        if hasattr(found, "device_indices"):
+            return found.device_indices
+        return self.world.cache.path_device_indices(found.last_device_node)
+
+    def _slots_behind(self, tokens: Tensor, node: Node) -> Slots:
+        """The slots of a matched prefix: full, what these lead to, and the state at its end."""
+        full = self.world.pools[FULL, GPU].slots_of(tokens.tolist())
+        swa: tuple[Slot, ...] = ()
+        if SWA in self.config.components:
+            leads = mapping_of(self.world)
+            reach = [leads.get(slot) for slot in full]
+            gap = max((at for at, slot in enumerate(reach) if slot is None), default=-1)
+            swa = tuple([slot for slot in reach[gap + 1 :] if slot is not None])
+        return Slots(full, swa, self.tree.slots(node, MAMBA, GPU) if full else ())
+
+    def _take_pages(self, counts: Counts) -> tuple[Tensor, Tensor]:
+        """Full slots, and window slots that the last of them lead to, as tokens."""
+        allocator, size = self.world.allocator, self.config.page_size
+        if SWA not in self.config.components:
+            return allocator.alloc(counts.full * size), None
+        full = allocator.full_attn_allocator.alloc(counts.full * size)
+        swa = allocator.swa_attn_allocator.alloc(counts.swa * size)
+        if counts.swa:
+            allocator.set_full_to_swa_mapping(full[-counts.swa * size :], swa)
+        return full, swa
+
+    def _free_full(self, slots: Iterable[Slot]) -> None:
+        """Free full slots, and the window slots of those that lead to one.
+
+        Later releases have a call of its own for those that lead nowhere any more.
+        """
+        full, allocator, leads = (
+            self.world.pools[FULL, GPU],
+            self.world.allocator,
+            mapping_of(self.world),
+        )
+        paired = [slot for slot in slots if SWA not in self.config.components or slot in leads]
+        if paired:
+            allocator.free(full.tokens(paired))
+        if alone := [slot for slot in slots if slot not in paired]:
+            getattr(allocator, "free_full", allocator.free)(full.tokens(alone))
+
+    def _free_states(self, slots: Sequence[Slot]) -> None:
+        if slots:
+            self.world.states.free(self.world.pools[MAMBA, GPU].tokens(slots))
+
+    def _let_go(self, slots: Slots) -> None:
+        for component, some in slots:
+            if some:
+                self.held[component].difference_update(some)
+
+    def _insert_params(self, key: Key, stops: list[Stop], slots: Slots) -> dict[str, object]:
+        """What SGLang's insert takes: slots of all of the key, those of the tree included."""
+        size, start = self.config.page_size, len(key) - len(slots.full)
+        owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]
+        states = self.world.pools[MAMBA, GPU].tokens(slots.mamba) if slots.mamba else None
+        slid = len(slots.swa) < len(slots.full)
+        frontier = (len(key) - len(slots.swa)) * size if slid else 0
+        return {
+            "key": self.tree.keys.radix_key(key),
+            "value": joined([*owned, self.world.pools[FULL, GPU].tokens(slots.full)]),
+            "prev_prefix_len": start * size,
+            "swa_evicted_seqlen": frontier,
+            "component_evicted_seqlens": (
+                {self.tree.kinds[SWA]: frontier} if SWA in self.config.components else {}
+            ),
+            "mamba_value": states,
+        }
+
+    def _free_counts(self) -> dict[Component, int]:
+        """How many slots of each device pool are free."""
+        return {each: len(self.free_slots(each, GPU)) for each in Component}
+
+    def _came_free(self, before: dict[Component, int]) -> Counts:
+        """How many slots more are free now."""
+        now = self._free_counts()
+        return Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)])
+
+
+def tree_of(world: World) -> Tree:
+    """The tree of a cache, where its release shows it."""
+    core: Any = getattr(world.cache, "tree_core", world.cache)
+    keys = keys_of(world.config.page_size, core.root_node.key.token_ids)
+    return Tree(core, keys, kinds_of(world.config), world.pools)
+
+
+def joined(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors one after another."""
+    return import_module("torch").cat(list(tensors))

@@ -1,0 +1,81 @@
+"""Prompts: a key as one of vLLM's requests.
+
+vLLM tells prompts apart by a salt and by the name of an adapter. An application's key, which it has
+no field for, goes into the salt.
+
+What readers get wrong: an empty salt is none to vLLM, whose server refuses it. Where a namespace
+has one it is encoded like an application's key, so that the judge asks nothing that no client can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import cast
+from zlib import crc32
+
+from kvcanon.conformance.engines.vllm.peer_types import BlockHash, Request
+from kvcanon.conformance.engines.vllm.release import named
+from kvcanon.spec.hashing import decode_namespace, encode_namespace
+from kvcanon.spec.types import Key, Namespace
+
+_ENCODED = ("\0", "\1")
+"""What encoded texts begin with."""
+
+
+def make_request(request_id: int, key: Key, page_size: int) -> Request:
+    """A request that has a key as its prompt, and of which nothing is computed."""
+    made: Request = named("Request")(
+        request_id=str(request_id),
+        prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
+        sampling_params=_any_sampling(),
+        pooling_params=None,
+        lora_request=_adapter(key.namespace.lora),
+        cache_salt=salt_of(key.namespace),
+        block_hasher=_hasher(page_size),
+    )
+    return made
+
+
+def salt_of(namespace: Namespace) -> str | None:
+    """The salt that stands for all of a namespace but the adapter."""
+    salt = namespace.cache_salt
+    if namespace.extra_key is None and salt is None:
+        return None
+    if namespace.extra_key is None and salt and not salt.startswith(_ENCODED):
+        return salt
+    return encode_namespace(Namespace(namespace.extra_key, salt)).decode("latin-1")
+
+
+def namespace_of(salt: str | None, lora: str | None) -> Namespace:
+    """The namespace that such a salt and the name of an adapter stand for."""
+    if salt is None or not salt.startswith(_ENCODED):
+        return Namespace(cache_salt=salt, lora=lora)
+    rest = decode_namespace(salt.encode("latin-1"))
+    return Namespace(rest.extra_key, rest.cache_salt, lora)
+
+
+@cache
+def _any_sampling() -> object:
+    return named("SamplingParams")(max_tokens=1)
+
+
+@cache
+def _adapter(name: str | None) -> object | None:
+    if name is None:
+        return None
+    # vLLM wants a number above 0 of its own for each adapter.
+    number = crc32(name.encode(errors="surrogatepass")) or 1
+    return cast("object", named("LoRARequest")(name, number, f"/{name}"))
+
+
+@cache
+def _hasher(page_size: int) -> Callable[[object], list[BlockHash]]:
+    """What gives requests the hashes of their blocks."""
+    function = named("sha256")
+    # The hash that stands before the first block is set once a process.
+    named("init_none_hash")(function)
+    return cast(
+        "Callable[[object], list[BlockHash]]",
+        named("get_request_block_hasher")(page_size, function),
+    )

@@ -1,0 +1,61 @@
+"""What the installed release of vLLM has, and where.
+
+What readers get wrong: a version number decides nothing here. It is for reports.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+from kvcanon.conformance.engines.vllm.peer_types import Named
+from kvcanon.conformance.errors import UsageError, describe_exception
+
+PACKAGE = "vllm"
+PLACES: Mapping[str, str] = {
+    "KVCacheManager": "vllm.v1.core.kv_cache_manager",
+    "KVCacheConfig": "vllm.v1.kv_cache_interface",
+    "KVCacheGroupSpec": "vllm.v1.kv_cache_interface",
+    "FullAttentionSpec": "vllm.v1.kv_cache_interface",
+    "SlidingWindowSpec": "vllm.v1.kv_cache_interface",
+    "Request": "vllm.v1.request",
+    "SamplingParams": "vllm.sampling_params",
+    "LoRARequest": "vllm.lora.request",
+    "sha256": "vllm.utils.hashing",
+    "init_none_hash": "vllm.v1.core.kv_cache_utils",
+    "get_request_block_hasher": "vllm.v1.core.kv_cache_utils",
+    "get_group_id": "vllm.v1.core.kv_cache_utils",
+    "maybe_convert_block_hash": "vllm.v1.core.kv_cache_utils",
+}
+"""Where each name is."""
+
+
+def version() -> str:
+    """The release that is installed. Raises: UsageError."""
+    try:
+        return version_of(PACKAGE)
+    except PackageNotFoundError:
+        raise UsageError(
+            "vLLM is not installed here; `kvcanon peers make vllm==0.33.0` makes an environment "
+            "that has it, and this command runs in there"
+        ) from None
+
+
+@cache
+def named(name: str) -> Named:
+    """The class or function of this name. Raises: UsageError."""
+    try:
+        found = getattr(import_module(PLACES[name]), name)
+    except AttributeError:
+        raise UsageError(f"vLLM {version()} has no {name} in {PLACES[name]}") from None
+    except Exception as error:
+        raise UsageError(
+            f"vLLM {version()} cannot be used here: {describe_exception(error)}"
+        ) from error
+    # A refused reset is an answer to the judge, and no news to whoever runs it.
+    logging.getLogger(PACKAGE).setLevel(logging.ERROR)
+    return found

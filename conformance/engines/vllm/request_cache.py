@@ -1,0 +1,153 @@
+"""Managed: the operations of requests, by the calls that vLLM's scheduler makes for them.
+
+What readers get wrong: pressure is no operation of vLLM's, it is what other requests do. So `evict`
+takes blocks for a request that never was, and gives them back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from attrs import Factory, define, field
+
+from kvcanon.conformance.engines.vllm.events import FULL_GROUP, Copies, Names
+from kvcanon.conformance.engines.vllm.factory import make_manager
+from kvcanon.conformance.engines.vllm.peer_types import Block, Blocks, Manager, Request
+from kvcanon.conformance.engines.vllm.prompts import make_request
+from kvcanon.conformance.engines.vllm.release import named
+from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, Slots
+
+
+@define(eq=False)
+class ManagedCache:
+    """A `RequestCache` around a manager of vLLM's."""
+
+    config: CacheConfig
+    manager: Manager = field(init=False)
+    names: Names = Factory(Names)
+    running: dict[RequestId, Request] = Factory(dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.manager = make_manager(self.config)
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in, with what is found of its key, and allocate the rest."""
+        if request_id in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which runs")
+        request = self._request(request_id, key)
+        if not len(key):
+            # Nothing to look up or to compute: a scheduler has not seen the request yet.
+            self.running[request_id] = request
+            return Admitted(0, Slots())
+        found, tokens, boundary = self.manager.get_computed_blocks(request)
+        request.shared_prefix_boundary = boundary
+        self._allocate(request, tokens, found)
+        self.running[request_id] = request
+        return Admitted(tokens // self.config.page_size, self._table(request))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Allocate for what a request has grown by."""
+        before = self._running(request_id)
+        # A new object, so that the old one is as it was where this is refused.
+        request = self._request(request_id, key)
+        request.num_computed_tokens = before.num_computed_tokens
+        request.shared_prefix_boundary = before.shared_prefix_boundary
+        if request.num_tokens > request.num_computed_tokens:
+            self._allocate(request, 0, None)
+        self.running[request_id] = request
+        return self._table(request)
+
+    def finish(self, request_id: RequestId) -> None:
+        """Let go of the blocks of a request; vLLM knows no other end."""
+        request = self._running(request_id)
+        del self.running[request_id]
+        self.manager.free(request)
+
+    abort = finish
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Take the next blocks of the free queue, as many as it needs, and give them back."""
+        for component in Component:
+            if counts[component] < 0:
+                raise BadArgument(str(component), f"{counts[component]} slots; ask for 0 or more")
+            if counts[component] and component not in self.config.components:
+                raise BadArgument(str(component), "is no component of this cache")
+        pool = self.manager.block_pool
+        queue = [_component(block) for block in pool.free_block_queue.get_all_free_blocks()]
+        taken = _reach(queue, counts)
+        if taken:
+            pool.free_blocks(pool.get_new_blocks(taken))
+        freed = Counter(queue[:taken])
+        return Evicted(Counts(freed[FULL], freed[SWA]))
+
+    def reset(self) -> None:
+        """Forget all; vLLM refuses while a request has blocks."""
+        if not self.manager.reset_prefix_cache():
+            raise CacheBusy(len(self.running))
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call, as far as they speak of full data."""
+        return tuple(self.names.translated(self.manager.take_events()))
+
+    def _request(self, request_id: RequestId, key: Key) -> Request:
+        request = make_request(request_id, key, self.config.page_size)
+        self.names.learn(key, request.block_hashes)
+        return request
+
+    def _running(self, request_id: RequestId) -> Request:
+        if request_id not in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which does not run")
+        return self.running[request_id]
+
+    def _allocate(self, request: Request, found_tokens: int, found: Blocks | None) -> None:
+        """Give a request blocks for all of its tokens. Raises: OutOfSlots."""
+        missing = request.num_tokens - request.num_computed_tokens - found_tokens
+        if self.manager.allocate_slots(request, missing, found_tokens, found) is None:
+            free = self.manager.block_pool.get_num_free_blocks()
+            raise OutOfSlots("blocks on GPU", missing // self.config.page_size, free)
+        request.num_computed_tokens = request.num_tokens
+
+    def _table(self, request: Request) -> Slots:
+        """The block table of a request; block 0 is the null block, so that slots begin at 1."""
+        groups = self.manager.get_blocks(request.request_id).blocks
+        slots: list[tuple[int, ...]] = []
+        for blocks in groups:
+            # Null blocks stand for pages that have left the window.
+            gone = max((at for at, block in enumerate(blocks, 1) if block.is_null), default=0)
+            slots.append(tuple(block.block_id - 1 for block in blocks[gone:]))
+        return Slots(*slots)
+
+
+def _component(block: Block) -> Component | None:
+    """What a block holds that can be found; None if nothing."""
+    if block.block_hash is None:
+        return None
+    group = named("get_group_id")(block.block_hash)
+    return FULL if group == FULL_GROUP else SWA
+
+
+def _reach(queue: list[Component | None], counts: Counts) -> int:
+    """How far into the free queue it is to so many of each, or to the last that there are."""
+    reach = 0
+    missing = Counter({component: counts[component] for component in (FULL, SWA)})
+    for at, component in enumerate(queue, 1):
+        if component is not None and missing[component]:
+            missing[component] -= 1
+            reach = at
+    return reach
+
+
+@define(eq=False)
+class CountedCache(ManagedCache):
+    """The same, with its events as one hears them who counts copies."""
+
+    copies: Copies = Factory(Copies)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The first store and the last remove of each page."""
+        return tuple(self.copies.heard(super().take_events()))

@@ -1,0 +1,46 @@
+"""Errors of the judge: a call that cannot be made, and a cache that breaks laws.
+
+The command line prints a `UsageError` in one line and exits with 2. A `ViolationError` is a
+finding: an `AssertionError` that fails a test, not an outcome to handle.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from kvcanon.spec.errors import SpecViolation
+from kvcanon.spec.law import Level, Violation
+
+
+class UsageError(Exception):
+    """The call is wrong, or the cache that it names cannot be judged."""
+
+
+def describe_exception(error: BaseException) -> str:
+    """An exception in one line: its class, its message, and the line that raised it."""
+    words = f"{type(error).__name__}: {error}".rstrip(": ")
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].filename.startswith("<"):
+        return words
+    return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+
+
+class ViolationError(SpecViolation):
+    """An operation after which laws do not hold."""
+
+    def __init__(self, words: str, violations: Sequence[Violation]) -> None:
+        super().__init__(words)
+        self.violations = tuple(sorted(violations, key=lambda each: each.law.level is Level.SHOULD))
+        """Violations of MUST laws come first."""
+
+    @property
+    def only_should(self) -> bool:
+        """Whether all broken laws are SHOULD laws."""
+        return all(each.law.level is Level.SHOULD for each in self.violations)
+
+
+OnShould: TypeAlias = Callable[[ViolationError], None]
+"""Called with a violation of SHOULD laws alone."""

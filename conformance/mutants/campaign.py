@@ -1,0 +1,36 @@
+"""The campaign: mutants of the plain cache, judged by several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.mutants.detection import Verdict
+from kvcanon.conformance.mutants.judge import Budget, judge
+from kvcanon.conformance.mutants.place import Place
+
+MEMORY_BYTES = 4 << 30
+"""A mutant may collect things without end; with so much it is stopped."""
+
+
+def judge_all(
+    places: Sequence[Place], seed: int, budget: Budget, executor: Executor
+) -> Iterator[Verdict]:
+    """The verdicts on mutants, as they come. Raises: UsageError."""
+    futures = {executor.submit(_judge, place, seed, budget): place for place in places}
+    for future in as_completed(futures):
+        try:
+            yield future.result()
+        except BrokenProcessPool:
+            name = futures[future].place_id
+            raise UsageError(f"a mutant ended its process, most likely {name}") from None
+
+
+def _judge(place: Place, seed: int, budget: Budget) -> Verdict:
+    if multiprocessing.parent_process() is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    return judge(place, seed, budget)

@@ -1,0 +1,77 @@
+"""Reviewed mutants: those of which somebody understood why no law has to see them.
+
+The list lives with the tests of the checkout. Each entry has an id and a reason, and says of which
+kind it is: equal, where nothing can differ; or lawful, where what differs is a freedom that the
+book leaves. Neither counts in a measure; one that a law sees after all is a stale entry.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+
+LIST = Path("tests/meta/equivalent.toml")
+
+
+class Core(StrEnum):
+    """The cache that is mutated."""
+
+    REFERENCE = "reference"
+    NATIVE = "native"
+
+
+class Kind(StrEnum):
+    """Why no law has to see a mutant."""
+
+    EQUAL = "equal"
+    """It does the same, in all that a client or a snapshot shows."""
+    LAWFUL = "lawful"
+    """It does something else that the book allows."""
+
+
+@frozen
+class Reviewed:
+    """An entry of the list."""
+
+    place_id: str
+    kind: Kind
+    reason: str
+
+
+def read_reviewed(checkout: Path, core: Core) -> Mapping[str, Reviewed]:
+    """The entries for a core, by id. Raises: UsageError."""
+    path = checkout / LIST
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get(core, [])
+        return _by_id(_entry(each) for each in entries)
+    except (OSError, ValueError, TypeError) as problem:
+        raise UsageError(f"{path} cannot be read: {problem}") from problem
+
+
+def _entry(value: Mapping[str, Any]) -> Reviewed:
+    if set(value) != {"id", "kind", "reason"}:
+        raise ValueError(f"an entry has id, kind and reason; one has {', '.join(sorted(value))}")
+    return Reviewed(value["id"], Kind(value["kind"]), " ".join(value["reason"].split()))
+
+
+def _by_id(entries: Iterable[Reviewed]) -> Mapping[str, Reviewed]:
+    found: dict[str, Reviewed] = {}
+    for entry in entries:
+        if entry.place_id in found:
+            raise ValueError(f"{entry.place_id} stands there twice")
+        found[entry.place_id] = entry
+    return found
+
+
+def require_places(reviewed: Mapping[str, Reviewed], places: Mapping[str, object]) -> None:
+    """Check that every entry is of a place that there is. Raises: UsageError."""
+    gone = [place_id for place_id in reviewed if place_id not in places]
+    if gone:
+        raise UsageError(f"{LIST} lists {', '.join(gone)}, which is no place; drop it or rename it")

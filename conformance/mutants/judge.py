@@ -1,0 +1,97 @@
+"""Judging a mutant: by the laws alone, then by agreement with the plain cache, up to first sight.
+
+What is cheap comes first, since most mutants show at once. One that only the comparison sees is
+then held to the laws again, for as long as it takes to call it a hole in the book.
+
+What readers get wrong: a crash counts as seen, and so does a cache that does not answer. They are
+counted apart, as it takes no law to see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from time import monotonic
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.errors import describe_exception
+from kvcanon.conformance.mutants.detection import Sight, Verdict, verdict_of
+from kvcanon.conformance.mutants.looks import (
+    Look,
+    Seen,
+    as_checked,
+    by_states,
+    by_vectors,
+    compared,
+    first_sight,
+)
+from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.planted_package import mutant_of
+from kvcanon.conformance.search.campaign import Search
+
+
+@frozen
+class Budget:
+    """How many cases a mutant is played at most, in each way."""
+
+    first: int
+    """By states, before all else."""
+    checked: int
+    """As a check has them."""
+    compared: int
+    """With the plain cache."""
+    inside: int
+    """By states, for a mutant that only the comparison has seen so far."""
+
+
+BUDGETS = {
+    "quick": Budget(first=12, checked=250, compared=150, inside=300),
+    "standard": Budget(first=12, checked=2_000, compared=1_000, inside=2_000),
+}
+"""By effort. The quick ones let two cores judge 300 mutants in about 20 minutes."""
+
+
+def accused(seed: int, budget: Budget) -> str | None:
+    """What the laws say of the plain cache itself in the cases of a seed: nothing, if all is well.
+
+    A law that accuses it would see every mutant that comes to that case.
+    """
+    search = Search(mutant_of(None), seed)
+    looks = chain(_by_laws(search, budget), by_states(search, range(budget.first, budget.inside)))
+    seen = first_sight(looks)
+    return None if seen is None else f"{seen.how}: {seen.finding.name}"
+
+
+def judge(place: Place, seed: int, budget: Budget) -> Verdict:
+    """Judge the mutant of a place."""
+    began = monotonic()
+    return evolve(_judged(place, seed, budget), seconds=monotonic() - began)
+
+
+def _judged(place: Place, seed: int, budget: Budget) -> Verdict:
+    try:
+        adapter = mutant_of(place)
+    except Exception as error:  # noqa: BLE001  # A change may break anything.
+        return Verdict(
+            place, Sight.CRASH, (type(error).__name__,), "made", describe_exception(error)
+        )
+    search = Search(adapter, seed)
+    seen = first_sight(_by_laws(search, budget)) or _by_comparison(search, budget)
+    return verdict_of(place, seen)
+
+
+def _by_laws(search: Search, budget: Budget) -> Iterator[Look]:
+    yield from by_states(search, range(budget.first))
+    yield from by_vectors(search)
+    yield from as_checked(search, range(budget.checked))
+
+
+def _by_comparison(search: Search, budget: Budget) -> Seen | None:
+    """What differs from the plain cache; or what the laws say of it, once it is known to differ."""
+    different = first_sight(compared(search, range(budget.compared)))
+    if different is None:
+        return None
+    # The case that showed it comes first.
+    numbers: Iterable[int] = (different.number, *range(budget.first, budget.inside))
+    return first_sight(by_states(search, numbers)) or different

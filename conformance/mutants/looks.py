@@ -1,0 +1,81 @@
+"""Looks: ways to look at a mutant, each a row of cases to play until one shows something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.mutants.kill_matrix import NO_LAWS, vector_trials
+from kvcanon.conformance.search.campaign import Search
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case, scale_of
+from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.vector import read_vectors
+
+
+@frozen
+class Look:
+    """One case, played in one way."""
+
+    how: str
+    """A vector, or a case of the walker, by name."""
+    trial: Trial
+    case: Case
+
+
+@frozen
+class Seen:
+    """What showed, and in what."""
+
+    finding: Finding
+    how: str
+
+    @property
+    def number(self) -> int:
+        """The number of the walker's case."""
+        return int(self.how.removeprefix("case "))
+
+
+def first_sight(looks: Iterable[Look]) -> Seen | None:
+    """Play until something shows."""
+    for look in looks:
+        finding, _ = look.trial.play(look.case)
+        if finding is not None:
+            return Seen(finding, look.how)
+    return None
+
+
+def by_states(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases by every law that looks at states; and compared, if the search has another cache."""
+    trial = Trial(search.adapter, against=search.against)
+    return (_inside(search, trial, number) for number in numbers)
+
+
+def by_vectors(search: Search) -> Iterator[Look]:
+    """The vectors, in every way that is meant."""
+    for vector in read_vectors():
+        for trial in vector_trials(vector, search.adapter):
+            against = None if trial.judges.black_box else search.against
+            yield Look(f"vector {vector.vector_id}", evolve(trial, against=against), vector.case)
+
+
+def as_checked(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases as a check plays them: one in a few by states, the others from outside."""
+    for number in numbers:
+        yield Look(f"case {number}", search.trial(number), search.case(number))
+
+
+def compared(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases by no law, held against the plain cache, state by state."""
+    trial = Trial(search.adapter, NO_LAWS, PLAIN)
+    return (_inside(search, trial, number) for number in numbers)
+
+
+def _inside(search: Search, trial: Trial, number: int) -> Look:
+    """A case in which the cache's states are looked at, so that it must not be too large."""
+    scale = scale_of(number, inside=True)
+    case = draw_case((search.seed << 40) + number, search.adapter.offer, scale=scale)
+    return Look(f"case {number}", trial, case)

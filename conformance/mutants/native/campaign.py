@@ -1,0 +1,102 @@
+"""The campaign on the native core: hosts that judge its mutants, side by side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from queue import SimpleQueue
+from time import monotonic
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.mutants.detection import Sight, Verdict
+from kvcanon.conformance.mutants.native.build import Build
+from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.search.effort import QUICK_CASES, STANDARD_CASES
+
+HOST = "kvcanon.conformance.mutants.native.host"
+
+
+@frozen
+class NativeBudget:
+    """How many cases a mutant is played at most."""
+
+    first: int
+    """By states and compared, before all else."""
+    checked: int
+    """As a check has them: some by states, some compared, the others from outside."""
+
+
+NATIVE_BUDGETS = {
+    "quick": NativeBudget(first=12, checked=QUICK_CASES),
+    "standard": NativeBudget(first=12, checked=STANDARD_CASES),
+}
+"""By effort; as many cases as a check of that effort."""
+
+Process = subprocess.Popen[str]
+
+
+@contextmanager
+def judge_native(
+    built: Build, places: Sequence[Place], seed: int, budget: NativeBudget, jobs: int
+) -> Iterator[Iterator[Verdict]]:
+    """The verdicts on the mutants of a build, as they come. Raises: UsageError."""
+    command = [sys.executable, "-m", HOST, str(built.library)]
+    idle: SimpleQueue[Process] = SimpleQueue()
+    hosts = [_start(command) for _ in range(jobs)]
+    for host in hosts:
+        idle.put(host)
+
+    def judge(place: Place) -> Verdict:
+        host = idle.get()
+        try:
+            job = {
+                "number": built.numbers[place.place_id],
+                "seed": seed,
+                "first": budget.first,
+                "checked": budget.checked,
+            }
+            return _ask(host, place, job)
+        finally:
+            idle.put(host)
+
+    executor = ThreadPoolExecutor(jobs)
+    try:
+        futures = [executor.submit(judge, place) for place in places]
+        yield (future.result() for future in as_completed(futures))
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for host in hosts:
+            host.kill()
+            host.wait()
+
+
+def _start(command: Sequence[str]) -> Process:
+    return subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def _ask(host: Process, place: Place, job: dict[str, int]) -> Verdict:
+    """What a host says of a mutant. Raises: UsageError."""
+    began = monotonic()
+    if host.stdin is None or host.stdout is None:
+        raise UsageError("a host of mutants has no pipes")
+    print(json.dumps(job), file=host.stdin, flush=True)
+    line = host.stdout.readline()
+    if not line:
+        raise UsageError(f"the host of the native mutants ended at {place.place_id}")
+    said = json.loads(line)
+    return Verdict(
+        place,
+        Sight(said["sight"]),
+        tuple(said["seen"]),
+        said["how"],
+        said["text"],
+        monotonic() - began,
+    )

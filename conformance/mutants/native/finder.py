@@ -1,0 +1,64 @@
+"""Places of the native core: where its sources can be changed, and what each change is called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+from kvcanon.conformance.mutants.native.changes import Change, changes_in
+from kvcanon.conformance.mutants.native.functions import functions_of
+from kvcanon.conformance.mutants.native.tokens import Source
+from kvcanon.conformance.mutants.place import Place
+
+FOLDER = Path("optimized/native")
+"""From the checkout on."""
+
+UNCHANGED = ("bind_*", "check", "module", "sha256*")
+"""Sources that are left alone: the door to Python, the audit, and hashing, whose ways depend on the
+processor and are held to the standard by tests of their own."""
+
+
+@frozen
+class Spot:
+    """A place, and the change that is made there."""
+
+    place: Place
+    change: Change
+
+
+def sources_in(checkout: Path) -> list[Source]:
+    """The sources that mutants are made of."""
+    paths = sorted((checkout / FOLDER).glob("*.cpp"))
+    kept = [path for path in paths if not any(path.match(f"{each}.cpp") for each in UNCHANGED)]
+    return [Source(path.stem, path.read_text(encoding="utf-8")) for path in kept]
+
+
+def all_spots(checkout: Path) -> Mapping[str, Spot]:
+    """Every place of the native core, by id."""
+    spots = (spot for source in sources_in(checkout) for spot in spots_in(source))
+    return {spot.place.place_id: spot for spot in spots}
+
+
+def spots_in(source: Source) -> Iterator[Spot]:
+    """The places of a source."""
+    counted: Counter[str] = Counter()
+    for function in functions_of(source):
+        for change in changes_in(source, function):
+            prefix = f"{source.module}.{function.name}:{change.name}"
+            counted[prefix] += 1
+            path = f"{FOLDER}/{source.module}.cpp"
+            old, new = _lines(source.text, change)
+            line = source.line(change.begin)
+            yield Spot(Place(f"{prefix}:{counted[prefix]}", path, line, old, new), change)
+
+
+def _lines(text: str, change: Change) -> tuple[str, str]:
+    """The lines that a change is in, as they are and as it makes them, each in one line."""
+    first = text.rfind("\n", 0, change.begin) + 1
+    last = text.find("\n", change.end)
+    before, after = text[first : change.begin], text[change.end : last]
+    new = f"{before}{change.replacement}{after}"
+    return " ".join(text[first:last].split()), " ".join(new.split()) or "nothing"

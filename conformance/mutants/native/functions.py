@@ -1,0 +1,79 @@
+"""Functions of a C++ source: what each is called, and which tokens are its body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from kvcanon.conformance.mutants.native.tokens import Kind, Source
+
+SCOPES = frozenset({"namespace", "class", "struct", "enum", "union"})
+
+
+@frozen
+class Function:
+    """A function with a body."""
+
+    name: str
+    first: int
+    """Index of the token after its opening brace."""
+    last: int
+    """Index of its closing brace."""
+
+
+def functions_of(source: Source) -> Iterator[Function]:
+    """The functions of a source, methods included; what is within a function belongs to it."""
+    yield from _within(source, 0, len(source.tokens), "")
+
+
+def _within(source: Source, first: int, last: int, scope: str) -> Iterator[Function]:
+    """The functions between two tokens, outside of which no statement stands."""
+    tokens, partners = source.tokens, source.partners
+    head, at = first, first
+    while at < last:
+        text = tokens[at].text
+        if text == "{":
+            words = [token.text for token in tokens[head:at]]
+            end = partners[at]
+            name = _name(source, head, at)
+            if SCOPES.intersection(words) and "(" not in words:
+                inner = scope if "namespace" in words else f"{scope}{_scope(words)}."
+                yield from _within(source, at + 1, end, inner)
+            elif name and not _is_initialiser(source, at):
+                yield Function(f"{scope}{name}", at + 1, end)
+            elif name:
+                # The braces of a member in the list of a constructor, before its body.
+                at = end + 1
+                continue
+            head = at = end + 1
+            continue
+        if text in {"(", "["}:
+            at = partners[at]
+        elif text == ";" or (text == ":" and tokens[at - 1].text in {"public", "private"}):
+            head = at + 1
+        at += 1
+
+
+def _scope(words: list[str]) -> str:
+    keyword = next(word for word in words if word in SCOPES)
+    return words[words.index(keyword) + 1]
+
+
+def _name(source: Source, first: int, last: int) -> str:
+    """What stands before the first round bracket, if it is a name: of an operator, its sign."""
+    tokens = source.tokens
+    for at in range(first, last):
+        if tokens[at].text == "(":
+            before = tokens[at - 1]
+            if before.kind is Kind.NAME:
+                qualified = at >= 3 and tokens[at - 2].text == "::"
+                return f"{tokens[at - 3].text}.{before.text}" if qualified else before.text
+            return f"operator{before.text}"
+    return ""
+
+
+def _is_initialiser(source: Source, at: int) -> bool:
+    """Whether a brace follows the name of a member, and not the end of a function's head."""
+    before = source.tokens[at - 1]
+    return before.kind is Kind.NAME and before.text not in {"const", "noexcept", "override"}

@@ -1,0 +1,96 @@
+"""Schemata: a source in which many changes are made at once, and all but one of them sleep.
+
+Where an expression may be another, the two stand side by side, and a number says which is meant; a
+statement that may be missing is asked for. So one build holds all mutants of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import Factory, define
+
+from kvcanon.conformance.mutants.native.changes import Change
+
+AWAKE = "kvcanon_mutant"
+"""The variable that holds the number of the mutant that is awake; 0 where none is."""
+
+DECLARED = f'extern "C" __attribute__((visibility("default"))) int {AWAKE};\n'
+DEFINED = f"{DECLARED}int {AWAKE} = 0;\n"
+
+
+@define
+class _Stretch:
+    """A stretch of text that may be something else, and the stretches in it."""
+
+    begin: int
+    end: int
+    changes: list[tuple[int, Change]] = Factory(list)
+    inner: list[_Stretch] = Factory(list)
+
+
+def with_mutants(text: str, changes: Iterable[tuple[int, Change]]) -> str:
+    """A source with numbered changes asleep in it; none may lie across another."""
+    return _rendered(text, 0, len(text), _nested(changes))
+
+
+def crossing(changes: Iterable[tuple[int, Change]]) -> list[int]:
+    """The numbers of the changes that lie across an earlier one, so that both cannot be made."""
+    kept: list[Change] = []
+    dropped = []
+    for number, change in changes:
+        if any(_cross(change, other) for other in kept):
+            dropped.append(number)
+        else:
+            kept.append(change)
+    return dropped
+
+
+def _cross(one: Change, other: Change) -> bool:
+    first, second = sorted((one, other), key=lambda each: (each.begin, -each.end))
+    return first.begin < second.begin < first.end < second.end
+
+
+def _nested(changes: Iterable[tuple[int, Change]]) -> list[_Stretch]:
+    """Stretches in the order of the text, the wider around the narrower."""
+    tops: list[_Stretch] = []
+    around: list[_Stretch] = []
+    for number, change in sorted(changes, key=lambda each: _order(each[1])):
+        while around and around[-1].end <= change.begin:
+            around.pop()
+        here = around[-1] if around else None
+        if here is None or (here.begin, here.end) != (change.begin, change.end):
+            stretch = _Stretch(change.begin, change.end)
+            (here.inner if here else tops).append(stretch)
+            around.append(stretch)
+            here = stretch
+        here.changes.append((number, change))
+    return tops
+
+
+def _order(change: Change) -> tuple[int, int]:
+    return change.begin, -change.end
+
+
+def _rendered(text: str, begin: int, end: int, stretches: Sequence[_Stretch]) -> str:
+    return "".join(_pieces(text, begin, end, stretches))
+
+
+def _pieces(text: str, begin: int, end: int, stretches: Sequence[_Stretch]) -> Iterator[str]:
+    for stretch in stretches:
+        yield text[begin : stretch.begin]
+        yield _alternatives(stretch, _rendered(text, stretch.begin, stretch.end, stretch.inner))
+        begin = stretch.end
+    yield text[begin:end]
+
+
+def _alternatives(stretch: _Stretch, said: str) -> str:
+    """What a stretch says, or what one of its mutants says instead, on as many lines."""
+    for number, change in stretch.changes:
+        if change.is_removal:
+            said = f"{{ if ({AWAKE} != {number}) {{ {said} }} }}"
+        else:
+            other = " ".join(change.replacement.split())
+            truth = "static_cast<bool>" if change.is_condition else ""
+            said = f"({AWAKE} == {number} ? {truth}({other}) : {truth}({said}))"
+    return said

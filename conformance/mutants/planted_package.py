@@ -1,0 +1,109 @@
+"""Planting: the plain cache once more, in a package of its own, with one place changed.
+
+The copy is compiled in memory and nothing is written. Its modules import each other and not the
+true ones; so a mutant runs beside the plain cache, and beside other mutants, in one process. What
+belongs to the book and to the judge, such as errors and engines, stays the same for all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from itertools import count
+from types import ModuleType
+
+from kvcanon.conformance.mutants.finder import changed_tree
+from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.sources import FOLDER, PACKAGE, module_names, source_of
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA
+
+NUMBERS = count(1)
+"""Of the copies that were made in this process."""
+
+CONSTANTS: Mapping[str, object] = {
+    "GPU": GPU,
+    "CPU": CPU,
+    "FULL": FULL,
+    "SWA": SWA,
+    "MAMBA": MAMBA,
+}
+"""What a changed module may name though it did not import it."""
+
+
+def mutant_of(place: Place | None) -> Adapter:
+    """The plain cache with a change, or without any. Raises: whatever its import raises."""
+    return Adapter(place.place_id if place else "copy", _factory(place))
+
+
+def _factory(place: Place | None) -> MakeCache:
+    package = f"kvcanon_mutant_{next(NUMBERS)}"
+    trees = {name: _tree(name, place) for name in module_names()}
+    with _importable(package, trees):
+        make: MakeCache = import_module(package).ReferenceCache
+    return make
+
+
+def _tree(module: str, place: Place | None) -> ast.Module:
+    source = source_of(module)
+    if place is None or place.module != module:
+        return ast.parse(source)
+    return changed_tree(module, source, place.place_id)
+
+
+@contextmanager
+def _importable(package: str, trees: Mapping[str, ast.Module]) -> Iterator[None]:
+    """Let a package be imported from trees; afterwards its modules are known to each other only."""
+    finder = _Copies(package, trees)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+            del sys.modules[name]
+
+
+class _Copies(MetaPathFinder, Loader):
+    """Finds the modules of one copy, and runs them."""
+
+    def __init__(self, package: str, trees: Mapping[str, ast.Module]) -> None:
+        self._package = package
+        self._trees = trees
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The specification of a module of the copy; None of any other."""
+        package, _, module = fullname.partition(".")
+        if package != self._package or (module and module not in self._trees):
+            return None
+        return spec_from_loader(fullname, self, is_package=not module)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run a module of the copy."""
+        name = module.__name__.partition(".")[2] or "__init__"
+        tree = _Rewritten(self._package).visit(self._trees[name])
+        if name != "__init__":
+            vars(module).update(CONSTANTS)
+        code = compile(tree, str(FOLDER / f"{name}.py"), "exec")
+        exec(code, vars(module))  # noqa: S102  # It is our own source, but for one place.
+
+
+class _Rewritten(ast.NodeTransformer):
+    """Lets the modules of a copy import each other."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        """Import from the copy what is imported from the plain cache."""
+        if node.module is not None and f"{node.module}.".startswith(f"{PACKAGE}."):
+            node.module = self._package + node.module.removeprefix(PACKAGE)
+        return node

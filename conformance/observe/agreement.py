@@ -1,0 +1,230 @@
+"""Agreement: whether a cache does exactly what another does, up to the numbers of its slots.
+
+Answers are compared operation by operation, then the events, and where both caches show their
+states these too, page by page: what is where, what is locked, what was used less recently.
+
+What readers get wrong: node cuts, slot numbers and the ids of receipts and transfers are nobody's
+business. Everything else that a client could see is compared, to the last event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.observe.evidence import Service
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.errors import (
+    BadArgument,
+    CacheError,
+    ReceiptSpent,
+    SlotNotHeld,
+    TransferPending,
+)
+from kvcanon.spec.operations import (
+    Free,
+    Insert,
+    Inserted,
+    LoadedBack,
+    Matched,
+    Operation,
+    Receipt,
+    Settled,
+    Unlock,
+    UnlockWindow,
+)
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import MAMBA, Slots, TransferId
+from kvcanon.spec.views import COLUMN, PageNumbers, page_rows
+
+Fact: TypeAlias = object
+"""Something comparable that names no slot, receipt, transfer or node."""
+
+
+@frozen
+class Difference:
+    """Where one cache did something else than the other."""
+
+    what: str
+    """What differs: the name of an operation, "events" or "state"."""
+    text: str
+    words: str
+    index: int | None = None
+    """Which operation since the last comparison it was; None where it shows in none of them."""
+
+
+class Recorder(WrappedCache):
+    """A cache whose operations are counted, and kept with their answers while somebody compares."""
+
+    def __init__(self, cache: Cache, *, recording: bool) -> None:
+        super().__init__(cache)
+        self.service = Service()
+        """Which operations were served."""
+        self.facts: list[tuple[str, Fact, Fact]] = []
+        """What was asked and answered since the last comparison."""
+        self._recording = recording
+        self._ordinals: dict[TransferId, int] = {}
+
+    def forget(self) -> None:
+        """Start over: what was recorded was compared."""
+        self.facts.clear()
+
+    def state(self) -> Snapshot | None:
+        """The state of the cache; None where it shows none."""
+        try:
+            return self._cache.snapshot()
+        except AttributeError:
+            return None
+
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        try:
+            answer = call(*args, **kwargs)
+        except CacheError as refusal:
+            self.service.note(operation, refused=True)
+            if self._recording:
+                self._note(operation, _refusal(refusal))
+            raise
+        self.service.note(operation, refused=False)
+        if self._recording:
+            self._note(operation, self._answer(answer))
+        return answer
+
+    def _note(self, operation: Operation, answer: Fact) -> None:
+        self.facts.append((type(operation).__name__.lower(), _question(operation), answer))
+
+    def _answer(self, answer: object) -> Fact:
+        """An answer without slots and ids; transfers are numbered as their ids come up."""
+        fact: Fact = answer
+        match answer:
+            case Matched():
+                pending = self._numbered(answer.pending)
+                fact = evolve(answer, pending=pending, slots=Slots()), answer.slots.counts()
+            case Receipt():
+                fact = answer.key
+            case Slots():
+                fact = answer.counts()
+            case Inserted():
+                fact = evolve(answer, backups=self._numbered(answer.backups))
+            case LoadedBack() if answer.transfer_id is not None:
+                fact = evolve(answer, transfer_id=self._numbered((answer.transfer_id,))[0])
+            case Settled():
+                ids = self._numbered(tuple(transfer_id for transfer_id, _ in answer.transfers))
+                fact = tuple(zip(ids, (status for _, status in answer.transfers), strict=True))
+        return fact
+
+    def _numbered(self, transfer_ids: tuple[TransferId, ...]) -> tuple[int, ...]:
+        return tuple(self._ordinals.setdefault(each, len(self._ordinals)) for each in transfer_ids)
+
+
+def first_difference(model: Recorder, other: Recorder, numbers: PageNumbers) -> Difference | None:
+    """The first thing in which two caches differ since the last comparison."""
+    for index, (ours, theirs) in enumerate(zip_longest(model.facts, other.facts)):
+        if ours != theirs:
+            return evolve(_different_answer(ours, theirs), index=index)
+    state, other_state = model.state(), other.state()
+    if state is None or other_state is None:
+        return None
+    if state.events != other_state.events:
+        return _differs("events", state.events, other_state.events)
+    for what, ours, theirs in zip(
+        ("pages", "recency", "room"),
+        _facts_of(state, numbers),
+        _facts_of(other_state, numbers),
+        strict=True,
+    ):
+        if ours != theirs:
+            keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+            return _differs(
+                "state",
+                f"{what} of {keys[0]}: {ours.get(keys[0])}",
+                f"{what} of {keys[0]}: {theirs.get(keys[0])}",
+            )
+    return None
+
+
+def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact], ...]:
+    """What a state says of pages, of recency and of room, without slots, ids and cuts."""
+    rows = page_rows(state, numbers, state.below_root())
+    pages_of: dict[int, list[int]] = {}
+    for number, row in rows.items():
+        pages_of.setdefault(row.node_id, []).append(number)
+
+    def there(some: tuple[int | None, ...]) -> tuple[bool, ...]:
+        return tuple(each is not None for each in some)
+
+    pages = {
+        number: (
+            there(row.device),
+            there(row.host),
+            there(row.loading),
+            there(row.backing),
+            row.lock_refs,
+            row.hit_count,
+            row.priority,
+        )
+        for number, row in rows.items()
+    }
+    recency = {
+        f"{component} on {medium}": tuple(
+            number
+            for node_id in order
+            for number in pages_of.get(node_id, [])[-1 if component is MAMBA else 0 :]
+        )
+        for (component, medium), order in state.recency.items()
+    }
+    room = {
+        f"{component} on {medium}": (len(pool.free), len(pool.held))
+        for (component, medium), pool in state.pools.items()
+        if component in COLUMN
+    }
+    return pages, recency, room
+
+
+def _question(operation: Operation) -> Fact:
+    """What was asked, without slots and ids."""
+    match operation:
+        case Unlock() | UnlockWindow():
+            return operation.receipt.key
+        case Insert():
+            return evolve(operation, slots=Slots()), operation.slots.counts()
+        case Free():
+            return operation.slots.counts()
+        case _:
+            return operation
+
+
+def _refusal(refusal: CacheError) -> Fact:
+    """Why a call was refused; which argument, slot, receipt or transfer it was is left out."""
+    if isinstance(refusal, BadArgument | ReceiptSpent | SlotNotHeld | TransferPending):
+        return type(refusal).__name__
+    return type(refusal).__name__, str(refusal)
+
+
+def _different_answer(
+    ours: tuple[str, Fact, Fact] | None, theirs: tuple[str, Fact, Fact] | None
+) -> Difference:
+    if ours is None or theirs is None or ours[:2] != theirs[:2]:
+        name = (ours or theirs or ("nothing",))[0]
+        return _differs(name, ours[:2] if ours else None, theirs[:2] if theirs else None)
+    return _differs(ours[0], ours[2], theirs[2], f"asked {ours[1]}")
+
+
+def _differs(what: str, ours: object, theirs: object, asked: str = "") -> Difference:
+    text = f"{what}: the model has {_short(ours)}, this cache has {_short(theirs)}"
+    words = f"{what} {asked}\n  the model: {ours}\n  this cache: {theirs}"
+    return Difference(what, text, words)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,74 @@
+"""How long a cache takes: each call of its operations, measured from outside.
+
+What readers get wrong: only what an engine would call is timed. To look at a cache (`snapshot`,
+`read`) or to put bytes behind its slots (`write`) is the judge's business and passes untimed, so
+that a cache under the guard is measured as one that is not.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from attrs import frozen
+
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.operations import Operation
+
+
+@frozen
+class Latency:
+    """How long the calls of one operation took."""
+
+    calls: int
+    seconds: float
+    """All calls together."""
+    p50_us: float
+    p99_us: float
+
+
+class TimedCache(WrappedCache):
+    """The same cache, with a clock at each operation."""
+
+    def __init__(self, cache: Cache) -> None:
+        super().__init__(cache)
+        self._taken_ns: defaultdict[type[Operation], array[int]] = defaultdict(lambda: array("Q"))
+
+    def latencies(self) -> dict[str, Latency]:
+        """The operations that were called, by name, in the order of their first call."""
+        return {_method(kind): latency_of(taken_ns) for kind, taken_ns in self._taken_ns.items()}
+
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """Take the time of a call, also of one that is refused."""
+        began_ns = perf_counter_ns()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._taken_ns[type(operation)].append(perf_counter_ns() - began_ns)
+
+
+def _method(kind: type[Operation]) -> str:
+    """The name of an operation as a method has it: `load_back` for `LoadBack`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def latency_of(taken_ns: array[int]) -> Latency:
+    """What calls took, of which there was at least one."""
+    ordered = sorted(taken_ns)
+
+    def percentile_us(percent: int) -> float:
+        """The smallest measured value that so many percent of the calls did not exceed."""
+        rank = -(-len(ordered) * percent // 100)
+        return ordered[rank - 1] / 1000
+
+    return Latency(len(ordered), sum(ordered) / 1e9, percentile_us(50), percentile_us(99))

@@ -1,0 +1,48 @@
+"""Calls over a pipe: which operations there are, what each takes and what it answers.
+
+Nothing is listed here: the operations are those of the protocols, with their own annotations.
+
+What readers get wrong: an operation that both kinds of caches have means the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_type_hints
+
+from attrs import frozen
+
+from kvcanon.conformance.protocol.adapter import CopyControl
+from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
+from kvcanon.spec.cache import Cache
+
+
+@frozen
+class Call:
+    """What an operation takes, by name, and what it answers: types, as annotations have them."""
+
+    takes: Mapping[str, object]
+    answers: object
+
+
+def _calls_of(protocol: type) -> dict[str, Call]:
+    """The methods of a protocol, and its readable properties, of which a call takes nothing."""
+    calls: dict[str, Call] = {}
+    for name, member in vars(protocol).items():
+        if name.startswith("_") or name == "config":
+            continue
+        hints = get_type_hints(member.fget if isinstance(member, property) else member)
+        answers = hints.pop("return")
+        calls[name] = Call(hints, answers)
+    return calls
+
+
+CALLS: Mapping[str, Call] = {
+    **_calls_of(FullRequestCache),
+    **_calls_of(RequestCache),
+    **_calls_of(Cache),
+    **_calls_of(CopyControl),
+}
+"""Every operation by name."""
+
+OF_COPIES = tuple(_calls_of(CopyControl))

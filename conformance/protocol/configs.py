@@ -1,0 +1,116 @@
+"""Configurations that are drawn: any that a cache offers, small, wide or vast.
+
+Most are small: pools of a few slots, in which everything happens within a few actions. Some are
+wide, with larger pages, windows and pools, for faults that hide behind small numbers.
+
+What readers get wrong: configurations are a part of a case, drawn like its actions. A fault that
+shows under one of a thousand configurations is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from kvcanon.conformance.protocol.adapter import SMALL_PAGES, SMALL_WINDOWS, Offer, Pick
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts, WritePolicy
+
+EVERYTHING = Offer()
+
+Size = TypeVar("Size", bound=int | None)
+
+
+class Scale(StrEnum):
+    """How large the numbers of a case are."""
+
+    SMALL = "small"
+    WIDE = "wide"
+    """Pools of up to 150 full slots, so that laws can be asked of its states."""
+    LARGE = "large"
+    """Pools of some hundreds or thousands, for cases that are judged from outside."""
+    VAST = "vast"
+    """Pools with slots beyond 65,535, most of which one request holds."""
+
+
+FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
+    Scale.WIDE: (80, 110, 150),
+    Scale.LARGE: (300, 700, 1_500),
+    Scale.VAST: (66_200, 67_000, 70_000),
+}
+"""Sizes of the device's full pool, by scale; a small one is drawn slot by slot."""
+MOST_HOST_SLOTS = 1_000
+"""A wide pool on the host is no larger: its slots are filled one by one."""
+BYTES_A_TOKEN = 2
+"""At least so many bytes a slot, for each token of its page: some caches divide them."""
+
+
+def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
+    """A small configuration, all of whose fields are picked."""
+
+    def counts() -> Counts:
+        least = offer.least_slots
+        return Counts(pick(range(least, least + 19)), pick(range(1, 15)), pick(range(1, 7)))
+
+    write_policy = pick(offer.write_policies)
+    return CacheConfig(
+        page_size=pick(_small(offer.page_sizes, SMALL_PAGES[-1])),
+        window_tokens=pick(_small(offer.windows_tokens, SMALL_WINDOWS[-1])),
+        mamba=pick(offer.mamba),
+        bigram=pick(offer.bigram),
+        device_slots=counts(),
+        host_slots=Counts() if write_policy is WritePolicy.NONE else counts(),
+        write_policy=write_policy,
+        eviction_policy=pick(offer.eviction_policies),
+        load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
+        events=pick(offer.events),
+    )
+
+
+def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
+    """A configuration with large numbers; None where the cache offers no such pool."""
+    sizes = [n for n in FULL_SLOTS[scale] if offer.least_slots <= n <= offer.most_slots]
+    if not sizes:
+        return None
+    full = pick(sizes)
+    write_policy = pick(offer.write_policies)
+    page_size = pick(_large(offer.page_sizes, SMALL_PAGES[-1]))
+    hosted = min(full, MOST_HOST_SLOTS)
+    host = Counts(pick((hosted // 4, hosted)), pick((hosted // 4, hosted)), pick((5, 40)))
+    return CacheConfig(
+        page_size=page_size,
+        window_tokens=pick(_large(offer.windows_tokens, SMALL_WINDOWS[-1])),
+        mamba=pick(offer.mamba),
+        bigram=pick(offer.bigram),
+        device_slots=Counts(full, pick((full // 2, full)), pick((5, 40))),
+        host_slots=Counts() if write_policy is WritePolicy.NONE else host,
+        write_policy=write_policy,
+        eviction_policy=pick(offer.eviction_policies),
+        load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
+        events=pick(offer.events),
+        slot_bytes=max(CacheConfig().slot_bytes, BYTES_A_TOKEN * page_size),
+    )
+
+
+def usual_config() -> CacheConfig:
+    """The configuration at which the judge's own speed is measured."""
+    return CacheConfig(
+        page_size=1,
+        window_tokens=4,
+        device_slots=Counts(full=20, swa=14, mamba=0),
+        host_slots=Counts(full=20, swa=14, mamba=0),
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+
+
+def _small(offered: Sequence[Size], most: int) -> Sequence[Size]:
+    """The sizes up to `most`, and None if it is among them; all, where none is that small."""
+    small = [each for each in offered if each is None or each <= most]
+    return small if any(each is not None for each in small) else offered
+
+
+def _large(offered: Sequence[Size], most: int) -> Sequence[Size]:
+    """The sizes beyond `most`, and None if it is among them; all, where none is that large."""
+    large = [each for each in offered if each is None or each > most]
+    return large if any(each is not None for each in large) else offered

@@ -1,0 +1,287 @@
+"""A cache in a child process, in any language, that speaks JSON lines: `pipe:COMMAND`.
+
+The child says hello in its first line. Then each line that it reads is a call, and each line that
+it writes is the answer to it: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"error": "words"}`
+where something went wrong that is no refusal. `make` makes a new cache, and forgets the one before.
+
+What readers get wrong: the child lives as long as the judge does, not as long as a case. One that
+dies or keeps silent is ended, and the next case starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Mapping
+from functools import partial
+from select import POLLIN, POLLOUT, poll
+from time import monotonic
+from typing import IO, cast
+
+from attrs import field, frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
+from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
+from kvcanon.conformance.protocol.tree import TreeCache
+from kvcanon.conformance.protocol.wire import (
+    PROTOCOL,
+    NotOnTheWire,
+    decoder,
+    from_json,
+    refusal_from_json,
+    to_json,
+)
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.law import Need
+from kvcanon.spec.types import TransferId
+
+PREFIX = "pipe:"
+HELLO_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
+
+
+class ChildDied(UsageError):
+    """The child ended."""
+
+
+class ChildSilent(UsageError):
+    """The child did not answer in time, and was ended."""
+
+
+class ChildUnclear(UsageError):
+    """The child answered what is no answer."""
+
+
+class ChildFailed(UsageError):
+    """The child said that something went wrong."""
+
+
+@frozen
+class Hello:
+    """The first line of a child."""
+
+    protocol: str
+    name: str
+    operations: tuple[str, ...]
+    kind: CacheKind = CacheKind.TREE
+    offer: Offer = field(default=Offer())
+    profile: Profile = CANON
+    hides: tuple[Need, ...] = ()
+
+
+class Child:
+    """A process, and the lines to and from it."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.owner = os.getpid()
+        self.made = 0
+        """How many caches it was asked to make; the last is the one it has."""
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # The child writes there.
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # The command is the user's own.
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+            )
+        except (OSError, ValueError, IndexError) as error:
+            self._words.close()
+            raise UsageError(f"{PREFIX}{command} cannot be started: {error}") from error
+        self._end = weakref.finalize(self, _end, self._process, self._words, self.owner)
+        self._to, self._from = (
+            cast("IO[bytes]", each).fileno() for each in (self._process.stdin, self._process.stdout)
+        )
+        os.set_blocking(self._to, False)
+        self._unread = b""
+        self.hello = self._hello()
+
+    def ask(self, line: Mapping[str, object], answers: object) -> object:
+        """Make a call. Raises: CacheError: it was refused. UsageError: the answer is malformed."""
+        self._send(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        answer = self._receive(ANSWER_SECONDS, str(line["op"]))
+        match answer:
+            case {"ok": value}:
+                return self._decoded(str(line["op"]), answers, value)
+            case {"refused": refusal}:
+                try:
+                    refused = refusal_from_json(refusal)
+                except NotOnTheWire as error:
+                    raise self._unclear(str(line["op"]), error) from None
+                raise refused
+            case {"error": words}:
+                raise ChildFailed(f"{self.command}: {line['op']}: {words}")
+        raise self._unclear(str(line["op"]), f"{answer} has no ok, refused or error")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there, and this process's own: a fork has to start another."""
+        return self._end.alive and self.owner == os.getpid()
+
+    def _hello(self) -> Hello:
+        said = self._receive(HELLO_SECONDS, "hello")
+        if said.get("protocol") != PROTOCOL:
+            self._end()
+            raise UsageError(f"{self.command} speaks {said.get('protocol')!r}; this is {PROTOCOL}")
+        try:
+            hello = from_json(Hello, said)
+        except (NotOnTheWire, CacheError) as error:
+            self._end()
+            raise UsageError(f"{self.command} said no proper hello: {error}") from None
+        unknown = [name for name in hello.operations if name not in CALLS]
+        if unknown:
+            self._end()
+            raise UsageError(
+                f"{self.command} has operations that there are not: {', '.join(unknown)}"
+            )
+        return hello
+
+    def _decoded(self, asked: str, answers: object, value: object) -> object:
+        try:
+            return decoder(answers)(value)
+        except (NotOnTheWire, CacheError) as error:
+            raise self._unclear(asked, error) from None
+
+    def _unclear(self, asked: str, why: object) -> ChildUnclear:
+        return ChildUnclear(f"{self.command} answered {asked} with what is no answer: {why}")
+
+    def _send(self, line: bytes) -> None:
+        deadline = monotonic() + ANSWER_SECONDS
+        while line:
+            try:
+                line = line[os.write(self._to, line) :]
+            except BlockingIOError:
+                self._wait(self._to, POLLOUT, deadline, "its input")
+            except OSError:
+                raise self._died("its input") from None
+
+    def _receive(self, seconds: float, asked: str) -> Mapping[str, object]:
+        """The next line. Raises: UsageError."""
+        deadline = monotonic() + seconds
+        while b"\n" not in self._unread:
+            self._wait(self._from, POLLIN, deadline, asked)
+            read = os.read(self._from, 1 << 16)
+            if not read:
+                raise self._died(asked)
+            self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._unclear(asked, f"{line[:100]!r} is no object in JSON")
+        return answer
+
+    def _wait(self, descriptor: int, event: int, deadline: float, asked: str) -> None:
+        """Wait until a pipe is ready; a child that is not in time is ended. Raises: UsageError."""
+        waiting = poll()
+        waiting.register(descriptor, event)
+        if not waiting.poll(max(0.0, deadline - monotonic()) * 1000):
+            words = self._last_words()
+            self._end()
+            raise ChildSilent(f"{self.command} was silent at {asked}, and was ended{words}")
+
+    def _died(self, asked: str) -> ChildDied:
+        try:
+            code: int | str = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            code = "none yet"
+        words = self._last_words()
+        self._end()
+        return ChildDied(f"{self.command} died at {asked}, exit code {code}{words}")
+
+    def _last_words(self) -> str:
+        """The last line that it wrote for people, in brackets."""
+        self._words.seek(0)
+        lines = self._words.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return f" ({said[-1][:200]})" if said else ""
+
+
+class PipeCopies:
+    """The hand on a child's copies."""
+
+    def __init__(self, cache: PipeCache) -> None:
+        self.perform = cache.call("perform")
+        self.acknowledge = cache.call("acknowledge")
+        self.fail = cache.call("fail")
+        self._open = cache.call("open_transfer_ids")
+
+    @property
+    def open_transfer_ids(self) -> tuple[TransferId, ...]:
+        """Copies that neither completed nor failed."""
+        return cast("tuple[TransferId, ...]", self._open())
+
+
+class PipeCache:
+    """A cache of a child. It has a method for each operation that the child has, and no others."""
+
+    def __init__(self, child: Child, config: CacheConfig) -> None:
+        child.ask({"op": "make", "config": to_json(config)}, None)
+        child.made += 1
+        self.config = config
+        self.copies: CopyControl | None = None
+        self._child, self._number = child, child.made
+        operations = set(child.hello.operations)
+        for name in operations.difference(OF_COPIES):
+            setattr(self, name, self.call(name))
+        if operations.issuperset(OF_COPIES):
+            self.copies = cast("CopyControl", PipeCopies(self))
+
+    def call(self, name: str) -> partial[object]:
+        """What makes one call of the child."""
+        return partial(self._ask, name, tuple(CALLS[name].takes), CALLS[name].answers)
+
+    def _ask(
+        self, name: str, takes: tuple[str, ...], answers: object, *args: object, **more: object
+    ) -> object:
+        if self._number != self._child.made:
+            raise UsageError(f"{self._child.command} has made another cache since this one")
+        line = {"op": name}
+        for parameter, argument in (*zip(takes, args, strict=False), *more.items()):
+            line[parameter] = to_json(argument)  # type: ignore[assignment]
+        return self._child.ask(line, answers)
+
+
+class Pipe:
+    """A command, and the child that runs it now."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._child = Child(command)
+
+    @property
+    def hello(self) -> Hello:
+        """What the child said first."""
+        return self._child.hello
+
+    def make(self, config: CacheConfig) -> TreeCache:
+        """An empty cache, in a new child if the last one died. Raises: CacheError, UsageError."""
+        if not self._child.alive:
+            self._child = Child(self._command)
+        return cast("TreeCache", PipeCache(self._child, config))
+
+
+def pipe_adapter(command: str) -> Adapter:
+    """A cache in a child process. Raises: UsageError: no start, or a malformed hello."""
+    pipe = Pipe(command)
+    said = pipe.hello
+    return Adapter(said.name, pipe.make, said.offer, said.profile, frozenset(said.hides), said.kind)
+
+
+def _end(process: subprocess.Popen[bytes], words: IO[bytes], owner: int) -> None:
+    """End a child by its number, unless it is another process's."""
+    if os.getpid() != owner:
+        return
+    process.kill()
+    process.wait()
+    for each in (process.stdin, process.stdout, words):
+        if each is not None:
+            each.close()

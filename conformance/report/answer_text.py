@@ -1,0 +1,176 @@
+"""Wording: what a cache answered, in a few words.
+
+What readers get wrong: what is told here may be a fault, and the fault may be that an answer is
+made of nonsense. So whatever an answer is, it has words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.protocol.request import Admitted
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import AllBlocksCleared, BlockStored
+from kvcanon.spec.operations import (
+    Done,
+    Evicted,
+    HostInserted,
+    Inserted,
+    LoadDecision,
+    LoadedBack,
+    Matched,
+    Receipt,
+    Refused,
+    Settled,
+    Taken,
+)
+from kvcanon.spec.types import Component, Counts, Slots
+
+LONGEST = 110
+"""Characters of an answer of unknown kind that are shown."""
+
+
+def answer_in_words(answer: object) -> str:
+    """What came of a call, in one line."""
+    try:
+        words = _in_words(answer)
+    except Exception:  # noqa: BLE001  # Nonsense may be of any kind.
+        words = repr(answer)
+    return " ".join(words.split())
+
+
+@singledispatch
+def _in_words(answer: object) -> str:
+    text = repr(answer)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+@_in_words.register
+def _(_answer: None) -> str:
+    return "done"
+
+
+@_in_words.register
+def _(_answer: Done) -> str:
+    return "done"
+
+
+@_in_words.register
+def _(answer: bytes) -> str:
+    return f"{len(answer)} bytes"
+
+
+@_in_words.register
+def _(answer: BaseException) -> str:
+    return f"raised {type(answer).__name__}: {answer}".rstrip(": ")
+
+
+@_in_words.register
+def _(answer: CacheError) -> str:
+    return f"refused, {type(answer).__name__}: {answer}"
+
+
+@_in_words.register
+def _(answer: Refused) -> str:
+    return _in_words(answer.error)
+
+
+@_in_words.register
+def _(answer: ViolationError) -> str:
+    law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
+    outcome = getattr(getattr(answer, "step", None), "outcome", None)
+    said = "" if outcome is None else f"{answer_in_words(outcome)} "
+    return f"{said}<- breaks {law_ids}"
+
+
+@_in_words.register
+def _(answer: Matched) -> str:
+    loading = f"; still loading: transfer {_listed(answer.pending)}" if answer.pending else ""
+    return f"{_pages(answer.prefix_pages)} usable, {answer.device_pages} on the device{loading}"
+
+
+@_in_words.register
+def _(answer: Receipt) -> str:
+    return f"receipt {answer.receipt_id}"
+
+
+@_in_words.register
+def _(answer: Slots) -> str:
+    some = [f"{component.value} {_listed(slots)}" for component, slots in answer if slots]
+    return ", ".join(some) or "no slots"
+
+
+@_in_words.register
+def _(answer: Inserted) -> str:
+    parts = [f"{_pages(answer.present_pages)} present", f"took {_counts(answer.adopted)}"]
+    if answer.freed:
+        parts.append(f"freed {_counts(answer.freed)}")
+    if answer.backups:
+        parts.append(f"backup: transfer {_listed(answer.backups)}")
+    if answer.backup_declined_pages:
+        parts.append(f"no room to back up {_pages(answer.backup_declined_pages)}")
+    return ", ".join(parts)
+
+
+@_in_words.register
+def _(answer: Admitted) -> str:
+    return f"{_pages(answer.reused_pages)} reused; {_in_words(answer.slots)}"
+
+
+@_in_words.register
+def _(answer: Evicted) -> str:
+    return f"freed {_counts(answer.freed)}"
+
+
+@_in_words.register
+def _(answer: LoadedBack) -> str:
+    evicted = f"; evicted {_counts(answer.evicted)}" if answer.evicted else ""
+    if answer.decision is LoadDecision.ENQUEUED:
+        return f"transfer {answer.transfer_id} loads {_counts(answer.loading)}{evicted}"
+    return f"{answer.decision.value.replace('_', ' ')}{evicted}"
+
+
+@_in_words.register
+def _(answer: HostInserted) -> str:
+    return (
+        f"{answer.placed_pages} placed, {answer.refilled_pages} refilled, "
+        f"{answer.present_pages} present, {answer.dropped_pages} dropped"
+    )
+
+
+@_in_words.register
+def _(answer: Settled) -> str:
+    each = [f"transfer {transfer_id} {status.value}" for transfer_id, status in answer.transfers]
+    return ", ".join(each) or "nothing settled"
+
+
+@_in_words.register
+def _(answer: Taken) -> str:
+    return _in_words(answer.events)
+
+
+@_in_words.register
+def _(answer: tuple) -> str:  # type: ignore[type-arg]  # A class to dispatch on has no arguments.
+    return ", ".join(_event(event) for event in answer) or "no events"
+
+
+def _event(event: object) -> str:
+    if isinstance(event, AllBlocksCleared):
+        return "cleared"
+    kind = "stored" if isinstance(event, BlockStored) else "removed"
+    return f"{kind} {getattr(event, 'medium', '?')}"
+
+
+def _counts(counts: Counts) -> str:
+    some = [f"{counts[each]} {each.value}" for each in Component if counts[each]]
+    return ", ".join(some) or "nothing"
+
+
+def _pages(count: int) -> str:
+    return "1 page" if count == 1 else f"{count} pages"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " ".join(str(each) for each in numbers)

@@ -1,0 +1,250 @@
+"""The report as one HTML page, which needs nothing but itself: no script, no font, no other file.
+
+What readers get wrong: colours say nothing that words do not. The page is read in the dark, on a
+phone, on paper and aloud.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvcanon import __version__
+from kvcanon.conformance.observe.explain import sentence
+from kvcanon.conformance.report.call_code import Line
+from kvcanon.conformance.report.markup import Markup, joined, tag
+from kvcanon.conformance.report.report import (
+    CacheReport,
+    CheckReport,
+    Judged,
+    ReplayedFailure,
+    Verdict,
+)
+from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.report.text import (
+    action_name,
+    came_up_too_little,
+    held_least,
+    holds,
+    laws_counted,
+    seen,
+)
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Standing
+from kvcanon.spec.law import LAWS
+
+STYLE = Path(__file__).with_name("page.css")
+
+
+def check_html(report: CheckReport) -> str:
+    """The report of a check."""
+    title = f"kvcanon check: {', '.join(cache.name for cache in report.caches)}"
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        tag("title", title),
+        tag("style", Markup(STYLE.read_text(encoding="utf-8"))),
+    )
+    body = tag(
+        "body",
+        tag("header", *_opening(report)),
+        tag("main", _summary(report), _stages(report), *_caches(report)),
+        tag("footer", f"Written by kvcanon {__version__}. The same seed gives the same cases."),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _opening(report: CheckReport) -> tuple[Markup, ...]:
+    result = report.result
+    against = f", against {result.against}" if result.against else ""
+    return (
+        tag(
+            "p",
+            f"kvcanon check, {result.effort} effort, seed {result.seed}{against}",
+            class_="kicker",
+        ),
+        tag("h1", _standing(report.verdict.value, _verdict(report))),
+        *([tag("p", too_little)] if (too_little := came_up_too_little(report)) else []),
+    )
+
+
+def _verdict(report: CheckReport) -> str:
+    match report.verdict:
+        case Verdict.HOLDS:
+            return holds(report)
+        case Verdict.NOT_EXERCISED:
+            return "Too little was exercised"
+        case Verdict.NOT_JUDGED:
+            return "Nothing was judged"
+        case Verdict.BROKEN:
+            found = [each.failure.finding for cache in report.caches for each in cache.failures]
+            by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
+            return "A law is broken" if by_law else "A fault was found"
+
+
+def _summary(report: CheckReport) -> Markup:
+    standings = (standing.value.capitalize() for standing in Standing)
+    headings = ("Cache", *standings, "Failures", "Operations")
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("a", cache.name, href=f"#cache-{number}"), scope="row"),
+            *(_number(cache.count(standing)) for standing in Standing),
+            _number(len(cache.failures)),
+            _number(cache.result.tally.steps),
+        )
+        for number, cache in enumerate(report.caches, 1)
+    ]
+    return _table("Laws of each cache, by what came of them", headings, rows)
+
+
+def _stages(report: CheckReport) -> Markup:
+    headings = ("Stage", "Cases", "Not offered", "Operations", "Seconds", "Cut short")
+    rows = [
+        tag(
+            "tr",
+            tag("th", stage.name, scope="row"),
+            _number(stage.cases),
+            _number(stage.unoffered),
+            _number(stage.steps),
+            tag("td", f"{stage.seconds:,.1f}", class_="number"),
+            tag("td", stage.cut_short or "no", class_="remark"),
+        )
+        for stage in report.result.stages
+    ]
+    return _table("Stages of the check", headings, rows, numbers=(1, 2, 3, 4))
+
+
+def _caches(report: CheckReport) -> list[Markup]:
+    return [
+        tag(
+            "section",
+            tag("h2", cache.name, id=f"cache-{number}"),
+            _facts(cache),
+            *(_failure(retold) for retold in cache.failures),
+            *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
+            *(_failure(retold) for retold in cache.unkept),
+            _laws(cache),
+        )
+        for number, cache in enumerate(report.caches, 1)
+    ]
+
+
+def _facts(cache: CacheReport) -> Markup:
+    departures = [
+        tag("div", tag("code", f"{each.field} = {each.value}"), f": {each.meaning}.")
+        for each in cache.departures
+    ]
+    rows = [
+        ("Laws", joined(laws_counted(cache))),
+        ("Profile", joined(*departures) if departures else joined("the canon's")),
+    ]
+    if cache.offered:
+        rows.append(("Offers", joined("; ".join(cache.offered))))
+    if cache.result.lacks:
+        rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
+    if cache.least_exercised:
+        rows.append(("Held least", joined(held_least(cache))))
+    rows += [("Not exercised", joined(told)) for told in cache.not_exercised]
+    return tag("dl", *(joined(tag("dt", name), tag("dd", told)) for name, told in rows))
+
+
+def _failure(retold: ReplayedFailure) -> Markup:
+    finding = retold.failure.finding
+    law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
+    return tag(
+        "article",
+        tag("h3", headline(finding)),
+        tag("p", sentence(law), class_="soft") if law else joined(),
+        tag("p", finding.text, class_="said"),
+        tag("p", " ".join(seen(retold)), class_="soft"),
+        _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation", "words")),
+        _folded(f"The {len(retold.lines)} calls that lead to it", _calls(retold), open_=True)
+        if retold.lines
+        else joined(),
+        _folded("A script that shows it again", _pre(retold.script, "script", "code")),
+        class_="failure",
+    )
+
+
+def _calls(retold: ReplayedFailure) -> Markup:
+    rows: list[Markup] = []
+    last = None
+    for line in retold.lines:
+        if line.action != last:
+            last = line.action
+            name = action_name(retold, last)
+            rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
+        rows += [_row("", definition, "") for definition in line.before]
+        rows.append(_call(line, is_last=line.number == retold.failure.finding.operation))
+    return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
+
+
+def _call(line: Line, *, is_last: bool) -> Markup:
+    answer = "" if line.number is None and line.answer == "done" else line.answer
+    return _row(str(line.number or ""), line.code, answer, class_="last" if is_last else "")
+
+
+def _row(number: str, code: str, answer: str, class_: str = "") -> Markup:
+    return tag(
+        "tr",
+        tag("td", number, class_="number soft"),
+        tag("td", code, class_="code"),
+        tag("td", answer),
+        class_=class_,
+    )
+
+
+def _laws(cache: CacheReport) -> Markup:
+    stages = tuple(cache.result.tallies)
+    headings = ("Law", "Name", "Standing", "Exercised", *map(str.capitalize, stages), "Remark")
+    rows = [_law(judged) for judged in cache.laws]
+    numbers = tuple(range(3, 4 + len(stages)))
+    table = _table(f"Laws of {cache.name}", headings, rows, numbers)
+    return _folded(f"All {len(cache.laws)} laws", table)
+
+
+def _law(judged: Judged) -> Markup:
+    return tag(
+        "tr",
+        tag("th", judged.law.law_id, scope="row"),
+        tag("td", judged.law.name),
+        tag("td", _standing(judged.standing.value, judged.standing.value)),
+        _number(judged.times),
+        *(_number(times) for times in judged.stages.values()),
+        tag("td", judged.remark, class_="remark"),
+    )
+
+
+def _standing(standing: str, words: str) -> Markup:
+    return tag("span", words, class_=f"standing {standing.replace(' ', '-')}")
+
+
+def _number(number: int) -> Markup:
+    return tag("td", f"{number:,}", class_="number")
+
+
+def _table(
+    label: str, headings: tuple[str, ...], rows: list[Markup], numbers: tuple[int, ...] = ()
+) -> Markup:
+    numbers = numbers or tuple(range(1, len(headings)))
+    head = [
+        tag("th", heading, scope="col", class_="number" if at in numbers else "")
+        for at, heading in enumerate(headings)
+    ]
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows))
+    return _scrolling(label, table)
+
+
+def _scrolling(label: str, table: Markup) -> Markup:
+    """A box of its own for what may be wider than a phone, which the keyboard can reach."""
+    return tag("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def _pre(text: str, label: str, class_: str) -> Markup:
+    return tag("pre", text, class_=class_, role="region", aria_label=label, tabindex="0")
+
+
+def _folded(summary: str, content: Markup, *, open_: bool = False) -> Markup:
+    attributes = {"open": "open"} if open_ else {}
+    return tag("details", tag("summary", summary), content, **attributes)

@@ -1,0 +1,111 @@
+"""The report as JSON, in a format of its own version.
+
+What readers get wrong: the format is what `schema/check.schema.json` says, not what this release
+happens to write. A field that changes its meaning gives the format a new number.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from attrs import asdict
+
+from kvcanon import __version__
+from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.report.call_code import Line
+from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
+from kvcanon.conformance.search.result import Standing
+
+FORMAT = "kvcanon-check/2"
+
+SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
+"""A JSON Schema of what `check_json` returns, draft 2020-12."""
+
+
+def check_json(report: CheckReport) -> dict[str, object]:
+    """The report of a check."""
+    result = report.result
+    return {
+        "format": FORMAT,
+        "kvcanon": __version__,
+        "verdict": report.verdict.value,
+        "effort": result.effort,
+        "seed": result.seed,
+        "against": result.against,
+        "strict": result.strict,
+        "stages": [asdict(stage) for stage in result.stages],
+        "known": [asdict(known) for known in report.known],
+        "caches": [_cache(cache) for cache in report.caches],
+    }
+
+
+def json_text(value: dict[str, object]) -> str:
+    """JSON as it stands in a file."""
+    return f"{json.dumps(value, indent=2)}\n"
+
+
+def _cache(cache: CacheReport) -> dict[str, object]:
+    tally = cache.result.tally
+    operations = sorted({*tally.served, *tally.refused})
+    return {
+        "name": cache.name,
+        "verdict": cache.verdict.value,
+        "missing": list(cache.result.missing),
+        "departures": [asdict(departure) for departure in cache.departures],
+        "offers": list(cache.offered),
+        "lacks": list(cache.result.lacks),
+        "played": {"cases": tally.cases, "actions": tally.actions, "steps": tally.steps},
+        "operations": [
+            {"name": name, "served": tally.served[name], "refused": tally.refused[name]}
+            for name in operations
+        ],
+        "counts": {standing.value: cache.count(standing) for standing in Standing},
+        "laws": [
+            {
+                "id": judged.law.law_id,
+                "name": judged.law.name,
+                "level": judged.law.level.value,
+                "premise": judged.law.premise.words,
+                "standing": judged.standing.value,
+                "times": judged.times,
+                "stages": dict(judged.stages),
+                "remark": judged.remark,
+            }
+            for judged in cache.laws
+        ],
+        "failures": [_failure(retold) for retold in cache.failures],
+        "not_kept": [_failure(retold) for retold in cache.unkept],
+    }
+
+
+def _failure(retold: ReplayedFailure) -> dict[str, object]:
+    failure, finding = retold.failure, retold.failure.finding
+    return {
+        "grounds": finding.grounds.value,
+        "name": finding.name,
+        "broken": list(finding.broken),
+        "text": finding.text,
+        "words": finding.words,
+        "action": finding.action,
+        "operation": finding.operation,
+        "origin": failure.origin,
+        "times": failure.times,
+        "black_box": failure.black_box,
+        "against": failure.against,
+        "shown_again": retold.again,
+        "case": case_to_json(failure.case),
+        "calls": [_call(line) for line in retold.lines],
+        "script": retold.script,
+    }
+
+
+def _call(line: Line) -> dict[str, object]:
+    return {
+        "action": line.action,
+        "operation": line.number,
+        "definitions": list(line.before),
+        "code": line.code,
+        "answer": line.answer,
+        "refused": line.refused,
+    }

@@ -1,0 +1,116 @@
+"""The report as JUnit XML, which most CI servers read.
+
+What readers get wrong: the same tests are there in every run, whatever the outcome, so that a CI
+server can tell their history. A law that was not exercised is skipped, with the reason; one that
+held has a property that says how often it was exercised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from kvcanon.conformance.report.report import (
+    CacheReport,
+    CheckReport,
+    Judged,
+    ReplayedFailure,
+    Verdict,
+)
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Standing
+
+_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def check_junit(report: CheckReport) -> str:
+    """The report of a check."""
+    result = report.result
+    root = Element("testsuites", name="kvcanon check", time=f"{report.seconds:.3f}")
+    for cache in report.caches:
+        suite = SubElement(root, "testsuite", name=_text(cache.name))
+        properties = SubElement(suite, "properties")
+        for name, value in (("effort", result.effort), ("seed", str(result.seed))):
+            SubElement(properties, "property", name=name, value=value)
+        for judged in cache.laws:
+            _law(suite, cache, judged)
+        if result.against is not None:
+            _other(suite, cache, f"agreement with {result.against}", Grounds.AGREEMENT)
+        _other(suite, cache, "no crash", Grounds.CRASH)
+        _enough(suite, cache)
+        _count(suite, [suite])
+    _count(root, list(root))
+    indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
+    law = judged.law
+    case = _case(suite, cache, f"{law.law_id} {law.name}")
+    match judged.standing:
+        case Standing.BROKEN:
+            failures = list(_breaking(cache, law.law_id))
+            first = failures[0].failure.finding.text if failures else "broken"
+            told = "\n\n".join(_told(each) for each in failures)
+            SubElement(case, "failure", type=law.law_id, message=_text(first)).text = _text(told)
+        case Standing.NOT_KEPT:
+            failures = list(_breaking(cache, law.law_id))
+            first = failures[0].failure.finding.text if failures else "broken"
+            SubElement(case, "skipped", message=_text(f"SHOULD, not kept: {first}"))
+        case Standing.NOT_EXERCISED:
+            SubElement(case, "skipped", message=_text(f"not exercised: {judged.remark}"))
+        case Standing.KNOWN:
+            SubElement(case, "skipped", message=_text(f"known to be broken: {judged.remark}"))
+        case Standing.HELD:
+            properties = SubElement(case, "properties")
+            SubElement(properties, "property", name="exercised", value=str(judged.times))
+
+
+def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
+    """The failures in which a law is broken; those come first that have their name from it."""
+    failures = [
+        each
+        for each in (*cache.failures, *cache.unkept)
+        if law_id in {*each.failure.finding.broken, *each.failure.laws}
+    ]
+    yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
+
+
+def _other(suite: Element, cache: CacheReport, name: str, grounds: Grounds) -> None:
+    """A test of what is no law."""
+    case = _case(suite, cache, name)
+    failures = [each for each in cache.failures if each.failure.finding.grounds is grounds]
+    if failures:
+        finding = failures[0].failure.finding
+        tag = "error" if grounds is Grounds.CRASH else "failure"
+        told = SubElement(case, tag, type=_text(finding.name), message=_text(finding.text))
+        told.text = _text("\n\n".join(_told(each) for each in failures))
+
+
+def _enough(suite: Element, cache: CacheReport) -> None:
+    """A test of whether that came up which has to, for a cache to hold."""
+    case = _case(suite, cache, "essentials came up")
+    if cache.result.missing:
+        told = _text("; ".join(cache.result.missing))
+        SubElement(case, "failure", type=Verdict.NOT_EXERCISED.value, message=told)
+
+
+def _case(suite: Element, cache: CacheReport, name: str) -> Element:
+    return SubElement(suite, "testcase", classname=_text(cache.name), name=_text(name), time="0")
+
+
+def _told(retold: ReplayedFailure) -> str:
+    return f"{retold.failure.finding.words}\n\nThis script shows it:\n\n{retold.script}"
+
+
+def _count(element: Element, suites: list[Element]) -> None:
+    cases = [case for suite in suites for case in suite.iter("testcase")]
+    element.set("tests", str(len(cases)))
+    for plural, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        element.set(plural, str(sum(case.find(tag) is not None for case in cases)))
+
+
+def _text(text: str) -> str:
+    """Text without the characters that no XML may hold; a cache may say anything."""
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,77 @@
+"""Known differences: laws that a cache is known to break, each with a reason and a link.
+
+The file is TOML, a table a line of it:
+
+    [[known]]
+    law = "EVICT-3"
+    reason = "a leaf's window data is freed with its lock"
+    link = "https://example.org/issues/1"
+
+What readers get wrong: a known difference is proved, not believed. Vectors, which come out the same
+each time, must show it; where none does, the line is at fault, and the check says so. In random
+cases a known law is not asked at all, so that what else is wrong comes up.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+
+from attrs import fields, frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.report.law_lookup import find_law
+
+
+@frozen
+class Known:
+    """A law that a cache is known to break."""
+
+    law: str
+    """Its id."""
+    reason: str
+    link: str
+
+
+FIELDS = tuple(each.name for each in fields(Known))
+
+
+def read_known(path: Path) -> tuple[Known, ...]:
+    """The known differences of a file. Raises: UsageError, OSError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}") from error
+    entries = document.get("known")
+    if document.keys() != {"known"} or not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path} must hold [[known]] tables, and nothing else")
+    known = tuple(_known(path, number, entry) for number, entry in enumerate(entries, 1))
+    law_ids = [each.law for each in known]
+    twice = sorted({law_id for law_id in law_ids if law_ids.count(law_id) > 1})
+    if twice:
+        raise UsageError(f"{path} names {', '.join(twice)} more than once")
+    return known
+
+
+def require_shown(path: Path, known: Collection[Known], broken: Collection[str]) -> None:
+    """Refuse lines whose laws no vector showed as broken. Raises: UsageError."""
+    stale = [each.law for each in known if each.law not in broken]
+    if stale:
+        lines = "lines that no vector shows" if len(stale) > 1 else "a line that no vector shows"
+        raise UsageError(f"{path} has {lines}: {', '.join(stale)}; remove what is mended")
+
+
+def _known(path: Path, number: int, entry: object) -> Known:
+    where = f"{path}, [[known]] number {number}"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where} is no table")
+    unknown = sorted(entry.keys() - set(FIELDS))
+    if unknown:
+        raise UsageError(f"{where} has {', '.join(unknown)}; it takes {', '.join(FIELDS)}")
+    for name in FIELDS:
+        if not isinstance(entry.get(name), str) or not entry[name].strip():
+            raise UsageError(f"{where} needs a {name}")
+    if not entry["link"].strip().startswith(("https://", "http://")):
+        raise UsageError(f"{where}: {entry['link']!r} is no link")
+    return Known(find_law(entry["law"]).law_id, entry["reason"].strip(), entry["link"].strip())

@@ -1,0 +1,259 @@
+"""The machine: Hypothesis draws cases, one rule an action, and reduces those in which a law breaks.
+
+A rule takes plain numbers, so that what Hypothesis prints is code to paste. What it finds is also a
+`Case`, which anyone can play, and which needs no Hypothesis.
+
+What readers get wrong: a rule takes only the picks that its action uses. Hypothesis leaves out a
+step only if few things were drawn for it; with three picks each, reduced cases stay long.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from attrs import Factory, define
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
+from hypothesis.errors import Flaky
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import (
+    DRAIN,
+    PICKS,
+    Action,
+    Case,
+    case_to_json,
+    config_from_json,
+)
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.configs import any_config
+from kvcanon.conformance.search.finding import Finding, Tally
+from kvcanon.conformance.search.hypothesis_constants import no_local_constants
+from kvcanon.conformance.search.play import SideBySide
+from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Component
+
+STEPS = 50
+"""Actions of a case."""
+
+CI = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,  # A deadline would measure the machine.
+    # To explain is to trace every line that is run, which is far slower than all the rest.
+    phases=(Phase.reuse, Phase.generate, Phase.shrink),
+    # Where several are reported, how many there are depends on the clock.
+    report_multiple_bugs=False,
+    verbosity=Verbosity.quiet,
+    print_blob=False,
+    # Two busy cores make an innocent draw slow.
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""Remembers nothing: the same seed finds the same."""
+
+DEEP = settings(CI, derandomize=False)
+"""For a database, which is given with it: what was found before is tried first."""
+
+
+class Found(AssertionError):
+    """A law does not hold in a case that Hypothesis drew."""
+
+    def __init__(self, finding: Finding, case: Case) -> None:
+        super().__init__(finding.words)
+        self.finding = finding
+        self.case = case
+
+
+@define
+class Journal:
+    """What came of the cases that were drawn."""
+
+    tally: Tally = Factory(Tally)
+    """What came up, to the first finding that ends a case; what comes later only reduces it."""
+    closed: bool = False
+    shortest: Found | None = None
+    unkept: Found | None = None
+    """The shortest case in which nothing is broken but a law that should be kept."""
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """One case, as Hypothesis draws it. `machine_of` makes a machine with a trial and rules."""
+
+    trial: Trial
+    journal: Journal
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = CacheConfig()
+        self._caches: SideBySide | None = None
+        self._drain: tuple[Component, ...] = ()
+        self._actions: list[Action] = []
+
+    def start(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+        """Make the caches. Raises: Found."""
+        self.config = config_from_json(config)
+        self._drain = tuple(map(Component, drain))
+        trial = self.trial
+        try:
+            self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
+        except UsageError:
+            case = Case(self.config, (), ())
+            finding, _ = trial.play(case)
+            if finding is not None:
+                self._raise(finding, case)
+
+    def act(self, action: Action) -> None:
+        """Do an action. Raises: Found."""
+        if self._caches is None or self._caches.over:
+            return
+        self._actions.append(action)
+        self._caches.act(action)
+        for finding in self._caches.findings():
+            self._raise(finding, Case(self.config, tuple(self._actions), ()))
+
+    def teardown(self) -> None:
+        """Drain, unless something was found. Raises: Found."""
+        if self._caches is None:
+            return
+        found_before = bool(self._caches.findings())
+        if not found_before:
+            self._caches.drain(self._drain)
+        findings = self._caches.findings()
+        if not self.journal.closed:
+            self.journal.tally.add(self._caches.tallies()[self.trial.adapter.name])
+            self.journal.closed = bool(findings)
+        case = Case(self.config, tuple(self._actions), self._drain)
+        for finding in () if found_before else findings:
+            self._raise(finding, case)
+        for finding in () if findings else self._caches.unkept():
+            self.journal.unkept = _shorter(self.journal.unkept, Found(finding, case))
+
+    def _raise(self, finding: Finding, case: Case) -> None:
+        found = Found(finding, case)
+        self.journal.shortest = _shorter(self.journal.shortest, found)
+        raise found
+
+
+def _shorter(one: Found | None, other: Found) -> Found:
+    """The one of two findings that takes fewer actions; the first if they are as long."""
+    if one is None or len(other.case.actions) < len(one.case.actions):
+        return other
+    return one
+
+
+def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
+    """A machine for a cache: a class, whose `TestCase` is what unittest and pytest run."""
+    drains = st.permutations([component.value for component in DRAIN])
+    begins = initialize(config=_configs(trial.adapter.offer), drain=drains)
+    members: dict[str, Any] = {name: _rule_of(name) for name in ACTIONS}
+    members["begin"] = begins(begin)
+    members |= {"trial": trial, "journal": journal or Journal(), "__module__": __name__}
+    return cast("type[CacheMachine]", type("CacheMachine", (CacheMachine,), members))
+
+
+def run_machine(
+    trial: Trial,
+    *,
+    examples: int,
+    steps: int = STEPS,
+    from_seed: int = 0,
+    database: ExampleDatabase | None = None,
+) -> tuple[Failure | None, Tally]:
+    """Draw so many cases of a seed; the smallest in which something is found, and what came up.
+
+    Laws that should be kept, and need not, are reported only where all others are.
+
+    A database may be shared by processes, and must not be by caches: each needs a folder, or a
+    prefix of keys, of its own.
+    """
+    journal = Journal()
+    machine = seed(from_seed)(machine_of(trial, journal))
+    asked = settings(
+        CI if database is None else DEEP,
+        max_examples=examples,
+        stateful_step_count=steps + 1,  # The first is `begin`.
+        database=database,
+    )
+    try:
+        with no_local_constants():
+            run_state_machine_as_test(machine, settings=asked)
+    except Found as found:
+        return _failure(trial, found, from_seed), journal.tally
+    except Flaky:
+        if journal.shortest is None:
+            raise
+        return _failure(trial, journal.shortest, from_seed), journal.tally
+    if journal.unkept is not None:
+        return _failure(trial, journal.unkept, from_seed), journal.tally
+    return None, journal.tally
+
+
+def _failure(trial: Trial, found: Found, from_seed: int) -> Failure:
+    # A cache that answers one case in two ways cannot be reduced: it stands as it was seen.
+    case, finding = reduce_case(found.case, found.finding, trial) or (found.case, found.finding)
+    return Failure(
+        finding,
+        case,
+        origin=f"machine, seed {from_seed}",
+        times=1,
+        black_box=trial.judges.black_box,
+        against=trial.against.name if trial.against else None,
+        laws=frozenset(found.finding.broken),
+    )
+
+
+Option = TypeVar("Option")
+
+
+@st.composite
+def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
+    """A configuration as JSON has it, which prints as code."""
+
+    def pick(options: Sequence[Option], /) -> Option:
+        return draw(st.sampled_from(options))
+
+    case = case_to_json(Case(any_config(pick, offer), ()))
+    config: dict[str, Any] = json.loads(json.dumps(case["config"]))
+    return config
+
+
+def begin(machine: CacheMachine, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+    """Make the caches of a case, and say in which order they are drained at its end."""
+    machine.start(config, drain)
+
+
+Rule = Callable[..., None]
+
+
+def _rule_of(name: str) -> Rule:
+    """The rule of an action."""
+    kind = ACTIONS[name]
+
+    def do(machine: CacheMachine, **picked: int) -> None:
+        machine.act(Action(name, **picked))
+
+    do.__name__ = name
+    # Picks that an action does not use have names that say so: they begin with an underscore.
+    used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
+    as_rule: Callable[..., Callable[[Rule], Rule]] = rule
+    made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
+    return precondition(_has_host_tier)(made) if kind.host else made
+
+
+def _has_host_tier(machine: CacheMachine) -> bool:
+    return machine.config.host_tier

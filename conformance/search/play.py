@@ -1,0 +1,346 @@
+"""Playing a case: clients act on caches side by side, under judges, until something is found.
+
+What readers get wrong: every cache has its own client. After the first lawful difference two caches
+are asked different things, and each is judged by what it was asked.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+from attrs import evolve, frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
+from kvcanon.conformance.errors import OnShould, UsageError, ViolationError, describe_exception
+from kvcanon.conformance.observe.agreement import Recorder, first_difference
+from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    RequestSubject,
+    Subject,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.time_limit import ACTION_SECONDS, CacheSilent, within
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Component
+from kvcanon.spec.views import PageNumbers
+
+
+@frozen
+class JudgeConfig:
+    """How a cache is judged."""
+
+    black_box: bool = False
+    """Whether to look at answers and events only, though the cache shows more."""
+    laws: tuple[Law, ...] | None = None
+    """The laws that are asked; None asks all, and an empty tuple none."""
+    thorough: bool = False
+    """Whether every law is asked about everything, and not of what a step touched alone."""
+    events_late: bool = False
+    """Whether events are heard only when a client takes them, as a case may have it."""
+
+    def of_case(self, case: Case) -> JudgeConfig:
+        """The same, who listen as a case has it."""
+        return evolve(self, events_late=case.events_late)
+
+    def asked(self, shows: Collection[Need]) -> list[Law]:
+        """The laws whose needs a cache meets."""
+        return [each for each in self.every_law if each.needs <= set(shows)]
+
+    @property
+    def every_law(self) -> tuple[Law, ...]:
+        """The laws that are asked, whatever a cache shows."""
+        return tuple(LAWS.values()) if self.laws is None else self.laws
+
+
+ALL_JUDGES = JudgeConfig()
+
+
+def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
+    """The laws of these ids; of None they are None, which asks all."""
+    return None if law_ids is None else tuple(LAWS[law_id] for law_id in law_ids)
+
+
+def make_judged(
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: JudgeConfig = ALL_JUDGES,
+    on_should: OnShould | None = None,
+) -> tuple[Subject, GuardedCache | BlackboxGuard]:
+    """Make an empty cache, and the judge that it is used through. Raises: as `make_subject`.
+
+    Where only laws are broken that should be kept, the judge tells `on_should`, or else raises.
+    """
+    subject = make_subject(adapter, config)
+    if Need.SNAPSHOT in subject.shows and not judges.black_box:
+        laws = judges.asked(subject.shows)
+        return subject, guard(
+            subject.cache,
+            laws=laws,
+            copies=subject.copies,
+            new=True,
+            on_should=on_should,
+            thorough=judges.thorough,
+        )
+    late = judges.events_late
+    return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
+
+
+def make_judged_requests(
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: JudgeConfig = ALL_JUDGES,
+    on_should: OnShould | None = None,
+) -> tuple[RequestSubject, RequestBlackboxGuard]:
+    """The same of a cache that is used by requests. Raises: as `make_request_subject`."""
+    subject = make_request_subject(adapter, config)
+    laws, black_box = judges.every_law, judges.black_box
+    return subject, RequestBlackboxGuard(
+        subject, adapter.profile, laws, on_should, black_box=black_box
+    )
+
+
+class Run:
+    """One cache through one case, up to the first finding that ends it."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        config: CacheConfig,
+        stamps: Stamps,
+        judges: JudgeConfig,
+        *,
+        compared: bool,
+    ) -> None:
+        self.name = adapter.name
+        self.finding: Finding | None = None
+        self.unkept: Finding | None = None
+        """The first that only a law which should be kept is broken: it does not end the case."""
+        self.recorder: Recorder | None = None
+        self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
+        self.client: Client | RequestClient
+        self._actions = 0
+        self._at = 0
+        """Index of the action that is being done, or was done last."""
+        namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+        if adapter.kind is CacheKind.REQUEST:
+            asked, judge = make_judged_requests(adapter, config, judges, self._note_should)
+            self._judge, self._service = judge, judge.service
+            self.client = RequestClient(self._judge, asked.can, stamps, namespaces)
+        else:
+            subject, self._judge = make_judged(adapter, config, judges, self._note_should)
+            self.recorder = Recorder(self._judge, recording=compared)
+            self._service = self.recorder.service
+            self.client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
+
+    def act(self, action: Action) -> None:
+        """Do an action of the case. What is wrong becomes the finding, and ends the run."""
+        client = self.client
+        self._at = self._actions
+        if isinstance(client, RequestClient):
+            self._try(lambda: act_by_requests(client, *action))
+        else:
+            self._try(lambda: act(client, *action))
+        self._actions += 1
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain the cache, unless something was found."""
+        self._at = self._actions
+        self._try(lambda: self.client.drain(order))
+
+    def tally(self) -> Tally:
+        """What came up so far."""
+        exercised, service = Counter(self._judge.laws_exercised), self._service
+        return Tally(
+            1,
+            self._actions,
+            self._judge.steps,
+            +exercised,
+            Counter(service.served),
+            Counter(service.refused),
+        )
+
+    def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
+        """Note a finding, and stop."""
+        self.finding = Finding(
+            self.name, grounds, name, (), text, words, self._at, self._judge.steps
+        )
+
+    def compare_with(self, model: Run, numbers: PageNumbers) -> None:
+        """Note where the cache did something else than the one that it must agree with."""
+        ours, theirs = model.recorder, self.recorder
+        if ours is not None and theirs is not None and not (self.finding or model.finding):
+            try:
+                difference = first_difference(ours, theirs, numbers)
+            except Exception as error:  # noqa: BLE001  # No law may have asked if it is a state.
+                text = f"shows a state that cannot be compared: {describe_exception(error)}"
+                self.found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                return
+            if difference is not None:
+                self.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+                if difference.index is not None and self.finding is not None:
+                    later = max(0, len(theirs.facts) - 1 - difference.index)
+                    self.finding = evolve(self.finding, operation=self._judge.steps - later)
+        self.forget_recorded()
+
+    def forget_recorded(self) -> None:
+        """Forget what was recorded: it was compared."""
+        if self.recorder is not None:
+            self.recorder.forget()
+
+    def _try(self, do: Callable[[], object]) -> None:
+        if self.finding is not None:
+            return
+        try:
+            within(ACTION_SECONDS, do)
+        except ViolationError as broken:
+            self.finding = self._finding_of(broken)
+        except CacheError as refusal:
+            text = f"refused in the drain, where nobody holds anything: {refusal}"
+            self.found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except CacheSilent as silence:
+            text = str(silence)
+            self.found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
+        except Exception as error:  # noqa: BLE001  # Whatever it is, the cache must not raise it.
+            text = f"raised {describe_exception(error)}"
+            self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+
+    def _note_should(self, broken: ViolationError) -> None:
+        """Note the first time that a law is not kept which should be, and go on."""
+        if self.unkept is None:
+            self.unkept = self._finding_of(broken)
+        else:
+            more = (each.law.law_id for each in broken.violations)
+            all_broken = tuple(dict.fromkeys((*self.unkept.broken, *more)))
+            self.unkept = evolve(self.unkept, broken=all_broken)
+
+    def _finding_of(self, broken: ViolationError) -> Finding:
+        first = broken.violations[0]
+        return Finding(
+            cache=self.name,
+            grounds=Grounds.LAW,
+            name=first.law.law_id,
+            broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
+            text=first.text,
+            words=str(broken),
+            action=self._at,
+            operation=self._judge.steps,
+        )
+
+
+class SideBySide:
+    """Caches through one case, each with a client of its own, up to the first finding of each.
+
+    `against` is a cache that the others must agree with. A cache that does not offer the
+    configuration sits the case out, which its tally says. Raises: UsageError.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        adapters: Sequence[Adapter],
+        judges: JudgeConfig = ALL_JUDGES,
+        against: Adapter | None = None,
+    ) -> None:
+        self._stamps = Stamps(config.slot_bytes)
+        everyone = [*adapters, against] if against is not None else adapters
+        if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
+            raise UsageError("agreement is between caches that are used by prefixes; leave it out")
+        self._absent: list[str] = []
+        made = [self._run(each, config, judges, against) for each in adapters]
+        self._runs = [run for run in made if run is not None]
+        self._model = None
+        if against is not None:
+            self._model = self._run(against, config, judges, against)
+        self._everyone = [self._model, *self._runs] if self._model else self._runs
+        if self._model is not None:
+            # What one of them lacks nobody is asked for: else their clients part ways at once.
+            can = frozenset.intersection(*(run.client.can for run in self._everyone))
+            namespaces = min((run.client.namespaces for run in self._everyone), key=len)
+            for run in self._everyone:
+                run.client.can, run.client.namespaces = can, namespaces
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to ask: something was found of every cache."""
+        return all(run.finding is not None for run in self._runs)
+
+    def act(self, action: Action) -> None:
+        """Let every client do an action."""
+        for run in self._everyone:
+            run.act(action)
+        self._compare()
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain every cache."""
+        for run in self._everyone:
+            run.drain(order)
+        self._compare()
+
+    def findings(self) -> list[Finding]:
+        """What was found so far, and ended the case for a cache."""
+        return [run.finding for run in self._everyone if run.finding is not None]
+
+    def unkept(self) -> list[Finding]:
+        """What should be kept and was not, of each cache, so far."""
+        return [run.unkept for run in self._everyone if run.unkept is not None]
+
+    def tallies(self) -> dict[str, Tally]:
+        """What came up so far, with each cache."""
+        played = {run.name: run.tally() for run in self._everyone}
+        return played | {name: Tally(unoffered=1) for name in self._absent}
+
+    def _run(
+        self, adapter: Adapter, config: CacheConfig, judges: JudgeConfig, against: Adapter | None
+    ) -> Run | None:
+        """One cache of the case; None where it does not offer the configuration."""
+        try:
+            return Run(adapter, config, self._stamps, judges, compared=against is not None)
+        except Unoffered:
+            self._absent.append(adapter.name)
+            return None
+
+    def _compare(self) -> None:
+        """Note where a cache did something else than the one that it must agree with."""
+        model = self._model
+        if model is None:
+            return
+        for run in self._runs:
+            run.compare_with(model, self._stamps.numbers)
+        model.forget_recorded()
+
+
+def play(
+    case: Case,
+    adapters: Sequence[Adapter],
+    judges: JudgeConfig = ALL_JUDGES,
+    against: Adapter | None = None,
+) -> tuple[list[Finding], dict[str, Tally]]:
+    """Play a case on caches side by side; `against` is a cache that the others must agree with.
+
+    A cache with a finding is asked nothing more, unless it is of a law that should be kept, and
+    need not: such findings come last. Returns the findings, and what came up with each cache.
+    Raises: UsageError.
+    """
+    caches = SideBySide(case.config, adapters, judges.of_case(case), against)
+    for action in case.actions:
+        caches.act(action)
+        if caches.over:
+            break
+    if case.drain:
+        caches.drain(case.drain)
+    return [*caches.findings(), *caches.unkept()], caches.tallies()

@@ -1,0 +1,259 @@
+"""Reducing: the same fault in fewer actions, smaller picks and a plainer configuration.
+
+Parts of the case are left out as long as the fault shows (*delta debugging*); then what is left is
+made plainer, and as that may make more of it superfluous, all is tried again until nothing helps.
+
+What readers get wrong: the reduced case need not break only the law that the first one broke. It
+breaks that one too, and what it says is of the reduced case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations
+
+from attrs import evolve
+
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
+
+PLAYS = 1500
+"""How often a case is played at most while it is reduced."""
+PLAYS_IF_SILENT = 12
+"""The same where a play takes until the cache is given up."""
+
+SMALL = 42
+"""Smaller picks are tried one by one: namespaces times lengths of a prompt."""
+PAIRS_UP_TO = 16
+"""Actions of a case that are left out two by two, where leaving out one does not do."""
+
+LEAST = Counts(full=2, swa=2, mamba=1)
+"""The smallest pools that are tried."""
+
+
+def reduce_case(
+    case: Case, finding: Finding, trial: Trial, plays: int | None = None
+) -> tuple[Case, Finding] | None:
+    """The smallest case that was found to show the same fault, and what is found in it.
+
+    The same arguments give the same case. None where the case does not show the fault.
+    """
+    usual = PLAYS_IF_SILENT if is_silence(finding) else PLAYS
+    reducer = _Reducer(case, finding, trial, usual if plays is None else plays)
+    if not reducer.tries(case):
+        return None
+    # What comes after the fault never was of use.
+    reducer.tries(_ending(case, finding))
+    earlier = None
+    while earlier != reducer.best:
+        earlier = reducer.best
+        for shorten in (_drain, _actions, _pairs, _config, _picks):
+            shorten(reducer)
+    return reducer.best, reducer.finding
+
+
+class _Reducer:
+    """The best case so far, and the plays that are left."""
+
+    def __init__(self, case: Case, finding: Finding, trial: Trial, plays: int) -> None:
+        self.best, self.finding = case, finding
+        self.offer: Offer = trial.adapter.offer
+        self._first, self._trial, self._plays = finding, trial, plays
+        self._tried: set[Case] = set()
+
+    def tries(self, case: Case) -> bool:
+        """Whether a case shows the fault; if so it is the best from now on."""
+        if case in self._tried or self._plays == 0:
+            return False
+        self._tried.add(case)
+        self._plays -= 1
+        found, _ = self._trial.play(case)
+        if found is None or not same_fault(self._first, found):
+            return False
+        self.best, self.finding = case, found
+        return True
+
+
+def _ending(case: Case, finding: Finding) -> Case:
+    """The case up to its finding."""
+    if finding.action < len(case.actions):
+        return evolve(case, actions=case.actions[: finding.action + 1], drain=())
+    return case
+
+
+def _drain(reducer: _Reducer) -> None:
+    """No drain, or the shortest that will do."""
+    drain = reducer.best.drain
+    for length in range(len(drain)):
+        for order in permutations(sorted(drain), length):
+            if reducer.tries(evolve(reducer.best, drain=order)):
+                return
+
+
+def _actions(reducer: _Reducer) -> None:
+    """Leave out as many actions as can be: large parts first, then single ones."""
+    part = max(1, len(reducer.best.actions) // 2)
+    while True:
+        left_out = False
+        at = 0
+        while at < len(reducer.best.actions):
+            actions = reducer.best.actions
+            rest = actions[:at] + actions[at + part :]
+            if reducer.tries(evolve(reducer.best, actions=rest)):
+                left_out = True
+            else:
+                at += part
+        if part > 1:
+            part //= 2
+        elif not left_out:
+            return
+
+
+def _pairs(reducer: _Reducer) -> None:
+    """Leave out two actions that only make sense together, as a call and what undoes it."""
+    length = len(reducer.best.actions)
+    if length > PAIRS_UP_TO:
+        return
+    for one, other in combinations(range(length), 2):
+        actions = reducer.best.actions
+        if other < len(actions):
+            rest = tuple(each for at, each in enumerate(actions) if at not in (one, other))
+            reducer.tries(evolve(reducer.best, actions=rest))
+
+
+def _config(reducer: _Reducer) -> None:
+    """Make the configuration plainer, one thing at a time."""
+    for plainer in PLAINER:
+        for config in plainer(reducer.best.config, reducer.offer):
+            if reducer.tries(evolve(reducer.best, config=config)):
+                break
+
+
+def _picks(reducer: _Reducer) -> None:
+    """Make the picks small, action by action, all three at once if that will do."""
+    for at in range(len(reducer.best.actions)):
+        if not reducer.tries(_replaced(reducer.best, at, Action(reducer.best.actions[at].name))):
+            for field in ("a", "b", "c"):
+                _pick(reducer, at, field)
+
+
+def _pick(reducer: _Reducer, at: int, field: str) -> None:
+    """Make one pick of one action small, or else leave out the bits that it does not need."""
+
+    def tries(pick: int) -> bool:
+        action = Action(**{**reducer.best.actions[at]._asdict(), field: pick})
+        return reducer.tries(_replaced(reducer.best, at, action))
+
+    pick: int = getattr(reducer.best.actions[at], field)
+    if any(tries(less) for less in range(min(pick, SMALL))):
+        return
+    for bit in reversed(range(pick.bit_length())):
+        less = pick & ~(1 << bit)
+        if less != pick and tries(less):
+            pick = less
+
+
+def _replaced(case: Case, at: int, action: Action) -> Case:
+    return evolve(case, actions=(*case.actions[:at], action, *case.actions[at + 1 :]))
+
+
+# What is plainer.
+
+Plainer = Callable[[CacheConfig, Offer], Iterator[CacheConfig]]
+
+
+def _no_mamba(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if config.mamba and False in offer.mamba:
+        yield evolve(config, mamba=False)
+
+
+def _no_bigram(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if config.bigram and False in offer.bigram:
+        yield evolve(config, bigram=False)
+
+
+def _smaller_window(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if config.window_tokens is not None:
+        if None in offer.windows_tokens:
+            yield evolve(config, window_tokens=None)
+        offered = sorted({each for each in offer.windows_tokens if each is not None})
+        for tokens in offered:
+            if tokens < config.window_tokens:
+                yield evolve(config, window_tokens=tokens)
+
+
+def _smaller_pages(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    for size in sorted(set(offer.page_sizes)):
+        if size < config.page_size:
+            yield evolve(config, page_size=size)
+
+
+def _no_host(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if config.host_tier and WritePolicy.NONE in offer.write_policies:
+        yield evolve(config, write_policy=WritePolicy.NONE, host_slots=Counts())
+
+
+def _earlier_write_policy(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    for policy in WritePolicy:
+        if policy is config.write_policy:
+            return
+        if policy is not WritePolicy.NONE and policy in offer.write_policies:
+            yield evolve(config, write_policy=policy)
+
+
+def _earlier_eviction_policy(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    for policy in EvictionPolicy:
+        if policy is config.eviction_policy:
+            return
+        if policy in offer.eviction_policies:
+            yield evolve(config, eviction_policy=policy)
+
+
+def _lower_threshold(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    for pages in sorted(set(offer.load_back_thresholds_pages)):
+        if pages < config.load_back_threshold_pages:
+            yield evolve(config, load_back_threshold_pages=pages)
+
+
+def _with_events(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if not config.events and True in offer.events:
+        yield evolve(config, events=True)
+
+
+def _smaller_device_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    for slots in _smaller(config.device_slots, config, offer):
+        yield evolve(config, device_slots=slots)
+
+
+def _smaller_host_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+    if config.host_tier:
+        for slots in _smaller(config.host_slots, config, offer):
+            yield evolve(config, host_slots=slots)
+
+
+def _smaller(slots: Counts, config: CacheConfig, offer: Offer) -> Iterator[Counts]:
+    """Fewer slots of one component; none where it does not exist."""
+    for component in Component:
+        least = offer.least_slots if component is FULL else LEAST[component]
+        there = component in config.components
+        for count in range(least, slots[component]) if there else range(min(1, slots[component])):
+            yield evolve(slots, **{component.value: count})
+
+
+PLAINER: tuple[Plainer, ...] = (
+    _no_host,
+    _no_mamba,
+    _smaller_window,
+    _no_bigram,
+    _smaller_pages,
+    _earlier_write_policy,
+    _earlier_eviction_policy,
+    _lower_threshold,
+    _with_events,
+    *[_smaller_device_pools] * len(Component),
+    *[_smaller_host_pools] * len(Component),
+)

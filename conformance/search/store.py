@@ -1,0 +1,288 @@
+"""The store: what was done of a campaign, where several machines and later runs can see it.
+
+It is a directory, or a Redis. Whoever takes part claims a block, plays it, and leaves its report.
+A claim that nobody completes is void after a while, so that a machine may fail at any time.
+
+What readers get wrong: a block may be played twice, when a claim went void too early. The two
+reports are the same, and the second takes the place of the first.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, cast
+
+from attrs import asdict, evolve
+from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
+
+from kvcanon import __version__
+from kvcanon.conformance.cases.case import case_from_json, case_to_json
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.search.campaign import (
+    Asked,
+    Blocks,
+    Found,
+    Named,
+    Report,
+    Tell,
+    Workers,
+    search_blocks,
+)
+from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+FORMAT = 2
+"""Of the reports in a store; those of another one are of another campaign."""
+CLAIM_SECONDS = 1800
+"""After so long a claim is void; no block should take that."""
+
+
+class Store(ABC):
+    """The blocks of one campaign: claimed, done, and what came of them."""
+
+    def __init__(self) -> None:
+        self._first_open = 0
+
+    def claim(self) -> int:
+        """The next block that nobody has done, and nobody else is at."""
+        block = self._first_open
+        while True:
+            if self._is_done(block):
+                self._first_open += block == self._first_open
+            elif self._take(block):
+                # Somebody may have completed it since.
+                if not self._is_done(block):
+                    return block
+                self.release(block)
+            block += 1
+
+    @abstractmethod
+    def complete(self, block: int, report: Report) -> None:
+        """Leave the report of a block that was claimed."""
+
+    @abstractmethod
+    def release(self, block: int) -> None:
+        """Give a claim back."""
+
+    @abstractmethod
+    def reports(self) -> Iterator[Report]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+
+    @abstractmethod
+    def _is_done(self, block: int) -> bool: ...
+
+    @abstractmethod
+    def _take(self, block: int) -> bool:
+        """Claim a block, unless somebody else has; at most one of several gets it."""
+
+
+class DirectoryStore(Store):
+    """A directory that all who take part can write to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._claims, self._done = directory / "claims", directory / "done"
+        for each in (self._claims, self._done):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def complete(self, block: int, report: Report) -> None:
+        """Leave the report of a block that was claimed."""
+        with NamedTemporaryFile("w", dir=self._claims, suffix=".part", delete=False) as part:
+            part.write(report_to_json(report))
+        Path(part.name).replace(self._report(block))
+        self.release(block)
+
+    def release(self, block: int) -> None:
+        """Give a claim back."""
+        self._claim(block).unlink(missing_ok=True)
+
+    def reports(self) -> Iterator[Report]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+        for path in sorted(self._done.glob("*.json")):
+            yield report_from_json(path.read_text())
+
+    def _is_done(self, block: int) -> bool:
+        return self._report(block).exists()
+
+    def _take(self, block: int) -> bool:
+        claim = self._claim(block)
+        try:
+            if time.time() - claim.stat().st_mtime > CLAIM_SECONDS:
+                claim.unlink()
+        except FileNotFoundError:
+            pass
+        try:
+            claim.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def _claim(self, block: int) -> Path:
+        return self._claims / f"{block:09}"
+
+    def _report(self, block: int) -> Path:
+        return self._done / f"{block:09}.json"
+
+
+class RedisStore(Store):
+    """A Redis that all who take part can reach."""
+
+    def __init__(self, client: Redis, campaign: str) -> None:
+        super().__init__()
+        self._client = client
+        self._done = f"kvcanon:{campaign}:done"
+        self._claims = f"kvcanon:{campaign}:claim"
+
+    def complete(self, block: int, report: Report) -> None:
+        """Leave the report of a block that was claimed."""
+        self._client.hset(self._done, str(block), report_to_json(report))
+        self.release(block)
+
+    def release(self, block: int) -> None:
+        """Give a claim back."""
+        self._client.delete(f"{self._claims}:{block}")
+
+    def reports(self) -> Iterator[Report]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+        done = cast("dict[bytes, bytes]", self._client.hgetall(self._done))
+        for block in sorted(done, key=int):
+            yield report_from_json(done[block])
+
+    def _is_done(self, block: int) -> bool:
+        return bool(self._client.hexists(self._done, str(block)))
+
+    def _take(self, block: int) -> bool:
+        claim = f"{self._claims}:{block}"
+        return bool(self._client.set(claim, "claimed", nx=True, ex=CLAIM_SECONDS))
+
+
+def open_store(location: str, asked: Named, cases_each: int) -> Store:
+    """The store of a campaign in a directory, or at the URL of a Redis. Raises: UsageError."""
+    campaign = campaign_name(asked, cases_each)
+    if _is_redis(location):
+        return RedisStore(_redis(location), campaign)
+    return DirectoryStore(Path(location) / campaign)
+
+
+def open_examples(location: str, asked: Named) -> ExampleDatabase:
+    """What Hypothesis keeps of a campaign at the same location. Raises: UsageError."""
+    campaign = campaign_name(asked, 0)
+    if _is_redis(location):
+        client = _redis(location)
+        from hypothesis.extra.redis import RedisExampleDatabase  # noqa: PLC0415  # It needs redis.
+
+        return RedisExampleDatabase(client, key_prefix=f"kvcanon:{campaign}:".encode())
+    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
+
+
+def campaign_name(asked: Named, cases_each: int) -> str:
+    """One name for all who play the same: a part to read, and a part that tells all apart."""
+    facts = [__version__, FORMAT, *asdict(asked).values(), cases_each]
+    digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
+    readable = "".join(each if each.isalnum() else "-" for each in asked.cache)
+    return f"{readable}-seed-{asked.seed}-{digest}"
+
+
+def _is_redis(location: str) -> bool:
+    return location.startswith(("redis://", "rediss://"))
+
+
+def _redis(url: str) -> Redis:
+    """A Redis that answers. Raises: UsageError."""
+    try:
+        from redis import Redis  # noqa: PLC0415  # Only those who have a Redis need it.
+        from redis.exceptions import RedisError  # noqa: PLC0415  # As above.
+    except ImportError as error:
+        raise UsageError("a store in Redis needs the extra kvcanon[redis]") from error
+    try:
+        client = Redis.from_url(url)
+        client.ping()
+    except (RedisError, ValueError) as error:
+        raise UsageError(f"no Redis answers at {url}: {error}") from error
+    return client
+
+
+def share_blocks(
+    asked: Asked, store: Store, cases_each: int, by: Workers, *, deadline: float, done: Tell
+) -> tuple[Report, str]:
+    """Play blocks that nobody else plays, until the time is over or enough was found.
+
+    Returns what came of all blocks in the store, those of others and of earlier runs included.
+    """
+    claimed: set[int] = set()
+    unfinished = Report()
+
+    def claims() -> Iterator[int]:
+        while True:
+            block = store.claim()
+            claimed.add(block)
+            yield block
+
+    def keep(block: int, report: Report) -> None:
+        if report.cut:
+            unfinished.add(report)
+        else:
+            store.complete(block, report)
+            claimed.discard(block)
+        done(block, report)
+
+    try:
+        ours, why = search_blocks(asked, Blocks(claims(), cases_each, keep), by, deadline)
+    finally:
+        for block in claimed:
+            store.release(block)
+    total = Report()
+    for report in store.reports():
+        total.add(report)
+    total.add(unfinished)
+    for fingerprint in ours.found:
+        total.found[fingerprint] = evolve(total.found[fingerprint], earlier=False)
+    return total, why
+
+
+# Reports as JSON.
+
+
+def report_to_json(report: Report) -> str:
+    """A report as a line of JSON."""
+    found = [
+        {**asdict(each), "case": case_to_json(each.case), "laws": sorted(each.laws)}
+        for each in report.found.values()
+    ]
+    return json.dumps({"tally": asdict(report.tally), "found": found})
+
+
+def report_from_json(text: str | bytes) -> Report:
+    """The report of an earlier run, or of another machine."""
+    value: dict[str, Any] = json.loads(text)
+    tally = value["tally"]
+    counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused")}
+    report = Report(Tally(**{**tally, **counters}))
+    for each in value["found"]:
+        finding = each["finding"]
+        report.take(
+            Found(
+                Finding(
+                    **{
+                        **finding,
+                        "grounds": Grounds(finding["grounds"]),
+                        "broken": tuple(finding["broken"]),
+                    }
+                ),
+                case_from_json(each["case"]),
+                each["number"],
+                each["times"],
+                frozenset(each["laws"]),
+                earlier=True,
+            )
+        )
+    return report

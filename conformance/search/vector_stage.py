@@ -1,0 +1,172 @@
+"""The stage of a check that plays the vectors, each on each cache in every way that is meant.
+
+Every vector is accounted for: it was played, or the cache does not offer its configuration. A
+vector that got lost on the way would be taken for one that was passed, and is a fault.
+
+What readers get wrong: laws that are known to be broken are asked here, by themselves and last. So
+they do not hide other laws, and that they are still broken is seen and not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from time import monotonic
+
+from attrs import Factory, define, evolve
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
+from kvcanon.conformance.search.campaign import OUT_OF_TIME, Named, Workers, adapter_as, distinct
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.plan import Outcome, Plan
+from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.result import Failure, Stage
+from kvcanon.conformance.search.trial import Trial, is_silence
+from kvcanon.conformance.search.walker import is_offered
+from kvcanon.conformance.vectors.vector import Level, Vector, read_vectors, vector_files
+from kvcanon.spec.law import LAWS, Need
+
+NAME = "vectors"
+PART = 12
+"""Vectors that a process plays at a time."""
+
+
+@define
+class Held:
+    """What came of some vectors on one cache."""
+
+    tally: Tally = Factory(Tally)
+    """A vector is one case of it, in however many ways it was played."""
+    failures: list[Failure] = Factory(list)
+    why_not_all: str = ""
+    """Why not all of them were played; empty if they were."""
+
+    def add(self, other: Held) -> None:
+        """Take in what came of others."""
+        self.tally.add(other.tally)
+        self.failures += other.failures
+        self.why_not_all = self.why_not_all or other.why_not_all
+
+
+def hold(plan: Plan, by: Workers, deadline: float) -> Outcome:
+    """Play all vectors on one cache after the other, in several processes. Raises: UsageError."""
+    began = monotonic()
+    held = {name: _hold(plan, name, by, deadline) for name in plan.names}
+    tallies = {name: each.tally for name, each in held.items()}
+    stage = Stage(
+        NAME,
+        cases=sum(tally.cases for tally in tallies.values()),
+        steps=sum(tally.steps for tally in tallies.values()),
+        seconds=monotonic() - began,
+        cut_short="; ".join(
+            f"{name}: {each.why_not_all} after {each.tally.cases:,} vectors"
+            for name, each in held.items()
+            if each.why_not_all
+        ),
+        unoffered=sum(tally.unoffered for tally in tallies.values()),
+    )
+    return Outcome(stage, tallies, distinct(one for each in held.values() for one in each.failures))
+
+
+def _hold(plan: Plan, name: str, by: Workers, deadline: float) -> Held:
+    """Play all vectors on one cache. Raises: UsageError: not all of them were."""
+    asked = Named(name, plan.seed, plan.against, plan.only or None, plan.black_box)
+    if plan.against == name:
+        asked = evolve(asked, against=None)
+    total, there = Held(), len(vector_files())
+    parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
+    futures = [
+        by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
+    ]
+    try:
+        for part, future in zip(parts, futures, strict=True):
+            total.add(future.result())
+            plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
+    except BrokenProcessPool:
+        raise UsageError(f"{name} ended its process, in one of the vectors") from None
+    finally:
+        for future in futures:
+            future.cancel()
+    read = total.tally.cases + total.tally.unoffered
+    if read != there and not total.why_not_all:
+        raise UsageError(f"{read} of {there} vectors were read, and nobody knows why")
+    return total
+
+
+def play_vectors(
+    asked: Named, known: frozenset[str], numbers: Sequence[int], deadline: float
+) -> Held:
+    """Play some vectors on one cache, in any process."""
+    held = Held()
+    adapter = adapter_as(asked.cache, black_box=asked.black_box)
+    against = adapter_as(asked.against) if asked.against else None
+    for vector in read_vectors()[numbers[0] : numbers[-1] + 1]:
+        if monotonic() > deadline:
+            held.why_not_all = OUT_OF_TIME
+            break
+        held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
+        if any(is_silence(failure.finding) for failure in held.failures):
+            held.why_not_all = "it gave no answer"
+            break
+    return held
+
+
+def play_vector(
+    vector: Vector, trial: Trial, law_ids: Sequence[str] = (), known: frozenset[str] = frozenset()
+) -> Held:
+    """Play a vector on one cache: by the states, if it shows any, and from outside.
+
+    The laws are all, unless some are given; those that are known to be broken are asked last.
+    """
+    held = Held()
+    if not is_offered(vector.case.config, trial.adapter.offer):
+        held.tally.unoffered = 1
+        return held
+    for way in _ways(vector.level, vector.case, trial, law_ids or tuple(LAWS), known):
+        finding, tally = way.play(vector.case)
+        if tally.unoffered:
+            held.tally.unoffered = 1
+            return held
+        held.tally.add(evolve(tally, cases=0))
+        if finding is not None:
+            held.failures.append(
+                Failure(
+                    finding,
+                    vector.case,
+                    f"vector {vector.vector_id}",
+                    1,
+                    black_box=way.judges.black_box,
+                    against=way.against.name if way.against else None,
+                    laws=frozenset(finding.broken),
+                )
+            )
+    held.tally.cases = 1
+    return held
+
+
+def _ways(
+    level: Level, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
+) -> Iterator[Trial]:
+    """How a vector is played: the laws of each way, and whether they look at states."""
+    for asked in (
+        [law_id for law_id in law_ids if law_id not in known],
+        [law_id for law_id in law_ids if law_id in known],
+    ):
+        if not asked:
+            continue
+        laws = tuple(LAWS[law_id] for law_id in asked)
+        yield evolve(trial, judges=JudgeConfig(laws=laws))
+        if level is Level.BLACK_BOX and _shows_states(trial.adapter, case):
+            yield evolve(trial, judges=JudgeConfig(black_box=True, laws=laws), against=None)
+
+
+def _shows_states(adapter: Adapter, case: Case) -> bool:
+    """Whether there is more to see of a cache than what it answers."""
+    if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
+        return False
+    try:
+        return Need.SNAPSHOT in make_subject(adapter, case.config).shows
+    except (UsageError, Unoffered):
+        return False

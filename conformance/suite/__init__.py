@@ -1,0 +1,1 @@
+"""Suite: `check_cache`, and the tests that pytest collects for a cache."""

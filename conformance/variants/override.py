@@ -1,0 +1,109 @@
+"""Overriding: the plain cache with some of its rules replaced, beside the one that has them all.
+
+The plain cache looks up its rules as functions of modules. An overridden cache puts others in their
+place whenever it is called, and puts the first ones back before it returns; so that a fault, or a
+lawful variant, can be made of one function, and runs in one process with what it departs from.
+
+What readers get wrong: an override holds during calls of its own cache only. What a copy does when
+the engine performs it was decided when it was enqueued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from attrs import frozen
+
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import Operation
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import Component, Medium, Slot
+
+
+@frozen
+class Override:
+    """One name of a module, or of a class, and what stands there instead."""
+
+    owner: ModuleType | type
+    name: str
+    replacement: Any
+
+
+class Overrides:
+    """Collects overrides; what a planter of faults writes into."""
+
+    def __init__(self) -> None:
+        self.collected: list[Override] = []
+
+    def setattr(self, owner: ModuleType | type, name: str, replacement: object) -> None:
+        """Replace a function, which must be there."""
+        if not hasattr(owner, name):
+            raise AttributeError(f"{owner.__name__} has no {name} to override")
+        self.collected.append(Override(owner, name, replacement))
+
+
+Plant = Callable[[Overrides], None]
+Called = ParamSpec("Called")
+Result = TypeVar("Result")
+
+
+class OverriddenCache(WrappedCache):
+    """A cache during whose calls overrides hold."""
+
+    def __init__(self, make: Callable[[], Cache], overrides: Sequence[Override]) -> None:
+        self._overrides = tuple(overrides)
+        super().__init__(self._with(make))
+
+    def _around(
+        self,
+        operation: Operation,  # noqa: ARG002  # Around all of them the same is done.
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        return self._with(call, *args, **kwargs)
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return self._with(self._cache.snapshot)
+
+    def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
+        """The slots of a pool that are free."""
+        return self._with(self._cache.free_slots, component, medium)
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        return self._with(self._cache.read, component, medium, slot)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        self._with(self._cache.write, component, slot, data)
+
+    def _with(
+        self, call: Callable[Called, Result], *args: Called.args, **kwargs: Called.kwargs
+    ) -> Result:
+        earlier = [getattr(each.owner, each.name) for each in self._overrides]
+        for each in self._overrides:
+            setattr(each.owner, each.name, each.replacement)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            for each, was in zip(reversed(self._overrides), reversed(earlier), strict=True):
+                setattr(each.owner, each.name, was)
+
+
+def overriding(plant: Plant) -> Callable[[CacheConfig, TransferEngine | None], Cache]:
+    """A factory of plain caches with what `plant` puts in place of their rules."""
+    overrides = Overrides()
+    plant(overrides)
+
+    def make(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
+        return OverriddenCache(lambda: ReferenceCache(config, engine), overrides.collected)
+
+    return make

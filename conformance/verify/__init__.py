@@ -1,0 +1,1 @@
+"""Verify: exhaustive search of small scopes (`explore`) and solver proofs (`prove`)."""

@@ -1,0 +1,51 @@
+"""What an exploration found: the shortest path as a case, which anybody can play again.
+
+What readers get wrong: the path is shortest in actions. An action of a client may be several
+operations, and which of them breaks the law is found out by playing it once more under the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.call_code import lines_of
+from kvcanon.conformance.report.replayed import judges_of, retell
+from kvcanon.conformance.report.report import ReplayedFailure
+from kvcanon.conformance.report.script import script_of
+from kvcanon.conformance.search.finding import Finding, Grounds
+from kvcanon.conformance.search.play import JudgeConfig, laws_of
+from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.verify.explore.expansion import Broken
+from kvcanon.conformance.verify.explore.scope import Scope
+
+UNSEEN = "The guard, under which the path was played once more, sees nothing of it."
+
+
+def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence[str]) -> Failure:
+    """What is wrong at the end of a path, as the guard sees it, or else as the explorer did."""
+    case = Case(scope.config, broken.path, drain=())
+    finding, _ = Trial(adapter, JudgeConfig(laws=laws_of(law_ids or None))).play(case)
+    if finding is None:
+        finding = Finding(
+            adapter.name,
+            Grounds.LAW if broken.law_ids else Grounds.CRASH,
+            broken.name,
+            broken.law_ids,
+            broken.text,
+            f"{broken.name}: {broken.text}\n{UNSEEN}",
+            action=max(0, len(broken.path) - 1),
+            operation=0,
+        )
+    return Failure(finding, case, f"exploration of {scope.name}", 1, laws=frozenset(finding.broken))
+
+
+def retold(adapter: Adapter, failure: Failure, law_ids: Sequence[str]) -> ReplayedFailure:
+    """The failure with its calls, and the script that shows it."""
+    judges = judges_of(failure, law_ids)
+    told = retell(failure, adapter, judges)
+    lines = lines_of(told.calls)
+    script = script_of(adapter.name, failure, judges, lines)
+    return ReplayedFailure(failure, lines, told.again, script)

@@ -1,0 +1,144 @@
+"""What is explored: a cache, the engine that copies for it, and those who use it, together.
+
+A state of the three is reached by actions on an empty cache, and the actions are all that is kept
+of it. To go on from there they are played again; or, of a plain cache, the state is copied.
+
+What readers get wrong: a cache has no state of its own that would be worth a visit. What a receipt
+holds, and what a copy in flight may still do, is as much of it as its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import define, evolve, frozen
+
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import INSIDE, Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.verify.explore.plain_cache import completions_of, copied, traces_of
+from kvcanon.reference import ManualEngine
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Namespace, TransferId
+
+
+@define(eq=False)
+class Product:
+    """A cache, its engine and its users."""
+
+    subject: Subject
+    client: Client
+    engine: ManualEngine
+    """One that nobody uses where the cache has no copies."""
+    decided: dict[TransferId, bool]
+    """What the engine was told about copies, and the cache may not have settled yet."""
+
+    def do(self, action: Action) -> None:
+        """Do an action. Raises: whatever the cache raises that is no refusal."""
+        act(self.client, *action)
+        self.decided.update(completions_of(self.engine))
+
+    def traces(self) -> tuple[object, ...] | None:
+        """What is not in a snapshot of the cache and may change; None where nobody can know.
+
+        Two products with one snapshot and one of these are the same.
+        """
+        inside, client = traces_of(self.subject.cache, self.engine), self.client
+        if inside is None:
+            return None
+        requests = [(r.key, r.receipt, r.start_pages, r.slots) for r in client.requests]
+        return (
+            inside,
+            dict(self.decided),
+            requests,
+            tuple(client.receipts),
+            tuple(client.spent),
+            tuple(client.keys),
+        )
+
+
+@frozen
+class Origin:
+    """Where all paths begin: an empty cache of one configuration."""
+
+    adapter: Adapter
+    config: CacheConfig
+    namespaces: tuple[Namespace, ...]
+    stamps: Stamps
+
+    def empty(self) -> Product:
+        """A new cache that nobody has used. Raises: UsageError."""
+        try:
+            subject = make_subject(self.adapter, self.config)
+        except Unoffered as missing:
+            raise UsageError(
+                f"{self.adapter.name} cannot be explored there: {missing}"
+            ) from missing
+        lacks = sorted(need.value for need in INSIDE - subject.shows)
+        if lacks:
+            raise UsageError(
+                f"{self.adapter.name} does not show {', '.join(lacks)}; a cache is explored by its "
+                "states, and two that look alike would be taken for one"
+            )
+        engine = subject.copies if subject.copies is not None else ManualEngine()
+        if not isinstance(engine, ManualEngine):
+            raise UsageError(
+                f"{self.adapter.name} decides about its copies itself; let its factory take "
+                "`engine`, so that they come and fail when the explorer says so"
+            )
+        client = Client(subject.cache, subject.can, subject.copies, self.stamps, self.namespaces)
+        return Product(subject, client, engine, {})
+
+    def at(self, path: Iterable[Action]) -> Product:
+        """The state that actions lead to, played from the beginning."""
+        product = self.empty()
+        for action in path:
+            product.do(action)
+        return product
+
+    def again(self, product: Product, path: Iterable[Action]) -> Product:
+        """The same state once more: a copy of it, or the actions that lead there played again."""
+        twins = copied(product.subject.cache, product.engine)
+        if twins is None:
+            return self.at(path)
+        cache, engine = twins
+        had = product.client
+        subject = Subject(cache, product.subject.can, product.subject.shows, engine)
+        client = Client(cache, had.can, engine, had.stamps, had.namespaces)
+        client.requests = [evolve(request) for request in had.requests]
+        client.receipts, client.spent = list(had.receipts), list(had.spent)
+        client.keys = list(had.keys)
+        return Product(subject, client, engine, dict(product.decided))
+
+
+class Trail:
+    """The states on the path that was walked last: the next one mostly begins like it.
+
+    Nothing is done to them, only to their copies.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._path: tuple[Action, ...] = ()
+        self._states = [origin.empty()]
+        self._can_be_copied = self._states[0].traces() is not None
+
+    def to(self, path: tuple[Action, ...]) -> Product:
+        """The state that actions lead to; do nothing to it."""
+        if not self._can_be_copied:
+            return self._origin.at(path)
+        same = 0
+        for one, other in zip(self._path, path, strict=False):
+            if one != other:
+                break
+            same += 1
+        del self._states[same + 1 :]
+        for action in path[same:]:
+            state = self._origin.again(self._states[-1], ())
+            state.do(action)
+            self._states.append(state)
+            self._path = path[: len(self._states) - 1]
+        self._path = path
+        return self._states[-1]
