@@ -19,7 +19,7 @@ PROGRESS ?= build/explored
 
 # What `make native-asan` runs: the tests of the fast cache, then the judge on it. Or another command,
 # as in `make native-asan RUN='kvcanon check optimized --against reference --effort standard'`.
-RUN ?= sh -c 'python -m pytest -q $(wildcard tests/test_optimized_*.py) && \
+RUN ?= sh -c 'python -m pytest -q tests/optimized && \
   kvcanon check optimized --against reference --effort quick'
 
 # How long `make fuzz` plays random operations to the native core, and with which compiler.
@@ -123,7 +123,7 @@ prove: $(READY) ## Confirm the contracts of the kernels, and refute the faults s
 	$(BIN)/kvcanon prove --faults
 
 vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
-	PYTHONPATH=tests $(BIN)/python -m meta.make_vectors
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.make_vectors
 
 mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
 	page="$$($(BIN)/kvcanon mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md

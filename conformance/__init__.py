@@ -1,6 +1,93 @@
-"""The judge: it holds any prefix KV cache to the law in `kvcanon.spec`.
+"""The judge: checks any prefix KV cache against the laws in `kvcanon.spec`.
 
-A cache is judged through an adapter, never through its own internals, so that one suite serves
-caches of every make and language. Nothing here imports `kvcanon.optimized`: the project's own fast
-cache is judged as a stranger's would be. A run in which nothing was judged fails.
+A cache is judged through an adapter, never through its internals, so that one suite serves caches
+of every make and language. `kvcanon.optimized` is not imported here: it is judged as any cache is.
+
+The names in `__all__` are the public API. Everything else may move between releases. Each name is
+loaded on first use, so that the pytest plugin does not import the whole suite into every test run.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+    from kvcanon.conformance.cli import main
+    from kvcanon.conformance.errors import UsageError, ViolationError
+    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation, guard
+    from kvcanon.conformance.protocol.adapter import (
+        Adapter,
+        CacheKind,
+        Capability,
+        CopyControl,
+        Offer,
+    )
+    from kvcanon.conformance.protocol.loading import load_adapter
+    from kvcanon.conformance.protocol.request import Admitted, RequestCache
+    from kvcanon.conformance.protocol.tree import TreeCache
+    from kvcanon.conformance.report.script_runtime import fetched, judged, write_stamps
+    from kvcanon.conformance.search.machine import machine_of
+    from kvcanon.conformance.search.play import JudgeConfig, play
+    from kvcanon.conformance.search.trial import Trial
+    from kvcanon.conformance.search.walker import draw_case
+    from kvcanon.conformance.suite.checks import check_cache
+
+_MODULES = {
+    "cases.case": ("Case", "case_from_json", "case_to_json"),
+    "cli": ("main",),
+    "errors": ("UsageError", "ViolationError"),
+    "observe.guard": ("GuardedCache", "StepViolation", "guard"),
+    "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
+    "protocol.loading": ("load_adapter",),
+    "protocol.request": ("Admitted", "RequestCache"),
+    "protocol.tree": ("TreeCache",),
+    "report.script_runtime": ("fetched", "judged", "write_stamps"),
+    "search.machine": ("machine_of",),
+    "search.play": ("JudgeConfig", "play"),
+    "search.trial": ("Trial",),
+    "search.walker": ("draw_case",),
+    "suite.checks": ("check_cache",),
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Adapter",
+    "Admitted",
+    "CacheKind",
+    "Capability",
+    "Case",
+    "CopyControl",
+    "GuardedCache",
+    "JudgeConfig",
+    "Offer",
+    "RequestCache",
+    "StepViolation",
+    "TreeCache",
+    "Trial",
+    "UsageError",
+    "ViolationError",
+    "case_from_json",
+    "case_to_json",
+    "check_cache",
+    "draw_case",
+    "fetched",
+    "guard",
+    "judged",
+    "load_adapter",
+    "machine_of",
+    "main",
+    "play",
+    "write_stamps",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

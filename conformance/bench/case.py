@@ -16,7 +16,7 @@ from kvcanon.conformance.bench.workloads.mooncake import load_trace
 from kvcanon.conformance.bench.workloads.request import Request
 
 
-class Step(StrEnum):
+class RequestStep(StrEnum):
     """What a cache does for a request, in order; a cache need not have every step."""
 
     HASH = "hash"
@@ -34,7 +34,7 @@ class Step(StrEnum):
 
 
 @frozen
-class Cell:
+class BenchCell:
     """A cache, as it is asked for."""
 
     page_size: int
@@ -56,7 +56,7 @@ class Cell:
 
 
 @frozen
-class Source:
+class WorkloadSource:
     """Where requests come from."""
 
     trace: str | None = None

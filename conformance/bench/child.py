@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from attrs import asdict, frozen
 
-from kvcanon.conformance.bench.case import Cell, Source
+from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.driver import MakeDriver
 from kvcanon.conformance.bench.floor import full_hit
 from kvcanon.conformance.bench.growth import with_prompt, with_tree
@@ -25,7 +25,7 @@ Json: TypeAlias = dict[str, object]
 
 
 @frozen
-class Order:
+class BenchJob:
     """What to measure."""
 
     what: str
@@ -33,8 +33,8 @@ class Order:
     driver: str
     """A module of `drivers`."""
     options: Mapping[str, str]
-    cell: Cell
-    source: Source
+    cell: BenchCell
+    source: WorkloadSource
     seconds: float
 
     def to_json(self) -> Json:
@@ -42,15 +42,15 @@ class Order:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Order:
+    def from_json(cls, value: Mapping[str, object]) -> BenchJob:
         """What `to_json` made a value of."""
         given = dict(value)
-        cell = Cell(**cast("dict[str, Any]", given.pop("cell")))
-        source = Source(**cast("dict[str, Any]", given.pop("source")))
+        cell = BenchCell(**cast("dict[str, Any]", given.pop("cell")))
+        source = WorkloadSource(**cast("dict[str, Any]", given.pop("source")))
         return cls(**given, cell=cell, source=source)  # type: ignore[arg-type]
 
 
-def fill(order: Order) -> Json:
+def fill(order: BenchJob) -> Json:
     """Measure what was ordered. Raises: UsageError, and whatever the cache raises."""
     module = import_module(f"kvcanon.conformance.bench.drivers.{order.driver}")
     make: MakeDriver[object] = module.make_driver
@@ -65,7 +65,7 @@ def fill(order: Order) -> Json:
 
 def main() -> None:
     """Fill the order on stdin, into the file that is named."""
-    order = Order.from_json(json.load(sys.stdin))
+    order = BenchJob.from_json(json.load(sys.stdin))
     Path(sys.argv[1]).write_text(json.dumps(fill(order)), encoding="utf-8")
 
 

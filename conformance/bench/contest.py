@@ -19,15 +19,15 @@ from statistics import median
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.bench.case import Cell, Source
-from kvcanon.conformance.bench.child import Json, Order
+from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
+from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contestants import Contestant, Field
 from kvcanon.conformance.bench.floor import FullHit
 from kvcanon.conformance.bench.growth import Point
-from kvcanon.conformance.bench.throughput import Measured
+from kvcanon.conformance.bench.throughput import Throughput
 from kvcanon.conformance.errors import UsageError
 
-Fill = Callable[[Contestant, Order], Json]
+Fill = Callable[[Contestant, BenchJob], Json]
 """Has an order filled."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -42,7 +42,7 @@ class Result:
     """What came of a cache in a cell."""
 
     contestant: str
-    runs: tuple[Measured, ...]
+    runs: tuple[Throughput, ...]
     """One a round."""
 
     @property
@@ -50,7 +50,7 @@ class Result:
         """Whether every request was served, in every round."""
         return all(run.complete for run in self.runs)
 
-    def of(self, figure: Callable[[Measured], float]) -> float:
+    def of(self, figure: Callable[[Throughput], float]) -> float:
         """The median of a figure over the rounds."""
         return median(figure(run) for run in self.runs)
 
@@ -77,20 +77,20 @@ class Result:
         """The median over the rounds; None where the cache has no such step."""
         return self._latency(step, lambda run: run.steps[step].p99_us)
 
-    def _latency(self, step: str, figure: Callable[[Measured], float]) -> float | None:
+    def _latency(self, step: str, figure: Callable[[Throughput], float]) -> float | None:
         return self.of(figure) if all(step in run.steps for run in self.runs) else None
 
 
-CURVES = Cell(page_size=16, pool_tokens=0)
+CURVES = BenchCell(page_size=16, pool_tokens=0)
 """On what full hits and growth are measured, with pools that fit."""
 
 
 @frozen
-class Plan:
+class ContestPlan:
     """What is measured."""
 
-    source: Source
-    cells: tuple[Cell, ...]
+    source: WorkloadSource
+    cells: tuple[BenchCell, ...]
     rounds: int = 3
     seconds: float = 120.0
     """After which no request is begun any more."""
@@ -99,20 +99,22 @@ class Plan:
 
 
 @define
-class Outcome:
+class ContestOutcome:
     """What came of a contest."""
 
-    cells: dict[Cell, list[Result]] = Factory(dict)
+    cells: dict[BenchCell, list[Result]] = Factory(dict)
     full_hits: dict[str, FullHit] = Factory(dict)
     with_tree: dict[str, list[Point]] = Factory(dict)
     with_prompt: dict[str, list[Point]] = Factory(dict)
 
 
-def orders(plan: Plan, contestants: Sequence[Contestant]) -> list[tuple[Contestant, Order]]:
+def orders(
+    plan: ContestPlan, contestants: Sequence[Contestant]
+) -> list[tuple[Contestant, BenchJob]]:
     """Everything that is to be measured, in turns."""
 
-    def order(contestant: Contestant, what: str, cell: Cell) -> tuple[Contestant, Order]:
-        return contestant, Order(
+    def order(contestant: Contestant, what: str, cell: BenchCell) -> tuple[Contestant, BenchJob]:
+        return contestant, BenchJob(
             what, contestant.driver, contestant.options, cell, plan.source, plan.seconds
         )
 
@@ -126,15 +128,15 @@ def orders(plan: Plan, contestants: Sequence[Contestant]) -> list[tuple[Contesta
     return requests + [order(each, what, CURVES) for what in curves for each in contestants]
 
 
-def hold(asked: Iterable[tuple[Contestant, Order]], fill: Fill) -> Outcome:
+def hold(asked: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
     """Hold the contest. Raises: UsageError."""
-    outcome = Outcome()
-    runs: dict[tuple[Cell, str], list[Measured]] = {}
+    outcome = ContestOutcome()
+    runs: dict[tuple[BenchCell, str], list[Throughput]] = {}
     for contestant, order in asked:
         filled = fill(contestant, order)
         name = contestant.name
         if order.what == "requests":
-            runs.setdefault((order.cell, name), []).append(Measured.from_json(filled))
+            runs.setdefault((order.cell, name), []).append(Throughput.from_json(filled))
         elif order.what == "full_hit":
             outcome.full_hits[name] = FullHit.from_json(filled)
         else:
@@ -150,7 +152,7 @@ def hold(asked: Iterable[tuple[Contestant, Order]], fill: Fill) -> Outcome:
 def in_a_process(entrants: Field) -> Fill:
     """Have orders filled each in a fresh process, in the environment of its contestant."""
 
-    def fill(contestant: Contestant, order: Order) -> Json:
+    def fill(contestant: Contestant, order: BenchJob) -> Json:
         python, variables = sys.executable, dict(os.environ)
         if contestant.release is not None:
             peer = entrants.peers[contestant.release.name]

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from attrs import Factory, define
 
-from kvcanon.conformance.bench.case import Cell, Step
+from kvcanon.conformance.bench.case import BenchCell, RequestStep
 from kvcanon.conformance.bench.workloads.request import Request
 
 Prompt = TypeVar("Prompt")
@@ -23,7 +23,7 @@ def _nanoseconds() -> array[int]:
 
 
 @define
-class Taken:
+class StepTimes:
     """How long each call took, in nanoseconds, by step."""
 
     hash: array[int] = Factory(_nanoseconds)
@@ -35,13 +35,15 @@ class Taken:
     unlock: array[int] = Factory(_nanoseconds)
     events: array[int] = Factory(_nanoseconds)
 
-    def by_step(self) -> dict[Step, array[int]]:
+    def by_step(self) -> dict[RequestStep, array[int]]:
         """The steps that were taken at all."""
-        found: dict[Step, array[int]] = {step: getattr(self, step.value) for step in Step}
+        found: dict[RequestStep, array[int]] = {
+            step: getattr(self, step.value) for step in RequestStep
+        }
         return {step: taken_ns for step, taken_ns in found.items() if taken_ns}
 
 
-class Told(NamedTuple):
+class EventCounts(NamedTuple):
     """What events say, in pages."""
 
     stored_pages: int
@@ -60,20 +62,20 @@ class Driver(Protocol[Prompt]):
         It may be prepared by another driver of the same page size than the one that serves it.
         """
 
-    def serve(self, prompt: Prompt, taken: Taken) -> int:
+    def serve(self, prompt: Prompt, taken: StepTimes) -> int:
         """Serve a request, and return how many of its tokens were there.
 
         Each call adds to `taken` what it took.
         """
 
-    def take_events(self, taken: Taken) -> Told:
+    def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call, with all their names and tokens."""
 
-    def find(self, prompt: Prompt, taken: Taken) -> int:
+    def find(self, prompt: Prompt, taken: StepTimes) -> int:
         """Only look for a prompt, and return how many of its tokens are there."""
 
 
-MakeDriver = Callable[[Cell, Mapping[str, str]], Driver[Prompt]]
+MakeDriver = Callable[[BenchCell, Mapping[str, str]], Driver[Prompt]]
 """Makes a driver for a cell. The options are the driver's own, as names and values."""
 
 

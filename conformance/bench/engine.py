@@ -26,7 +26,7 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Sl
 
 
 @define
-class Tally:
+class ReplayStats:
     """What an engine has seen so far."""
 
     requests: int = 0
@@ -53,7 +53,7 @@ class Engine:
     """Serves requests from a cache that was empty when the engine got it."""
 
     def __init__(self, cache: Cache, *, stamped: bool) -> None:
-        self.tally = Tally()
+        self.tally = ReplayStats()
         self._cache = cache
         self._stamped = stamped
         """Whether to write bytes behind the slots that it fills: only a judge reads them."""

@@ -14,8 +14,8 @@ from time import perf_counter_ns
 
 from attrs import asdict, evolve, frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTimes
 from kvcanon.conformance.bench.growth import random_tokens
 from kvcanon.conformance.bench.throughput import warm_up
 from kvcanon.conformance.bench.workloads.request import Request
@@ -56,7 +56,7 @@ class FullHit:
 
 def full_hit(
     make: MakeDriver[Prompt],
-    cell: Cell,
+    cell: BenchCell,
     options: Mapping[str, str],
     prompt_tokens: int = PROMPT_TOKENS,
     prompts: int = PROMPTS,
@@ -73,7 +73,7 @@ def full_hit(
     ]
     prepared = [driver.prepare(request) for request in requests]
     for prompt in prepared:
-        driver.serve(prompt, Taken())
+        driver.serve(prompt, StepTimes())
     cold = _matches(driver, prepared)
     hot = _matches(driver, prepared[:1] * REPEATS)
     pairs = [(array("I", request.make_tokens()), array("I")) for request in requests]
@@ -85,7 +85,7 @@ def full_hit(
 
 
 def _matches(driver: Driver[Prompt], prompts: Sequence[Prompt]) -> Latency:
-    taken = Taken()
+    taken = StepTimes()
     for prompt in prompts:
         driver.find(prompt, taken)
     return latency_of(taken.match)

@@ -16,8 +16,8 @@ from random import Random
 
 from attrs import asdict, evolve, frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTimes
 from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
 from kvcanon.conformance.bench.throughput import warm_up
 from kvcanon.conformance.bench.workloads.request import Request
@@ -61,7 +61,7 @@ class Point:
 
 def with_tree(
     make: MakeDriver[Prompt],
-    cell: Cell,
+    cell: BenchCell,
     options: Mapping[str, str],
     sizes: Sequence[int] = TREE_PAGES,
 ) -> list[Point]:
@@ -82,7 +82,7 @@ def with_tree(
             if pages > size // 2:
                 since.append(insert_ns)
         inserts_ns = since or inserts_ns
-        found = Taken()
+        found = StepTimes()
         prompts = size * PROMPTS_SHARING // _group_pages() or 1
         for _ in range(MATCHES):
             request = _prompt(int(random.random() * prompts), page_size)
@@ -94,7 +94,7 @@ def with_tree(
 
 def with_prompt(
     make: MakeDriver[Prompt],
-    cell: Cell,
+    cell: BenchCell,
     options: Mapping[str, str],
     sizes: Sequence[int] = PROMPT_TOKENS,
 ) -> list[Point]:
@@ -107,7 +107,7 @@ def with_prompt(
     driver = make(roomy, options)
     points = []
     for size in sizes:
-        fresh, found = Taken(), Taken()
+        fresh, found = StepTimes(), StepTimes()
         # One token more than whole pages: all pages can be found again.
         length = max(1, size // page_size) * page_size + 1
         requests = [
@@ -123,7 +123,7 @@ def with_prompt(
     return points
 
 
-def _find_whole(driver: Driver[Prompt], request: Request, taken: Taken) -> None:
+def _find_whole(driver: Driver[Prompt], request: Request, taken: StepTimes) -> None:
     """Find a prompt that is there but for its last token. Raises: UsageError."""
     found_tokens = driver.find(driver.prepare(request), taken)
     if found_tokens != request.length_tokens - 1:
@@ -145,7 +145,7 @@ def _grow(driver: Driver[Prompt], page_size: int) -> Iterator[tuple[int, int]]:
     """Insert one prompt after another; yields the pages of the tree, and how long it took."""
     pages, number = 0, 0
     while True:
-        taken = Taken()
+        taken = StepTimes()
         driver.serve(driver.prepare(_prompt(number, page_size)), taken)
         begins = number % PROMPTS_SHARING == 0
         pages += PROMPT_PAGES if begins else PROMPT_PAGES - SHARED_PAGES

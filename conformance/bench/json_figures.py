@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from attrs import asdict
 
 from kvcanon import __version__
-from kvcanon.conformance.bench.contest import CURVES, Outcome, Plan, Result
+from kvcanon.conformance.bench.contest import CURVES, ContestOutcome, ContestPlan, Result
 from kvcanon.conformance.bench.contestants import Field
 from kvcanon.conformance.bench.growth import Point
 
 
-def contest_json(workload: str, plan: Plan, entrants: Field, outcome: Outcome) -> dict[str, object]:
+def contest_json(
+    workload: str, plan: ContestPlan, entrants: Field, outcome: ContestOutcome
+) -> dict[str, object]:
     """What was measured on what, and all that came of it."""
     return {
         "kvcanon": __version__,

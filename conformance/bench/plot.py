@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.contest import CURVES, Outcome, Result
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.contest import CURVES, ContestOutcome, Result
 from kvcanon.conformance.bench.drawing import Panel, figure
 from kvcanon.conformance.bench.growth import Point
 
 
-def plot(outcome: Outcome, subtitle: str) -> str:
+def plot(outcome: ContestOutcome, subtitle: str) -> str:
     """The figure, as SVG."""
     return figure("Prefix caches, side by side", subtitle, [*_speed(outcome), *_growth(outcome)])
 
 
-def _speed(outcome: Outcome) -> list[Panel]:
+def _speed(outcome: ContestOutcome) -> list[Panel]:
     """Requests a second: a panel for each kind of cache, a line in it for each page size."""
-    kinds: dict[tuple[str, bool], dict[Cell, list[Result]]] = {}
+    kinds: dict[tuple[str, bool], dict[BenchCell, list[Result]]] = {}
     for cell, results in outcome.cells.items():
         kinds.setdefault((cell.components, cell.events), {})[cell] = results
     return [
@@ -46,7 +46,7 @@ def _rates(cells: Sequence[Sequence[Result]]) -> dict[str, list[tuple[float, flo
     return series
 
 
-def _growth(outcome: Outcome) -> list[Panel]:
+def _growth(outcome: ContestOutcome) -> list[Panel]:
     tree, prompt = outcome.with_tree, outcome.with_prompt
     pages, tokens = "pages in the tree", "tokens of the prompt"
     page = f"pages of {CURVES.page_size}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import asdict, frozen
 
-from kvcanon.conformance.bench.engine import Engine, Tally, counts_of
+from kvcanon.conformance.bench.engine import Engine, ReplayStats, counts_of
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.observe.guard import StepViolation, guard
@@ -166,7 +166,7 @@ def tree_shape(state: Snapshot) -> TreeShape:
 
 
 def _replay(
-    tally: Tally, timed: TimedCache, tree: TreeShape, judgement: Judgement | None
+    tally: ReplayStats, timed: TimedCache, tree: TreeShape, judgement: Judgement | None
 ) -> Replay:
     return Replay(
         requests=tally.requests,

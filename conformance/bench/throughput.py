@@ -12,8 +12,8 @@ from time import perf_counter
 
 from attrs import Factory, asdict, evolve, frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, Taken
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTimes
 from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
@@ -26,7 +26,7 @@ EVENTS_EVERY = 8
 
 
 @frozen
-class Measured:
+class Throughput:
     """What came of one run of a cache."""
 
     core: str
@@ -78,7 +78,7 @@ class Measured:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Measured:
+    def from_json(cls, value: Mapping[str, object]) -> Throughput:
         """What `to_json` made a value of."""
         fields = dict(value)
         steps = fields.pop("steps")
@@ -87,26 +87,28 @@ class Measured:
         return cls(**fields, steps=latencies)  # type: ignore[arg-type]
 
 
-def warm_up(make: MakeDriver[Prompt], cell: Cell, options: Mapping[str, str]) -> Driver[Prompt]:
+def warm_up(
+    make: MakeDriver[Prompt], cell: BenchCell, options: Mapping[str, str]
+) -> Driver[Prompt]:
     """A small cache that has served a request: what is loaded late is loaded now."""
     small = cell.page_size * _SMALL_PAGES
     driver = make(evolve(cell, pool_tokens=small, swa_tokens=small), options)
     request = Request(cell.page_size + 1, lambda: tuple(range(cell.page_size + 1)))
     for _ in range(2):
-        driver.serve(driver.prepare(request), Taken())
-        driver.find(driver.prepare(request), Taken())
+        driver.serve(driver.prepare(request), StepTimes())
+        driver.find(driver.prepare(request), StepTimes())
     if cell.events:
-        driver.take_events(Taken())
+        driver.take_events(StepTimes())
     return driver
 
 
 def measure(
     make: MakeDriver[Prompt],
-    cell: Cell,
+    cell: BenchCell,
     options: Mapping[str, str],
     requests: tuple[Request, ...],
     seconds: float,
-) -> Measured:
+) -> Throughput:
     """Serve the requests in order, or as many as begin within so many seconds.
 
     Raises:
@@ -120,7 +122,7 @@ def measure(
     del first
     base = set_back_peak()
     driver = make(cell, options)
-    taken = Taken()
+    taken = StepTimes()
     served = hit = stored = removed = 0
     until = perf_counter() + seconds
     for prompt in prompts:
@@ -132,7 +134,7 @@ def measure(
             told = driver.take_events(taken)
             stored += told.stored_pages
             removed += told.removed_pages
-    return Measured(
+    return Throughput(
         core=core,
         requests=served,
         requests_asked=len(requests),
@@ -147,12 +149,12 @@ def measure(
     )
 
 
-def latencies(taken: Taken) -> dict[str, Latency]:
+def latencies(taken: StepTimes) -> dict[str, Latency]:
     """The steps by name."""
     return {step.value: latency_of(taken_ns) for step, taken_ns in taken.by_step().items()}
 
 
-def _refuse_small_pools(cell: Cell, requests: tuple[Request, ...]) -> None:
+def _refuse_small_pools(cell: BenchCell, requests: tuple[Request, ...]) -> None:
     """Each prompt has to fit beside the prefix that it locks: then any cache can serve them all."""
     longest = max((each.length_tokens for each in requests), default=0)
     if longest > cell.pool_tokens:

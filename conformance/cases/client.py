@@ -60,7 +60,7 @@ class Stamps:
 
 
 @define(eq=False)
-class Request:
+class ClientRequest:
     """A client's request: what it computes, and what it holds meanwhile."""
 
     key: Key
@@ -81,7 +81,7 @@ class Client:
     stamps: Stamps
     namespaces: tuple[Namespace, ...] = NAMESPACES
     keys: list[Key] = field(factory=list)
-    requests: list[Request] = field(factory=list)
+    requests: list[ClientRequest] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)
     spent: list[Receipt] = field(factory=list)
     blocks: list[Slots] = field(factory=list)
@@ -117,7 +117,7 @@ class Client:
 
     # Requests, from match to insert.
 
-    def start(self, key: Key, start_pages: int, counted_pages: int) -> Request:
+    def start(self, key: Key, start_pages: int, counted_pages: int) -> ClientRequest:
         """Lock what is there, and allocate and fill the rest. Raises: CacheError."""
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
@@ -126,7 +126,7 @@ class Client:
             self.cache.unlock(receipt)
             self.spent.append(receipt)
             raise
-        request = Request(key, receipt, start_pages, slots, counted_pages)
+        request = ClientRequest(key, receipt, start_pages, slots, counted_pages)
         self.requests.append(request)
         return request
 
@@ -158,7 +158,7 @@ class Client:
                 for slot, stamp in zip(some, stamps, strict=True):
                     self.cache.write(component, slot, stamp)
 
-    def insert(self, request: Request, priority: int) -> None:
+    def insert(self, request: ClientRequest, priority: int) -> None:
         """Hand over what a request computed, and end it. Raises: CacheError."""
         if not len(request.key):
             self.abort(request)
@@ -187,17 +187,17 @@ class Client:
             self.cache.free(slots)
             raise
 
-    def abort(self, request: Request) -> None:
+    def abort(self, request: ClientRequest) -> None:
         """End a request, and give back what it was given."""
         self.cache.free(request.slots)
         self.end(request)
 
-    def end(self, request: Request) -> None:
+    def end(self, request: ClientRequest) -> None:
         """Forget a request, and unlock what it locked."""
         self.requests.remove(request)
         self.let_go(request)
 
-    def let_go(self, request: Request) -> None:
+    def let_go(self, request: ClientRequest) -> None:
         """Unlock what a request locked; what it was given stays its own."""
         receipt, request.receipt = request.receipt, None
         if receipt is not None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from kvcanon.conformance.cases.action_kinds import ActionKind, enter
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.client import Client, Request
+from kvcanon.conformance.cases.client import Client, ClientRequest
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES, page_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
@@ -90,7 +90,7 @@ def fetch(client: Client, a: int, b: int, c: int) -> None:
     client.fetch(key, start, windowed)
 
 
-def _compute(client: Client, a: int, b: int, c: int) -> Request:
+def _compute(client: Client, a: int, b: int, c: int) -> ClientRequest:
     key = _key(client, a, b, c)
     start, windowed = _handed_over(key, c)
     wanted = Counts(
@@ -100,7 +100,7 @@ def _compute(client: Client, a: int, b: int, c: int) -> Request:
     )
     slots = client.cache.allocate(wanted)
     client.write(key, slots)
-    request = Request(key, None, start, slots)
+    request = ClientRequest(key, None, start, slots)
     client.requests.append(request)
     return request
 

@@ -15,7 +15,7 @@ from functools import partial
 from attrs import evolve
 
 from kvcanon.conformance.cases.action_kinds import ActionKind, enter
-from kvcanon.conformance.cases.client import Client, Request
+from kvcanon.conformance.cases.client import Client, ClientRequest
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import HostPayload
@@ -179,7 +179,7 @@ def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
             yield partial(cache.insert_host, key, 0, short)
 
 
-def _misfits(client: Client, request: Request) -> Iterator[Call]:
+def _misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
     """Inserts of a request in each of which one thing does not fit."""
     key, start, slots = request.key, request.start_pages, request.slots
 

@@ -33,8 +33,8 @@ from kvcanon.conformance.cli.options import (
     SwaTokens,
     Trace,
 )
-from kvcanon.conformance.cli.terminal import Report, print_json, progress
-from kvcanon.conformance.cli.workload import Sizes, Workload
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
+from kvcanon.conformance.cli.workload import Workload, WorkloadSizes
 from kvcanon.conformance.errors import UsageError, describe_exception
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
@@ -44,12 +44,12 @@ bench.command("tree")(bench_tree)
 
 
 @frozen
-class Case:
+class BenchCase:
     """One measurement."""
 
     cache: str
     workload: Workload
-    sizes: Sizes
+    sizes: WorkloadSizes
 
     @property
     def components(self) -> str:
@@ -58,10 +58,10 @@ class Case:
 
 
 @frozen
-class Measured:
+class ReplayRate:
     """What came of a case."""
 
-    case: Case
+    case: BenchCase
     replay: Replay
     peak_bytes: int
     """Most memory that the process had at any time."""
@@ -110,7 +110,7 @@ def bench_replay(
     workload = Workload(trace, conversations, seed, limit)
     usual = workload.bench_sizes
     cases = [
-        Case(
+        BenchCase(
             cache,
             workload,
             usual.with_options(
@@ -141,7 +141,7 @@ def bench_replay(
         _print_table(cache, workload, measured)
 
 
-def measure(case: Case) -> Measured:
+def measure(case: BenchCase) -> ReplayRate:
     """Measure a case in this process."""
     requests = case.workload.requests()
     subject = make_cache(case.cache, case.sizes.config(requests))
@@ -153,17 +153,17 @@ def measure(case: Case) -> Measured:
         ) from error
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes.
-    return Measured(case, result, peak if sys.platform == "darwin" else peak * 1024)
+    return ReplayRate(case, result, peak if sys.platform == "darwin" else peak * 1024)
 
 
-def _in_a_process(case: Case) -> Measured:
+def _in_a_process(case: BenchCase) -> ReplayRate:
     """Measure a case in a fresh process, which has no memory of earlier ones."""
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
         return process.submit(measure, case).result()
 
 
-def _print_table(cache: str, workload: Workload, measured: Sequence[Measured]) -> None:
-    out = Report()
+def _print_table(cache: str, workload: Workload, measured: Sequence[ReplayRate]) -> None:
+    out = ReportConsole()
     title = f"  {workload}, seed {workload.seed}"
     out.print(Text.assemble((f"bench replay {cache}", "bold cyan"), title))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -177,7 +177,7 @@ def _print_table(cache: str, workload: Workload, measured: Sequence[Measured]) -
     out.print("Times are p50 / p99 of the calls.", style="dim")
 
 
-def _row(measured: Measured) -> list[str]:
+def _row(measured: ReplayRate) -> list[str]:
     sizes, result = measured.case.sizes, measured.replay
     latencies = [result.operations.get(name) for name in ("match", "insert", "evict")]
     return [

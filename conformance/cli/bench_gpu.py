@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.terminal import Report, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
 
 # The judge reaches the fast cache by name, as it would reach a stranger's.
@@ -26,7 +26,7 @@ BENCH = "kvcanon.optimized.measuring.bench"
 BROKEN = 1
 
 
-class Sheet(Protocol):
+class GpuSheet(Protocol):
     """A table to print, with a line that says what is in it."""
 
     @property
@@ -42,7 +42,7 @@ class Sheet(Protocol):
         """The cells."""
 
 
-class Bench(Protocol):
+class GpuBench(Protocol):
     """What can be measured."""
 
     device: str
@@ -50,14 +50,14 @@ class Bench(Protocol):
     def sections(self) -> Mapping[str, Callable[[], object]]:
         """By name; each gives a value that JSON has."""
 
-    def sheets(self) -> Iterable[Sheet]:
+    def sheets(self) -> Iterable[GpuSheet]:
         """What was measured so far."""
 
 
 class BenchModule(Protocol):
     """The module that measures."""
 
-    def bench_on_gpu(self, transfer_bytes: int) -> Bench:
+    def bench_on_gpu(self, transfer_bytes: int) -> GpuBench:
         """A bench, where there is a GPU."""
 
     def is_wrong(self, error: Exception) -> bool:
@@ -101,7 +101,7 @@ def bench_gpu(
     return 0
 
 
-def _bench(transfer_bytes: int) -> tuple[BenchModule, Bench]:
+def _bench(transfer_bytes: int) -> tuple[BenchModule, GpuBench]:
     """The bench of the fast cache. Raises: UsageError, in words that say what is missing."""
     try:
         module = cast("BenchModule", import_module(BENCH))
@@ -113,8 +113,8 @@ def _bench(transfer_bytes: int) -> tuple[BenchModule, Bench]:
         raise UsageError(f"bench gpu needs a GPU: {error}") from error
 
 
-def _print(bench: Bench, errors: Mapping[str, str]) -> None:
-    out = Report()
+def _print(bench: GpuBench, errors: Mapping[str, str]) -> None:
+    out = ReportConsole()
     out.print(Text.assemble(("bench gpu", "bold cyan"), f"  {bench.device}, kvcanon {__version__}"))
     for sheet in bench.sheets():
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

@@ -28,7 +28,7 @@ from kvcanon.conformance.bench.judge_speed import (
 )
 from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
 from kvcanon.conformance.protocol.configs import usual_config
 from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.search.play import JudgeConfig
@@ -39,7 +39,7 @@ comparison; and by answers and events only."""
 
 
 @frozen
-class Level:
+class JudgeRate:
     """What was measured of one way to judge."""
 
     rate: Rate
@@ -77,11 +77,11 @@ def bench_judge(
     sizes = nodes or list(NODES)
     if len(set(sizes)) < 2:
         raise typer.BadParameter("one size shows no growth; give two.", param_hint="'--nodes'")
-    measured: dict[str, Level] = {}
+    measured: dict[str, JudgeRate] = {}
     with progress(list(LEVELS), f"bench judge {cache}") as shown:
         for name in shown:
             judges = LEVELS[name]
-            measured[name] = Level(
+            measured[name] = JudgeRate(
                 rate(adapter, judges, seconds),
                 shares(adapter, judges, seconds),
                 tuple(cost_at(adapter, judges, size) for size in sizes),
@@ -93,8 +93,8 @@ def bench_judge(
         _print_tables(cache, measured)
 
 
-def _print_tables(cache: str, measured: dict[str, Level]) -> None:
-    out = Report()
+def _print_tables(cache: str, measured: dict[str, JudgeRate]) -> None:
+    out = ReportConsole()
     out.print(Text.assemble((f"bench judge {cache}", "bold cyan"), "  on one core"))
     parts = next(iter(measured.values())).shares
     table = _table("judged from", "steps/s", *parts)

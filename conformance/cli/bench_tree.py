@@ -12,19 +12,19 @@ from typing import Annotated
 
 import typer
 
-from kvcanon.conformance.bench.case import Cell, Source
-from kvcanon.conformance.bench.contest import Plan, hold, in_a_process, orders
+from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
+from kvcanon.conformance.bench.contest import ContestPlan, hold, in_a_process, orders
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
 from kvcanon.conformance.bench.json_figures import contest_json
 from kvcanon.conformance.bench.plot import plot
 from kvcanon.conformance.cli.bench_tree_report import print_report
 from kvcanon.conformance.cli.options import Conversations, Limit, Seed, Trace, usual
 from kvcanon.conformance.cli.peers import PeersFolder
-from kvcanon.conformance.cli.terminal import Report, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, progress
 
-CHAT = Cell(page_size=16, pool_tokens=65_536, window_tokens=512, swa_tokens=16_384)
+CHAT = BenchCell(page_size=16, pool_tokens=65_536, window_tokens=512, swa_tokens=16_384)
 """The pools overflow, and the longest prompt fits into each."""
-TRACE = Cell(page_size=16, pool_tokens=1_000_000, window_tokens=4096, swa_tokens=262_144)
+TRACE = BenchCell(page_size=16, pool_tokens=1_000_000, window_tokens=4096, swa_tokens=262_144)
 PAGE_SIZES = (1, 16, 64)
 
 
@@ -111,10 +111,10 @@ def bench_tree(
         raise typer.BadParameter(problem, param_hint="'--no-requests'")
     base = CHAT if trace is None else TRACE
     sizes = (pool_tokens or base.pool_tokens, swa_tokens or base.swa_tokens)
-    plan = Plan(
-        source=Source(str(trace.resolve()) if trace else None, conversations, seed, limit),
+    plan = ContestPlan(
+        source=WorkloadSource(str(trace.resolve()) if trace else None, conversations, seed, limit),
         cells=tuple(
-            Cell(size, sizes[0], width, sizes[1] if width else 0, told)
+            BenchCell(size, sizes[0], width, sizes[1] if width else 0, told)
             for told in ((False, True) if events is None else (events,))
             for width in dict.fromkeys((0, base.window_tokens if window is None else window))
             for size in page_size or PAGE_SIZES
@@ -135,10 +135,10 @@ def bench_tree(
         json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     if plot_file:
         plot_file.write_text(plot(outcome, title), encoding="utf-8")
-    print_report(Report(), title, plan, entrants, outcome)
+    print_report(ReportConsole(), title, plan, entrants, outcome)
 
 
-def _title(source: Source) -> str:
+def _title(source: WorkloadSource) -> str:
     """What the requests are."""
     title = f"generated chat, {source.conversations} conversations, seed {source.seed}"
     if source.trace is not None:

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.conformance.bench.contest import CURVES, Outcome, Plan, Result
+from kvcanon.conformance.bench.contest import CURVES, ContestOutcome, ContestPlan, Result
 from kvcanon.conformance.bench.contestants import Field
 from kvcanon.conformance.bench.floor import FullHit
 from kvcanon.conformance.bench.growth import Point
-from kvcanon.conformance.cli.terminal import Report
+from kvcanon.conformance.cli.terminal import ReportConsole
 
 MIB = 2**20
 
 
-def print_report(out: Report, workload: str, plan: Plan, entrants: Field, outcome: Outcome) -> None:
+def print_report(
+    out: ReportConsole, workload: str, plan: ContestPlan, entrants: Field, outcome: ContestOutcome
+) -> None:
     """Print the report."""
     out.print(Text.assemble(("bench tree", "bold cyan"), f"  {workload}"))
     for cell, results in outcome.cells.items():
@@ -91,7 +93,7 @@ def _curve_table(curves: Mapping[str, Sequence[Point]]) -> Table:
     return table
 
 
-def _notes(plan: Plan, entrants: Field, outcome: Outcome) -> list[str]:
+def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[str]:
     notes = []
     if outcome.cells:
         first = entrants.contestants[0].name

@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvcanon.conformance.cli.options import Jobs, Scripts
-from kvcanon.conformance.cli.terminal import Report
+from kvcanon.conformance.cli.terminal import ReportConsole
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
 from kvcanon.conformance.report.known_differences import read_known, require_shown
 from kvcanon.conformance.report.law_lookup import find_law
-from kvcanon.conformance.report.report import CheckReport, Verdict, report_of
+from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
@@ -138,9 +138,9 @@ def check_command(
         standing = [cache.standings for cache in result.caches]
         shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
         require_shown(known, differences, shown)
-    if report.verdict is Verdict.NOT_JUDGED:
+    if report.verdict is CheckVerdict.NOT_JUDGED:
         raise UsageError("nothing was judged")
-    if report.verdict is not Verdict.HOLDS:
+    if report.verdict is not CheckVerdict.HOLDS:
         raise typer.Exit(BROKEN)
 
 
@@ -196,6 +196,6 @@ def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
 
 
 def _print(report: CheckReport, scripts: Mapping[int, str]) -> None:
-    out = Report()
+    out = ReportConsole()
     for part in text_report(report, scripts):
         out.print(part, soft_wrap=isinstance(part, str), markup=False)

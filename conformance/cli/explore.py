@@ -19,11 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
-from kvcanon.conformance.cli.terminal import Report, print_json
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.verify.explore.exploration import Asked, Exploration, Limits, explore
+from kvcanon.conformance.verify.explore.exploration import (
+    Exploration,
+    ExplorationLimits,
+    ExplorationSpec,
+    explore,
+)
 from kvcanon.conformance.verify.explore.failure_case import failure_of, retold
 from kvcanon.conformance.verify.explore.report import (
     failure_text,
@@ -77,15 +82,15 @@ def explore_command(
     if checkpoint is not None:
         checkpoint.mkdir(parents=True, exist_ok=True)
     found: list[Exploration] = []
-    out, quiet = Report(), markdown or json
+    out, quiet = ReportConsole(), markdown or json
     for each in chosen:
-        limits = Limits(
+        limits = ExplorationLimits(
             levels,
             None if minutes is None else 60 * minutes,
             None if checkpoint is None else checkpoint / _file_name(cache, each),
         )
         with _shown(each) as tell:
-            asked = Asked(cache, each, law_ids)
+            asked = ExplorationSpec(cache, each, law_ids)
             found.append(explore(asked, jobs or os.cpu_count() or 1, limits, tell))
         if not quiet:
             _print(out, found[-1], scripts, premises=premises)
@@ -104,7 +109,7 @@ def _file_name(cache: str, scope: Scope) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '_', cache)}-{scope.name}.npz"
 
 
-def _print(out: Report, found: Exploration, scripts: Path | None, *, premises: bool) -> None:
+def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, premises: bool) -> None:
     for part in text_of(found, premises=premises):
         out.print(part, markup=False)
     if found.broken is None:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.cli.terminal import Report, columns, print_json
+from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import lines_of, literal
 from kvcanon.conformance.report.law_lookup import find_law
@@ -79,7 +79,7 @@ def _print_refusals(*, as_json: bool) -> None:
     if as_json:
         print_json([dict(zip(REFUSAL_HEADS, row, strict=True)) for row in rows])
         return
-    out, table = Report(), columns()
+    out, table = ReportConsole(), columns()
     table.add_column(no_wrap=True)
     table.add_row(*[Text(head, "dim") for head in REFUSAL_HEADS])
     for row in rows:
@@ -107,11 +107,11 @@ def _print_retired(law_id: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": law_id, "retired": RETIRED[law_id]})
     else:
-        Report().print(f"{law_id} is retired. {RETIRED[law_id]}")
+        ReportConsole().print(f"{law_id} is retired. {RETIRED[law_id]}")
 
 
 def _print_list() -> None:
-    out = Report()
+    out = ReportConsole()
     for _, group in groupby(LAWS.values(), key=lambda law: law.area):
         here = list(group)
         table = columns()
@@ -124,7 +124,7 @@ def _print_list() -> None:
 
 
 def _print_page(law: Law) -> None:
-    out = Report()
+    out = ReportConsole()
     out.print(Text(f"{law.law_id}  {law.name}", "bold cyan"))
     out.print(Padding(Text(_unwrap(law.statement)), (0, 0, 1, 2)))
     table = columns()
@@ -142,7 +142,7 @@ def _witnesses(law: Law) -> list[Vector]:
 
 def _print_witness(witness: Vector) -> None:
     """What goes wrong in a vector, and the calls in which it does, with a sound cache's answers."""
-    out = Report()
+    out = ReportConsole()
     out.print()
     out.print(Text(f"Witness {witness.vector_id}", "bold cyan"))
     fault = f"A cache with this fault breaks it: {witness.reason}"

@@ -22,11 +22,11 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.conformance.cli.options import AsJson, Seed
-from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.equivalents import Core
 from kvcanon.conformance.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
-from kvcanon.conformance.mutants.measurement import Asked
+from kvcanon.conformance.mutants.measurement import MeasurementSpec
 from kvcanon.conformance.search.campaign import workers
 from kvcanon.conformance.search.effort import effort_named
 
@@ -50,7 +50,7 @@ BY_WALKER = (*BY_LAWS, "agreement")
 
 
 @frozen
-class Row:
+class KillRow:
     """A mutant, and what found it."""
 
     name: str
@@ -116,7 +116,9 @@ def mutants_command(
     """Find every planted fault in every way, and print how soon; needs the checkout."""
     if mechanical:
         ids = tuple(each.strip() for each in only.split(",")) if only is not None else ()
-        asked = Asked(core, sample, ids, effort or "quick", seed, jobs or os.cpu_count() or 1)
+        asked = MeasurementSpec(
+            core, sample, ids, effort or "quick", seed, jobs or os.cpu_count() or 1
+        )
         if not mechanical_mutants(asked, as_json=as_json, as_markdown=as_markdown).reached:
             raise typer.Exit(BROKEN)
         return
@@ -151,7 +153,7 @@ def hunt(start: Path, name: str, way: str, effort: str, seed: int) -> Kill | Non
     return HUNTS[way](mutant, effort_named(effort), seed)
 
 
-def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[Row]:
+def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[KillRow]:
     here = Path.cwd()
     mutants = {mutant.name: mutant for mutant in find_mutants(here)}
     given = [name.strip() for name in only.split(",")] if only is not None else mutants
@@ -167,7 +169,7 @@ def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[Row]:
         with progress(list(futures), "mutants") as shown:
             kills = {each: futures[each].result() for each in shown}
     return [
-        Row(
+        KillRow(
             name,
             mutants[name].law_id,
             mutants[name].upstream,
@@ -179,13 +181,13 @@ def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[Row]:
     ]
 
 
-def bars_of(rows: Sequence[Row]) -> list[Bar]:
+def bars_of(rows: Sequence[KillRow]) -> list[Bar]:
     """What has to be reached: all in every way, but for a tenth that takes a comparison."""
     founding = [row for row in rows if row.founding]
     every = len(rows)
     most = -(-9 * every // 10)
 
-    def bar(what: str, among: Sequence[Row], least: int, *ways: str) -> Bar:
+    def bar(what: str, among: Sequence[KillRow], least: int, *ways: str) -> Bar:
         return Bar(what, sum(row.by(*ways) for row in among), len(among), least)
 
     return [
@@ -201,8 +203,8 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
 # As text.
 
 
-def _print(rows: Sequence[Row], bars: Sequence[Bar], effort: str, seed: int) -> None:
-    out = Report()
+def _print(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) -> None:
+    out = ReportConsole()
     if not out.is_terminal:
         out.width = WIDTH
     title = f"  {len(rows)} of them, {effort} effort, seed {seed}"
@@ -251,7 +253,7 @@ def _timed(kill: Kill) -> str:
 # As a page.
 
 
-def _page(rows: Sequence[Row], bars: Sequence[Bar], effort: str, seed: int) -> list[str]:
+def _page(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) -> list[str]:
     founding = "`*` marks the bugs for which the canon was begun."
     return [
         "# The kill matrix",

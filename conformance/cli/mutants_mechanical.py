@@ -10,11 +10,11 @@ import typer
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.terminal import Report, columns, print_json, progress
-from kvcanon.conformance.mutants.detection import Sight, Verdict
-from kvcanon.conformance.mutants.equivalents import Core, Kind
+from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json, progress
+from kvcanon.conformance.mutants.detection import MutantVerdict, Sight
+from kvcanon.conformance.mutants.equivalents import Core, ReviewKind
 from kvcanon.conformance.mutants.kill_matrix import find_checkout
-from kvcanon.conformance.mutants.measurement import Asked, measure
+from kvcanon.conformance.mutants.measurement import MeasurementSpec, measure
 from kvcanon.conformance.mutants.score import Measure
 
 WORDS = {
@@ -26,7 +26,7 @@ WORDS = {
 }
 
 
-def mechanical_mutants(asked: Asked, *, as_json: bool, as_markdown: bool) -> Measure:
+def mechanical_mutants(asked: MeasurementSpec, *, as_json: bool, as_markdown: bool) -> Measure:
     """Measure and print. Raises: UsageError."""
     found = measure(asked, find_checkout(Path.cwd()), progress)
     if as_json:
@@ -58,8 +58,8 @@ def counts(found: Measure) -> dict[str, int]:
     """How many mutants each sight had, and how many were left out."""
     return {
         **{WORDS[sight]: len(found.by(sight)) for sight in Sight},
-        "left out, as they do the same": len(found.of_kind(Kind.EQUAL)),
-        "left out, as the book allows what they do": len(found.of_kind(Kind.LAWFUL)),
+        "left out, as they do the same": len(found.of_kind(ReviewKind.EQUAL)),
+        "left out, as the book allows what they do": len(found.of_kind(ReviewKind.LAWFUL)),
         "dropped, as they do not compile": len(found.dropped),
     }
 
@@ -68,7 +68,7 @@ def counts(found: Measure) -> dict[str, int]:
 
 
 def _print(found: Measure) -> None:
-    out = Report()
+    out = ReportConsole()
     out.print(Text(title(found), "bold cyan"))
     table = columns()
     for words, number in counts(found).items():
@@ -81,7 +81,7 @@ def _print(found: Measure) -> None:
     out.print(Text(summary(found), "green" if found.reached else "bold red"))
 
 
-def _print_list(out: Report, heading: str, verdicts: Sequence[Verdict]) -> None:
+def _print_list(out: ReportConsole, heading: str, verdicts: Sequence[MutantVerdict]) -> None:
     if verdicts:
         out.print()
         out.print(Text(heading, "bold"))
@@ -114,7 +114,7 @@ def to_json(found: Measure) -> Mapping[str, Any]:
     }
 
 
-def _verdict_to_json(found: Measure, verdict: Verdict) -> Mapping[str, Any]:
+def _verdict_to_json(found: Measure, verdict: MutantVerdict) -> Mapping[str, Any]:
     reviewed = found.reviewed.get(verdict.place.place_id)
     return {
         "id": verdict.place.place_id,
@@ -143,7 +143,7 @@ def to_markdown(found: Measure) -> list[str]:
     ]
 
 
-def _row(verdict: Verdict) -> str:
+def _row(verdict: MutantVerdict) -> str:
     shows = f"{', '.join(verdict.seen)}: {verdict.text}" if verdict.seen else "nothing"
     place = verdict.place
     cells = (

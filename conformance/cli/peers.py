@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.peers_report import table_json, table_text
-from kvcanon.conformance.cli.terminal import Report, columns, print_json, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json, progress
 from kvcanon.conformance.engines.releases.catalogue import (
     RELEASES,
     STAND_INS,
@@ -36,7 +36,7 @@ from kvcanon.conformance.engines.releases.environment import (
     usual_folder,
 )
 from kvcanon.conformance.engines.releases.past_bugs import ROWS
-from kvcanon.conformance.engines.releases.table import Effort, cell_of
+from kvcanon.conformance.engines.releases.table import HuntEffort, cell_of
 from kvcanon.conformance.errors import UsageError
 
 peers = typer.Typer(help="Environments for other people's caches.", no_args_is_help=True)
@@ -67,7 +67,7 @@ def list_command(*, into: PeersFolder) -> None:
     table = columns()
     for name in RELEASES:
         table.add_row(name, escape(str(there[name].folder)) if name in there else "-")
-    Report().print(table)
+    ReportConsole().print(table)
 
 
 @peers.command("make")
@@ -133,13 +133,13 @@ def table_command(
             "`kvcanon peers make RELEASE` makes one"
         )
     asked = [(row, release) for row in ROWS for release in row.releases]
-    effort = Effort(seed, cases, seconds)
+    effort = HuntEffort(seed, cases, seconds)
     with progress(asked, "releases") as each:
         cells = [cell_of(row, release, there, effort) for row, release in each]
     if as_json:
         print_json(table_json(cells, effort))
     else:
-        out = Report()
+        out = ReportConsole()
         for part in table_text(cells, effort):
             out.print(part, soft_wrap=isinstance(part, str), markup=False)
     if not all(cell.is_as_expected for cell in cells):

@@ -12,13 +12,13 @@ from attrs import asdict
 from rich.console import RenderableType
 from rich.table import Table
 
-from kvcanon.conformance.engines.releases.table import Cell, Effort, Outcome
+from kvcanon.conformance.engines.releases.table import HuntEffort, HuntOutcome, TableCell
 
 FORMAT = "kvcanon-peers-table/1"
 HEADS = ("bug", "release", "law", "outcome", "cases", "steps", "seconds")
 
 
-def table_text(cells: Sequence[Cell], effort: Effort) -> Iterator[RenderableType]:
+def table_text(cells: Sequence[TableCell], effort: HuntEffort) -> Iterator[RenderableType]:
     """The table, then the shortest sequence of calls for each bug that was found."""
     ceiling = f"{effort.cases} cases and {effort.seconds:g} s"
     yield f"seed {effort.seed}, at most {ceiling} for each release of a row"
@@ -44,12 +44,12 @@ def table_text(cells: Sequence[Cell], effort: Effort) -> Iterator[RenderableType
         )
 
 
-def _row(cell: Cell) -> tuple[str, ...]:
+def _row(cell: TableCell) -> tuple[str, ...]:
     hunted = cell.hunted
     outcome = cell.outcome.value
     if hunted is None:
         return cell.row.bug, cell.release, cell.row.law_id, outcome, "-", "-", "-"
-    if hunted.cut_short and cell.outcome is not Outcome.FOUND:
+    if hunted.cut_short and cell.outcome is not HuntOutcome.FOUND:
         outcome += ", cut short"
     return (
         cell.row.bug,
@@ -62,7 +62,7 @@ def _row(cell: Cell) -> tuple[str, ...]:
     )
 
 
-def table_json(cells: Sequence[Cell], effort: Effort) -> dict[str, object]:
+def table_json(cells: Sequence[TableCell], effort: HuntEffort) -> dict[str, object]:
     """The same for machines, with the case and the script of each bug that was found."""
     return {
         "format": FORMAT,

@@ -13,7 +13,7 @@ import typer
 
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, Jobs, Markdown
-from kvcanon.conformance.cli.terminal import Report, print_json, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.verify.prove.proof_run import (
     BUDGET_S,
@@ -108,8 +108,8 @@ def _refute(names: list[str], budget: float, jobs: int, *, as_json: bool) -> Non
         raise typer.Exit(BROKEN)
 
 
-def _wide() -> Report:
-    out = Report()
+def _wide() -> ReportConsole:
+    out = ReportConsole()
     if not out.is_terminal:
         out.width = WIDTH
     return out

@@ -14,7 +14,7 @@ from rich.text import Text
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Judgement, Replay
-from kvcanon.conformance.cli.terminal import Report, columns
+from kvcanon.conformance.cli.terminal import ReportConsole, columns
 from kvcanon.conformance.cli.workload import Workload
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
@@ -37,7 +37,7 @@ def replay_json(
 
 def print_replay(cache: str, workload: Workload, config: CacheConfig, result: Replay) -> None:
     """Print the report."""
-    out = Report()
+    out = ReportConsole()
     title = f"  {workload}, seed {workload.seed}"
     out.print(Text.assemble((f"replay {cache}", "bold cyan"), title))
     table = columns()

@@ -34,7 +34,7 @@ def progress(items: Sequence[Item], what: str) -> Iterator[Iterator[Item]]:
         yield iter(shown.track(items, description=what))
 
 
-class Report(Console):
+class ReportConsole(Console):
     """Where reports go; off a terminal nobody knows the width, and tables get what they need."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ def pool_size(text: str) -> PoolSize:
 
 
 @frozen
-class Sizes:
+class WorkloadSizes:
     """A cache, in the units of the options."""
 
     page_size: int
@@ -67,7 +67,7 @@ class Sizes:
     eviction_policy: EvictionPolicy = EvictionPolicy.LRU
     events: bool = True
 
-    def with_options(self, **options: object) -> Sizes:
+    def with_options(self, **options: object) -> WorkloadSizes:
         """These sizes, but for the options that were given: those that are not None."""
         given: dict[str, Any] = {
             name: value for name, value in options.items() if value is not None
@@ -104,11 +104,11 @@ class Sizes:
             raise _refused(option, f"{error.problem}.") from error
 
 
-CHAT_SIZES = Sizes(
+CHAT_SIZES = WorkloadSizes(
     page_size=8, pool=PoolSize(2048), host=PoolSize(4096), window_tokens=64, swa=PoolSize(768)
 )
 """Small enough for generated chat to overflow every pool."""
-TRACE_SIZES = Sizes(page_size=64, pool=PoolSize(1_000_000))
+TRACE_SIZES = WorkloadSizes(page_size=64, pool=PoolSize(1_000_000))
 """Those at which the peers' speeds on the conversation trace were measured."""
 CHAT_BENCH_SIZES = evolve(CHAT_SIZES, host=NO_POOL)
 TRACE_BENCH_SIZES = evolve(TRACE_SIZES, window_tokens=4096, swa=PoolSize(262_144))
@@ -132,12 +132,12 @@ class Workload:
         return chat.requests()[: self.limit]
 
     @property
-    def usual_sizes(self) -> Sizes:
+    def usual_sizes(self) -> WorkloadSizes:
         """The cache to put them through where no option says otherwise."""
         return CHAT_SIZES if self.trace is None else TRACE_SIZES
 
     @property
-    def bench_sizes(self) -> Sizes:
+    def bench_sizes(self) -> WorkloadSizes:
         """The cache to measure them on where no option says otherwise."""
         return CHAT_BENCH_SIZES if self.trace is None else TRACE_BENCH_SIZES
 

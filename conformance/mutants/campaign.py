@@ -9,17 +9,17 @@ from concurrent.futures import Executor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.mutants.detection import Verdict
+from kvcanon.conformance.mutants.detection import MutantVerdict
 from kvcanon.conformance.mutants.judge import Budget, judge
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 
 MEMORY_BYTES = 4 << 30
 """A mutant may collect things without end; with so much it is stopped."""
 
 
 def judge_all(
-    places: Sequence[Place], seed: int, budget: Budget, executor: Executor
-) -> Iterator[Verdict]:
+    places: Sequence[MutantPlace], seed: int, budget: Budget, executor: Executor
+) -> Iterator[MutantVerdict]:
     """The verdicts on mutants, as they come. Raises: UsageError."""
     futures = {executor.submit(_judge, place, seed, budget): place for place in places}
     for future in as_completed(futures):
@@ -30,7 +30,7 @@ def judge_all(
             raise UsageError(f"a mutant ended its process, most likely {name}") from None
 
 
-def _judge(place: Place, seed: int, budget: Budget) -> Verdict:
+def _judge(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
     if multiprocessing.parent_process() is not None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     return judge(place, seed, budget)

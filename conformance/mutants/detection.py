@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from kvcanon.conformance.mutants.looks import Seen
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.looks import Sighting
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.trial import is_silence
 
@@ -30,10 +30,10 @@ SEEN = (Sight.LAW, Sight.CRASH, Sight.DEAD)
 
 
 @frozen
-class Verdict:
+class MutantVerdict:
     """What came of a mutant."""
 
-    place: Place
+    place: MutantPlace
     sight: Sight
     seen: tuple[str, ...] = ()
     """The ids of the laws that spoke; or else what it was that showed."""
@@ -43,13 +43,13 @@ class Verdict:
     seconds: float = 0.0
 
 
-def verdict_of(place: Place, seen: Seen | None) -> Verdict:
+def verdict_of(place: MutantPlace, seen: Sighting | None) -> MutantVerdict:
     """The verdict that follows from what showed."""
     if seen is None:
-        return Verdict(place, Sight.NOBODY)
+        return MutantVerdict(place, Sight.NOBODY)
     finding = seen.finding
     names = finding.broken or (finding.name,)
-    return Verdict(place, _sight(finding), names, seen.how, finding.text)
+    return MutantVerdict(place, _sight(finding), names, seen.how, finding.text)
 
 
 def _sight(finding: Finding) -> Sight:

@@ -27,7 +27,7 @@ class Core(StrEnum):
     NATIVE = "native"
 
 
-class Kind(StrEnum):
+class ReviewKind(StrEnum):
     """Why no law has to see a mutant."""
 
     EQUAL = "equal"
@@ -41,7 +41,7 @@ class Reviewed:
     """An entry of the list."""
 
     place_id: str
-    kind: Kind
+    kind: ReviewKind
     reason: str
 
 
@@ -58,7 +58,7 @@ def read_reviewed(checkout: Path, core: Core) -> Mapping[str, Reviewed]:
 def _entry(value: Mapping[str, Any]) -> Reviewed:
     if set(value) != {"id", "kind", "reason"}:
         raise ValueError(f"an entry has id, kind and reason; one has {', '.join(sorted(value))}")
-    return Reviewed(value["id"], Kind(value["kind"]), " ".join(value["reason"].split()))
+    return Reviewed(value["id"], ReviewKind(value["kind"]), " ".join(value["reason"].split()))
 
 
 def _by_id(entries: Iterable[Reviewed]) -> Mapping[str, Reviewed]:

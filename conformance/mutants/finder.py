@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.operators import UNCHANGED_KEYWORDS, changes_of
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.mutants.signatures import are_of_one_type
 from kvcanon.conformance.mutants.sources import module_names, source_of
 
@@ -57,14 +57,14 @@ class _Spot:
 
 
 @cache
-def all_places() -> dict[str, Place]:
+def all_places() -> dict[str, MutantPlace]:
     """Every place of the plain cache, by id."""
     modules = [name for name in module_names() if name not in UNCHANGED]
     places = (place for name in modules for place in places_in(name, source_of(name)))
     return {place.place_id: place for place in places}
 
 
-def places_in(module: str, source: str) -> Iterator[Place]:
+def places_in(module: str, source: str) -> Iterator[MutantPlace]:
     """The places of a module, in the order of its text."""
     for place, _, _ in _changes(module, ast.parse(source)):
         yield place
@@ -80,7 +80,7 @@ def changed_tree(module: str, source: str, place_id: str) -> ast.Module:
     raise UsageError(f"{module} has no place {place_id!r}")
 
 
-def _changes(module: str, tree: ast.Module) -> Iterator[tuple[Place, _Spot, ast.AST]]:
+def _changes(module: str, tree: ast.Module) -> Iterator[tuple[MutantPlace, _Spot, ast.AST]]:
     counted: Counter[str] = Counter()
     for spot in _spots(tree):
         node = spot.node
@@ -92,7 +92,7 @@ def _changes(module: str, tree: ast.Module) -> Iterator[tuple[Place, _Spot, ast.
             line = getattr(node, "lineno", spot.statement.lineno)
             old, new = _header(spot.statement), _changed_header(spot, replacement)
             place_id, path = f"{prefix}:{counted[prefix]}", f"reference/{module}.py"
-            yield Place(place_id, path, line, old, new), spot, replacement
+            yield MutantPlace(place_id, path, line, old, new), spot, replacement
 
 
 def _is_of_use(module: str, name: str, spot: _Spot, replacement: ast.AST) -> bool:

@@ -16,17 +16,17 @@ from time import monotonic
 from attrs import evolve, frozen
 
 from kvcanon.conformance.errors import describe_exception
-from kvcanon.conformance.mutants.detection import Sight, Verdict, verdict_of
+from kvcanon.conformance.mutants.detection import MutantVerdict, Sight, verdict_of
 from kvcanon.conformance.mutants.looks import (
     Look,
-    Seen,
+    Sighting,
     as_checked,
     by_states,
     by_vectors,
     compared,
     first_sight,
 )
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.mutants.planted_package import mutant_of
 from kvcanon.conformance.search.campaign import Search
 
@@ -63,17 +63,17 @@ def accused(seed: int, budget: Budget) -> str | None:
     return None if seen is None else f"{seen.how}: {seen.finding.name}"
 
 
-def judge(place: Place, seed: int, budget: Budget) -> Verdict:
+def judge(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
     """Judge the mutant of a place."""
     began = monotonic()
     return evolve(_judged(place, seed, budget), seconds=monotonic() - began)
 
 
-def _judged(place: Place, seed: int, budget: Budget) -> Verdict:
+def _judged(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
     try:
         adapter = mutant_of(place)
     except Exception as error:  # noqa: BLE001  # A change may break anything.
-        return Verdict(
+        return MutantVerdict(
             place, Sight.CRASH, (type(error).__name__,), "made", describe_exception(error)
         )
     search = Search(adapter, seed)
@@ -87,7 +87,7 @@ def _by_laws(search: Search, budget: Budget) -> Iterator[Look]:
     yield from as_checked(search, range(budget.checked))
 
 
-def _by_comparison(search: Search, budget: Budget) -> Seen | None:
+def _by_comparison(search: Search, budget: Budget) -> Sighting | None:
     """What differs from the plain cache; or what the laws say of it, once it is known to differ."""
     different = first_sight(compared(search, range(budget.compared)))
     if different is None:

@@ -28,13 +28,13 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.hypothesis_constants import no_local_constants
-from kvcanon.conformance.search.machine import CI, STEPS, Found, Journal, machine_of
+from kvcanon.conformance.search.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case, scale_of
 from kvcanon.conformance.variants.override import Plant, overriding
 from kvcanon.conformance.vectors.transcript import PLAIN
-from kvcanon.conformance.vectors.vector import Level, Vector, read_vectors
+from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import TransferEngine
@@ -162,7 +162,7 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
         try:
             with no_local_constants():
                 run_state_machine_as_test(machine, settings=asked)
-        except (Found, Flaky):
+        except (HypothesisFailure, Flaky):
             # A fault that takes as long as patience lasts may not show again when it is asked for.
             if journal.shortest is None:
                 raise
@@ -199,7 +199,7 @@ HUNTS: Mapping[str, Hunt] = {
 def vector_trials(vector: Vector, adapter: Adapter) -> Iterator[Trial]:
     """How a vector is played on a cache that shows its states: by these, and from outside."""
     yield Trial(adapter)
-    if vector.level is Level.BLACK_BOX:
+    if vector.level is VectorLevel.BLACK_BOX:
         yield Trial(adapter, JudgeConfig(black_box=True))
 
 

@@ -27,7 +27,7 @@ class Look:
 
 
 @frozen
-class Seen:
+class Sighting:
     """What showed, and in what."""
 
     finding: Finding
@@ -39,12 +39,12 @@ class Seen:
         return int(self.how.removeprefix("case "))
 
 
-def first_sight(looks: Iterable[Look]) -> Seen | None:
+def first_sight(looks: Iterable[Look]) -> Sighting | None:
     """Play until something shows."""
     for look in looks:
         finding, _ = look.trial.play(look.case)
         if finding is not None:
-            return Seen(finding, look.how)
+            return Sighting(finding, look.how)
     return None
 
 

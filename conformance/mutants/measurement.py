@@ -10,14 +10,14 @@ from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.campaign import judge_all
-from kvcanon.conformance.mutants.detection import Verdict
+from kvcanon.conformance.mutants.detection import MutantVerdict
 from kvcanon.conformance.mutants.equivalents import Core, read_reviewed, require_places
 from kvcanon.conformance.mutants.finder import all_places
 from kvcanon.conformance.mutants.judge import BUDGETS, accused
 from kvcanon.conformance.mutants.native.build import build
 from kvcanon.conformance.mutants.native.campaign import NATIVE_BUDGETS, judge_native
 from kvcanon.conformance.mutants.native.finder import all_spots
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.mutants.sample import drawn
 from kvcanon.conformance.mutants.score import Measure
 from kvcanon.conformance.search.campaign import workers
@@ -27,7 +27,7 @@ BUILD = Path("build/mutants")
 
 
 @frozen
-class Asked:
+class MeasurementSpec:
     """What is to be measured."""
 
     core: Core
@@ -39,11 +39,11 @@ class Asked:
     jobs: int
 
 
-Shown = Callable[[Sequence[Place], str], AbstractContextManager[Iterator[Place]]]
+Shown = Callable[[Sequence[MutantPlace], str], AbstractContextManager[Iterator[MutantPlace]]]
 """Shows how far something has come that is done for each of some places."""
 
 
-def measure(asked: Asked, checkout: Path, shown: Shown) -> Measure:
+def measure(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
     """Measure what was asked for. Raises: UsageError."""
     if asked.effort not in BUDGETS:
         raise UsageError(f"no effort {asked.effort!r} for mutants; choose of {', '.join(BUDGETS)}")
@@ -51,7 +51,7 @@ def measure(asked: Asked, checkout: Path, shown: Shown) -> Measure:
     return ways[asked.core](asked, checkout, shown)
 
 
-def _of_reference(asked: Asked, checkout: Path, shown: Shown) -> Measure:
+def _of_reference(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
     places = all_places()
     reviewed = read_reviewed(checkout, asked.core)
     require_places(reviewed, places)
@@ -68,7 +68,7 @@ def _of_reference(asked: Asked, checkout: Path, shown: Shown) -> Measure:
     return Measure(asked.core, asked.seed, asked.effort, len(places), verdicts, reviewed)
 
 
-def _of_native(asked: Asked, checkout: Path, shown: Shown) -> Measure:
+def _of_native(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
     spots = all_spots(checkout)
     places = {place_id: spot.place for place_id, spot in spots.items()}
     reviewed = read_reviewed(checkout, asked.core)
@@ -84,7 +84,9 @@ def _of_native(asked: Asked, checkout: Path, shown: Shown) -> Measure:
     )
 
 
-def _told(coming: Iterator[Verdict], places: Sequence[Place], shown: Shown) -> tuple[Verdict, ...]:
+def _told(
+    coming: Iterator[MutantVerdict], places: Sequence[MutantPlace], shown: Shown
+) -> tuple[MutantVerdict, ...]:
     """The verdicts in the order of the sources, as many as there are places."""
     with shown(places, "mutants") as each:
         verdicts = [next(coming) for _ in each]
@@ -94,7 +96,7 @@ def _told(coming: Iterator[Verdict], places: Sequence[Place], shown: Shown) -> t
     return tuple(verdicts)
 
 
-def _chosen(asked: Asked, places: Mapping[str, Place]) -> list[Place]:
+def _chosen(asked: MeasurementSpec, places: Mapping[str, MutantPlace]) -> list[MutantPlace]:
     """The places that were asked for. Raises: UsageError."""
     for name in asked.only:
         if name not in places:

@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 @frozen
-class Place:
+class MutantPlace:
     """A change that a mutant is made of."""
 
     place_id: str

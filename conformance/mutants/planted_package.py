@@ -19,7 +19,7 @@ from itertools import count
 from types import ModuleType
 
 from kvcanon.conformance.mutants.finder import changed_tree
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.mutants.sources import FOLDER, PACKAGE, module_names, source_of
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA
@@ -37,12 +37,12 @@ CONSTANTS: Mapping[str, object] = {
 """What a changed module may name though it did not import it."""
 
 
-def mutant_of(place: Place | None) -> Adapter:
+def mutant_of(place: MutantPlace | None) -> Adapter:
     """The plain cache with a change, or without any. Raises: whatever its import raises."""
     return Adapter(place.place_id if place else "copy", _factory(place))
 
 
-def _factory(place: Place | None) -> MakeCache:
+def _factory(place: MutantPlace | None) -> MakeCache:
     package = f"kvcanon_mutant_{next(NUMBERS)}"
     trees = {name: _tree(name, place) for name in module_names()}
     with _importable(package, trees):
@@ -50,7 +50,7 @@ def _factory(place: Place | None) -> MakeCache:
     return make
 
 
-def _tree(module: str, place: Place | None) -> ast.Module:
+def _tree(module: str, place: MutantPlace | None) -> ast.Module:
     source = source_of(module)
     if place is None or place.module != module:
         return ast.parse(source)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from kvcanon.conformance.mutants.detection import SEEN, Sight, Verdict
-from kvcanon.conformance.mutants.equivalents import Core, Kind, Reviewed
+from kvcanon.conformance.mutants.detection import SEEN, MutantVerdict, Sight
+from kvcanon.conformance.mutants.equivalents import Core, Reviewed, ReviewKind
 
 LEAST_PERCENT = {Core.REFERENCE: 97.0, Core.NATIVE: 95.0}
 
@@ -21,30 +21,30 @@ class Measure:
     effort: str
     places: int
     """As many changes could be made in all."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[MutantVerdict, ...]
     reviewed: Mapping[str, Reviewed]
     dropped: tuple[str, ...] = ()
     """The ids of places that were drawn, and do not compile."""
 
     @property
-    def counted(self) -> tuple[Verdict, ...]:
+    def counted(self) -> tuple[MutantVerdict, ...]:
         """Those that a law has to see, if anything of them shows."""
         return tuple(each for each in self.verdicts if each.place.place_id not in self.reviewed)
 
-    def of_kind(self, kind: Kind) -> list[Verdict]:
+    def of_kind(self, kind: ReviewKind) -> list[MutantVerdict]:
         """Those that were reviewed, of one kind."""
         reviewed = [each for each in self.verdicts if each.place.place_id in self.reviewed]
         return [each for each in reviewed if self.reviewed[each.place.place_id].kind is kind]
 
-    def by(self, *sights: Sight) -> list[Verdict]:
+    def by(self, *sights: Sight) -> list[MutantVerdict]:
         """Those that count and were seen so."""
         return [each for each in self.counted if each.sight in sights]
 
     @property
-    def stale(self) -> list[Verdict]:
+    def stale(self) -> list[MutantVerdict]:
         """Those that were reviewed, and show where they must not."""
-        equal = [each for each in self.of_kind(Kind.EQUAL) if each.sight is not Sight.NOBODY]
-        return equal + [each for each in self.of_kind(Kind.LAWFUL) if each.sight in SEEN]
+        equal = [each for each in self.of_kind(ReviewKind.EQUAL) if each.sight is not Sight.NOBODY]
+        return equal + [each for each in self.of_kind(ReviewKind.LAWFUL) if each.sight in SEEN]
 
     @property
     def missed(self) -> tuple[Sight, ...]:
@@ -58,12 +58,12 @@ class Measure:
         return (Sight.AGREEMENT, Sight.NOBODY)
 
     @property
-    def found(self) -> list[Verdict]:
+    def found(self) -> list[MutantVerdict]:
         """Those that are seen."""
         return self.by(*(sight for sight in Sight if sight not in self.missed))
 
     @property
-    def showing(self) -> list[Verdict]:
+    def showing(self) -> list[MutantVerdict]:
         """Those that have to be seen: of the plain cache all that show, of the native core all."""
         if self.core is Core.NATIVE:
             return list(self.counted)

@@ -46,7 +46,7 @@ Fact: TypeAlias = object
 
 
 @frozen
-class Difference:
+class AnswerDifference:
     """Where one cache did something else than the other."""
 
     what: str
@@ -126,7 +126,9 @@ class Recorder(WrappedCache):
         return tuple(self._ordinals.setdefault(each, len(self._ordinals)) for each in transfer_ids)
 
 
-def first_difference(model: Recorder, other: Recorder, numbers: PageNumbers) -> Difference | None:
+def first_difference(
+    model: Recorder, other: Recorder, numbers: PageNumbers
+) -> AnswerDifference | None:
     """The first thing in which two caches differ since the last comparison."""
     for index, (ours, theirs) in enumerate(zip_longest(model.facts, other.facts)):
         if ours != theirs:
@@ -212,17 +214,17 @@ def _refusal(refusal: CacheError) -> Fact:
 
 def _different_answer(
     ours: tuple[str, Fact, Fact] | None, theirs: tuple[str, Fact, Fact] | None
-) -> Difference:
+) -> AnswerDifference:
     if ours is None or theirs is None or ours[:2] != theirs[:2]:
         name = (ours or theirs or ("nothing",))[0]
         return _differs(name, ours[:2] if ours else None, theirs[:2] if theirs else None)
     return _differs(ours[0], ours[2], theirs[2], f"asked {ours[1]}")
 
 
-def _differs(what: str, ours: object, theirs: object, asked: str = "") -> Difference:
+def _differs(what: str, ours: object, theirs: object, asked: str = "") -> AnswerDifference:
     text = f"{what}: the model has {_short(ours)}, this cache has {_short(theirs)}"
     words = f"{what} {asked}\n  the model: {ours}\n  this cache: {theirs}"
-    return Difference(what, text, words)
+    return AnswerDifference(what, text, words)
 
 
 def _short(value: object) -> str:

@@ -15,16 +15,12 @@ from typing import cast
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 from kvcanon.conformance.protocol.pipe import PREFIX, pipe_adapter
-from kvcanon.conformance.variants.variant import VARIANT
 from kvcanon.reference import ReferenceCache
 
-NAMED: dict[str, Adapter] = {
-    "reference": Adapter("reference", ReferenceCache),
-    "variant": VARIANT,
-}
-"""Caches that have a name of their own, and that everyone has."""
+REFERENCE = Adapter("reference", ReferenceCache)
 
 SHORT = {
+    "variant": "kvcanon.conformance.variants.variant:VARIANT",
     "optimized": "kvcanon.optimized:OptimizedCache",
     "sglang": "kvcanon.conformance.engines.sglang.adapters:UNIFIED",
     "sglang-rust": "kvcanon.conformance.engines.sglang.adapters:NATIVE",
@@ -39,13 +35,13 @@ SHORT = {
 
 def load_adapter(name: str) -> Adapter:
     """The adapter of this name. Raises: UsageError."""
-    if name in NAMED:
-        return NAMED[name]
+    if name == REFERENCE.name:
+        return REFERENCE
     if name.startswith(PREFIX):
         return pipe_adapter(name.removeprefix(PREFIX))
     module_name, colon, attribute = SHORT.get(name, name).partition(":")
     if not (module_name and colon and attribute):
-        known = ", ".join([*NAMED, *SHORT])
+        known = ", ".join([REFERENCE.name, *SHORT])
         ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
         raise UsageError(f"no cache {name!r}; name {known}, {ways}")
     module_name = module_name.removesuffix(".py")

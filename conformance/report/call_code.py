@@ -19,7 +19,7 @@ from attrs import NOTHING, AttrsInstance, fields, frozen, has
 
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.answer_text import answer_in_words
-from kvcanon.conformance.report.replayed import Ask, Asked, Call, Decide, Fill
+from kvcanon.conformance.report.replayed import Ask, Asked, Decide, Fill, ReplayedCall
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import (
     Allocate,
@@ -42,7 +42,7 @@ from kvcanon.spec.types import Component, Counts, Key, Slots
 
 
 @frozen
-class Line:
+class CodeLine:
     """A call as somebody reads it."""
 
     action: int
@@ -56,11 +56,11 @@ class Line:
     """Whether it was refused, so that the client went on without an answer."""
 
 
-def lines_of(calls: Sequence[Call]) -> tuple[Line, ...]:
+def lines_of(calls: Sequence[ReplayedCall]) -> tuple[CodeLine, ...]:
     """Calls in words."""
     names = _Names()
     return tuple(
-        Line(
+        CodeLine(
             call.action,
             call.number,
             *names.worded(call),
@@ -94,14 +94,14 @@ class _Names:
         self._slots: dict[str, Slots] = {}
         self._before: list[str] = []
 
-    def worded(self, call: Call) -> tuple[tuple[str, ...], str]:
+    def worded(self, call: ReplayedCall) -> tuple[tuple[str, ...], str]:
         """Definitions that a call needs, and the call."""
         self._before = []
         code = self._code(call.asked)
         name = self._named(call)
         return tuple(self._before), f"{name} = {code}" if name else code
 
-    def _named(self, call: Call) -> str:
+    def _named(self, call: ReplayedCall) -> str:
         """What the answer of a call is called, where later calls may speak of it."""
         answer, name = call.answer, ""
         if isinstance(answer, Receipt) and isinstance(call.asked, Lock):

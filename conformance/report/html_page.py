@@ -10,14 +10,14 @@ from pathlib import Path
 
 from kvcanon import __version__
 from kvcanon.conformance.observe.explain import sentence
-from kvcanon.conformance.report.call_code import Line
+from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
+    CheckVerdict,
     Judged,
     ReplayedFailure,
-    Verdict,
 )
 from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.report.text import (
@@ -70,13 +70,13 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
 
 def _verdict(report: CheckReport) -> str:
     match report.verdict:
-        case Verdict.HOLDS:
+        case CheckVerdict.HOLDS:
             return holds(report)
-        case Verdict.NOT_EXERCISED:
+        case CheckVerdict.NOT_EXERCISED:
             return "Too little was exercised"
-        case Verdict.NOT_JUDGED:
+        case CheckVerdict.NOT_JUDGED:
             return "Nothing was judged"
-        case Verdict.BROKEN:
+        case CheckVerdict.BROKEN:
             found = [each.failure.finding for cache in report.caches for each in cache.failures]
             by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
             return "A law is broken" if by_law else "A fault was found"
@@ -180,7 +180,7 @@ def _calls(retold: ReplayedFailure) -> Markup:
     return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
 
 
-def _call(line: Line, *, is_last: bool) -> Markup:
+def _call(line: CodeLine, *, is_last: bool) -> Markup:
     answer = "" if line.number is None and line.answer == "done" else line.answer
     return _row(str(line.number or ""), line.code, answer, class_="last" if is_last else "")
 

@@ -13,7 +13,7 @@ from attrs import asdict
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.report.call_code import Line
+from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
 from kvcanon.conformance.search.result import Standing
 
@@ -100,7 +100,7 @@ def _failure(retold: ReplayedFailure) -> dict[str, object]:
     }
 
 
-def _call(line: Line) -> dict[str, object]:
+def _call(line: CodeLine) -> dict[str, object]:
     return {
         "action": line.action,
         "operation": line.number,

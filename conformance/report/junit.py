@@ -14,9 +14,9 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
+    CheckVerdict,
     Judged,
     ReplayedFailure,
-    Verdict,
 )
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Standing
@@ -93,7 +93,7 @@ def _enough(suite: Element, cache: CacheReport) -> None:
     case = _case(suite, cache, "essentials came up")
     if cache.result.missing:
         told = _text("; ".join(cache.result.missing))
-        SubElement(case, "failure", type=Verdict.NOT_EXERCISED.value, message=told)
+        SubElement(case, "failure", type=CheckVerdict.NOT_EXERCISED.value, message=told)
 
 
 def _case(suite: Element, cache: CacheReport, name: str) -> Element:

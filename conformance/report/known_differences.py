@@ -25,7 +25,7 @@ from kvcanon.conformance.report.law_lookup import find_law
 
 
 @frozen
-class Known:
+class KnownDifference:
     """A law that a cache is known to break."""
 
     law: str
@@ -34,10 +34,10 @@ class Known:
     link: str
 
 
-FIELDS = tuple(each.name for each in fields(Known))
+FIELDS = tuple(each.name for each in fields(KnownDifference))
 
 
-def read_known(path: Path) -> tuple[Known, ...]:
+def read_known(path: Path) -> tuple[KnownDifference, ...]:
     """The known differences of a file. Raises: UsageError, OSError."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def read_known(path: Path) -> tuple[Known, ...]:
     return known
 
 
-def require_shown(path: Path, known: Collection[Known], broken: Collection[str]) -> None:
+def require_shown(path: Path, known: Collection[KnownDifference], broken: Collection[str]) -> None:
     """Refuse lines whose laws no vector showed as broken. Raises: UsageError."""
     stale = [each.law for each in known if each.law not in broken]
     if stale:
@@ -62,7 +62,7 @@ def require_shown(path: Path, known: Collection[Known], broken: Collection[str])
         raise UsageError(f"{path} has {lines}: {', '.join(stale)}; remove what is mended")
 
 
-def _known(path: Path, number: int, entry: object) -> Known:
+def _known(path: Path, number: int, entry: object) -> KnownDifference:
     where = f"{path}, [[known]] number {number}"
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is no table")
@@ -74,4 +74,6 @@ def _known(path: Path, number: int, entry: object) -> Known:
             raise UsageError(f"{where} needs a {name}")
     if not entry["link"].strip().startswith(("https://", "http://")):
         raise UsageError(f"{where}: {entry['link']!r} is no link")
-    return Known(find_law(entry["law"]).law_id, entry["reason"].strip(), entry["link"].strip())
+    return KnownDifference(
+        find_law(entry["law"]).law_id, entry["reason"].strip(), entry["link"].strip()
+    )

@@ -81,7 +81,7 @@ Asked: TypeAlias = Operation | Ask | Fill | Decide
 
 
 @frozen
-class Call:
+class ReplayedCall:
     """What was asked in an action, and what came of it."""
 
     action: int
@@ -96,7 +96,7 @@ class Notebook:
     """Where calls are written down."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ReplayedCall] = []
         self.action = 0
         self._operations = 0
         self._inside = False
@@ -112,9 +112,9 @@ class Notebook:
         try:
             answer = call()
         except (Exception, CacheSilent) as error:
-            self.calls.append(Call(self.action, number, asked, error))
+            self.calls.append(ReplayedCall(self.action, number, asked, error))
             raise
-        self.calls.append(Call(self.action, number, asked, answer))
+        self.calls.append(ReplayedCall(self.action, number, asked, answer))
         return answer
 
     def hear_whole(self, asked: Asked, call: Callable[[], None]) -> None:
@@ -275,7 +275,7 @@ class HeardCopies:
 class Retelling:
     """The calls of a failure."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[ReplayedCall, ...]
     again: bool
     """Whether the same was found again; a cache that is not deterministic may do otherwise."""
 
@@ -303,14 +303,14 @@ def retell(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> Retelling
     return Retelling(_up_to_the_finding(notebook.calls, failure), _is_again(raised, failure))
 
 
-def calls_of(case: Case, adapter: Adapter) -> tuple[Call, ...]:
+def calls_of(case: Case, adapter: Adapter) -> tuple[ReplayedCall, ...]:
     """The calls of a case on a cache in which nothing is wrong with it. Raises: ViolationError."""
     notebook = Notebook()
     _play(case, adapter, JudgeConfig(black_box=True), notebook)
     return tuple(notebook.calls)
 
 
-def _up_to_the_finding(calls: Sequence[Call], failure: Failure) -> tuple[Call, ...]:
+def _up_to_the_finding(calls: Sequence[ReplayedCall], failure: Failure) -> tuple[ReplayedCall, ...]:
     """The calls as far as they matter: where two caches differ, both of them go on."""
     last = failure.finding.operation
     kept = list(takewhile(lambda call: call.number is None or call.number <= last, calls))

@@ -14,8 +14,8 @@ from attrs import fields, frozen
 
 from kvcanon.conformance.blackbox.coverage import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.report.call_code import Line, lines_of, literal
-from kvcanon.conformance.report.known_differences import Known
+from kvcanon.conformance.report.call_code import CodeLine, lines_of, literal
+from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.replayed import judges_of, retell
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.campaign import adapter_as
@@ -24,7 +24,7 @@ from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What came of a check; each has an exit code of its own."""
 
     HOLDS = "holds"
@@ -88,7 +88,7 @@ class ReplayedFailure:
     """A failure, and the calls that lead to it."""
 
     failure: Failure
-    lines: tuple[Line, ...]
+    lines: tuple[CodeLine, ...]
     again: bool
     """Whether it showed again when the case was played for the report."""
     script: str
@@ -144,13 +144,13 @@ class CacheReport:
         return len(self.laws) - self.count(Standing.NOT_EXERCISED)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """What came of it for this cache."""
         if self.failures or self.count(Standing.BROKEN):
-            return Verdict.BROKEN
+            return CheckVerdict.BROKEN
         if not self.exercised:
-            return Verdict.NOT_JUDGED
-        return Verdict.NOT_EXERCISED if self.result.missing else Verdict.HOLDS
+            return CheckVerdict.NOT_JUDGED
+        return CheckVerdict.NOT_EXERCISED if self.result.missing else CheckVerdict.HOLDS
 
     @property
     def departures(self) -> tuple[Departure, ...]:
@@ -188,16 +188,16 @@ class CheckReport:
 
     result: CheckResult
     caches: tuple[CacheReport, ...]
-    known: tuple[Known, ...]
+    known: tuple[KnownDifference, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """What came of it: one cache of which too little is known makes the whole check void."""
         verdicts = {cache.verdict for cache in self.caches}
-        for verdict in (Verdict.BROKEN, Verdict.NOT_JUDGED, Verdict.NOT_EXERCISED):
+        for verdict in (CheckVerdict.BROKEN, CheckVerdict.NOT_JUDGED, CheckVerdict.NOT_EXERCISED):
             if verdict in verdicts:
                 return verdict
-        return Verdict.HOLDS if verdicts else Verdict.NOT_JUDGED
+        return CheckVerdict.HOLDS if verdicts else CheckVerdict.NOT_JUDGED
 
     @property
     def seconds(self) -> float:
@@ -206,7 +206,7 @@ class CheckReport:
 
 
 def report_of(
-    result: CheckResult, only: Collection[str] = (), known: Sequence[Known] = ()
+    result: CheckResult, only: Collection[str] = (), known: Sequence[KnownDifference] = ()
 ) -> CheckReport:
     """The report of a check, of certain laws only and with known differences, if there are any.
 
@@ -216,7 +216,9 @@ def report_of(
     return CheckReport(result, caches, tuple(known))
 
 
-def _of_cache(cache: CacheResult, only: Collection[str], known: Sequence[Known]) -> CacheReport:
+def _of_cache(
+    cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference]
+) -> CacheReport:
     laws = tuple(
         Judged(
             law,
@@ -242,7 +244,9 @@ def _retold(failure: Failure, adapter: Adapter, asked: Collection[str]) -> Repla
     )
 
 
-def _remark(law: Law, cache: CacheResult, only: Collection[str], known: Sequence[Known]) -> str:
+def _remark(
+    law: Law, cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference]
+) -> str:
     standing = cache.standings[law.law_id]
     excuse = next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
     if standing is not Standing.NOT_EXERCISED:

@@ -15,7 +15,7 @@ from textwrap import indent, wrap
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.report.call_code import Line
+from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import Failure
@@ -25,14 +25,14 @@ from kvcanon.spec.law import LAWS
 WIDTH = 100
 
 _FROM = {
-    "kvcanon.conformance.report.script_runtime": ("fetched", "judged", "write_stamps"),
+    "kvcanon.conformance": ("fetched", "judged", "write_stamps"),
     "kvcanon.spec.errors": ("CacheError",),
     "kvcanon.spec.types": ("Component", "Counts", "Key", "Medium", "Namespace", "Slots"),
 }
 """Where the names come from that a script may use."""
 
 
-def script_of(cache: str, failure: Failure, judges: JudgeConfig, lines: Sequence[Line]) -> str:
+def script_of(cache: str, failure: Failure, judges: JudgeConfig, lines: Sequence[CodeLine]) -> str:
     """The script of a failure of the cache that is named so on the command line."""
     body = "\n".join(_body(failure, lines)) or "pass"
     call = f"with judged(\n{_arguments(cache, failure, judges)}) as (cache, copies):"
@@ -130,7 +130,7 @@ def _value(value: object) -> str:
     return repr(value).replace("'", '"')
 
 
-def _body(failure: Failure, lines: Sequence[Line]) -> Iterator[str]:
+def _body(failure: Failure, lines: Sequence[CodeLine]) -> Iterator[str]:
     actions = [action.name for action in failure.case.actions]
     last = None
     for line in lines:
@@ -142,7 +142,7 @@ def _body(failure: Failure, lines: Sequence[Line]) -> Iterator[str]:
         yield from _commented(line)
 
 
-def _commented(line: Line) -> tuple[str, ...]:
+def _commented(line: CodeLine) -> tuple[str, ...]:
     comments = tuple(f"# {part}" for part in wrap(told(line), WIDTH - 6))
     if line.refused:
         return *comments, "with suppress(CacheError):", f"    {line.code}"
@@ -151,7 +151,7 @@ def _commented(line: Line) -> tuple[str, ...]:
     return *comments, line.code
 
 
-def told(line: Line) -> str:
+def told(line: CodeLine) -> str:
     """What came of a call, in one line; of what is no operation only what went wrong."""
     answer = next(iter(line.answer.splitlines()), "")
     if line.number is None:

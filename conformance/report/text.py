@@ -14,8 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.report.call_code import Line
-from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure, Verdict
+from kvcanon.conformance.report.call_code import CodeLine
+from kvcanon.conformance.report.report import (
+    CacheReport,
+    CheckReport,
+    CheckVerdict,
+    ReplayedFailure,
+)
 from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import CheckResult, Standing
@@ -27,7 +32,7 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     A part that is a plain string is to be copied, and must not be wrapped.
     """
     yield _title(report)
-    if report.verdict is not Verdict.HOLDS:
+    if report.verdict is not CheckVerdict.HOLDS:
         yield _verdict(report)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
     number = 0
@@ -183,7 +188,7 @@ def name_of(actions: Sequence[Action], at: int) -> str:
     return actions[at].name if at < len(actions) else "the drain"
 
 
-def calls(lines: Sequence[Line], actions: Sequence[Action], last_number: int | None) -> Table:
+def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int | None) -> Table:
     """The calls of a case, one a line, under the names of its actions; one of them may be last."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="dim")
@@ -205,13 +210,13 @@ def calls(lines: Sequence[Line], actions: Sequence[Action], last_number: int | N
 
 def _verdict(report: CheckReport) -> Text:
     match report.verdict:
-        case Verdict.HOLDS:
+        case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))
-        case Verdict.NOT_EXERCISED:
+        case CheckVerdict.NOT_EXERCISED:
             return Text(came_up_too_little(report), "bold red")
-        case Verdict.NOT_JUDGED:
+        case CheckVerdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
-        case Verdict.BROKEN:
+        case CheckVerdict.BROKEN:
             broken = f"BROKEN: {', '.join(_names(report))}"
             told = [broken, *filter(None, [came_up_too_little(report)])]
             return Text(". ".join(told), "bold red")

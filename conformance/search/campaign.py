@@ -77,7 +77,7 @@ class Search:
 
 
 @frozen
-class Found:
+class FindingGroup:
     """Findings of one fingerprint: how many, and the first of them."""
 
     finding: Finding
@@ -90,25 +90,25 @@ class Found:
     earlier: bool = False
     """Whether it is of an earlier run, of a cache that may have changed since."""
 
-    def and_later(self, other: Found) -> Found:
+    def and_later(self, other: FindingGroup) -> FindingGroup:
         """The same with what was found later."""
         return evolve(self, times=self.times + other.times, laws=self.laws | other.laws)
 
 
 @define
-class Report:
+class CampaignReport:
     """What came of some blocks."""
 
     tally: Tally = Factory(Tally)
-    found: dict[Fingerprint, Found] = Factory(dict)
+    found: dict[Fingerprint, FindingGroup] = Factory(dict)
     cut: bool = False
     """Whether the time was over before all cases were played."""
 
     def note(self, finding: Finding, case: Case, number: int) -> None:
         """Take in a finding of a case."""
-        self.take(Found(finding, case, number, 1, frozenset(finding.broken)))
+        self.take(FindingGroup(finding, case, number, 1, frozenset(finding.broken)))
 
-    def add(self, later: Report) -> None:
+    def add(self, later: CampaignReport) -> None:
         """Take in what came of a later block."""
         self.tally.add(later.tally)
         for found in later.found.values():
@@ -126,15 +126,15 @@ class Report:
             or silences >= SILENCES_ENOUGH
         )
 
-    def take(self, found: Found) -> None:
+    def take(self, found: FindingGroup) -> None:
         """Take in findings of one fingerprint."""
         first = self.found.get(found.finding.fingerprint)
         self.found[found.finding.fingerprint] = first.and_later(found) if first else found
 
 
-def play_block(search: Search, numbers: Collection[int], deadline: float) -> Report:
+def play_block(search: Search, numbers: Collection[int], deadline: float) -> CampaignReport:
     """Play the cases of a block, up to the deadline, a moment of `monotonic`."""
-    report = Report()
+    report = CampaignReport()
     for number in numbers:
         if monotonic() > deadline:
             report.cut = True
@@ -149,7 +149,7 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Rep
     return report
 
 
-def reduced(search: Search, found: Found) -> Failure | None:
+def reduced(search: Search, found: FindingGroup) -> Failure | None:
     """What was found, in the smallest case; judged from outside if that is enough to see it.
 
     None if it was found in an earlier run, and the cache does not do it any more.
@@ -198,7 +198,7 @@ def _joined(one: Failure, other: Failure) -> Failure:
 
 
 @frozen
-class Named:
+class SearchSpec:
     """A search whose caches are named, so that another process can make them."""
 
     cache: str
@@ -223,7 +223,7 @@ def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
     return evolve(adapter, hides=adapter.hides | INSIDE) if black_box else adapter
 
 
-Asked = Search | Named
+Asked = Search | SearchSpec
 Does = ParamSpec("Does")
 Done = TypeVar("Done")
 
@@ -267,12 +267,12 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-Tell = Callable[[int, Report], None]
+Tell = Callable[[int, CampaignReport], None]
 """Is told what came of each block, in their order."""
 
 
 @frozen
-class Blocks:
+class CaseBlocks:
     """The blocks of a campaign, as they are handed out."""
 
     numbers: Iterator[int]
@@ -289,13 +289,15 @@ OUT_OF_TIME = "the time was over"
 ENOUGH = "enough was found"
 
 
-def search_blocks(asked: Asked, blocks: Blocks, by: Workers, deadline: float) -> tuple[Report, str]:
+def search_blocks(
+    asked: Asked, blocks: CaseBlocks, by: Workers, deadline: float
+) -> tuple[CampaignReport, str]:
     """Play blocks until there are none left, enough was found, or the time is over.
 
     Returns what came of them, and why it ended before it was done, if it did. Raises: UsageError.
     """
-    waiting: deque[tuple[int, Future[Report]]] = deque()
-    total, cut_short = Report(), ""
+    waiting: deque[tuple[int, Future[CampaignReport]]] = deque()
+    total, cut_short = CampaignReport(), ""
     try:
         while True:
             while not cut_short and len(waiting) < 2 * by.jobs - 1:
@@ -327,7 +329,7 @@ def search_blocks(asked: Asked, blocks: Blocks, by: Workers, deadline: float) ->
             future.cancel()
 
 
-def reduce_all(asked: Asked, report: Report, by: Workers) -> tuple[Failure, ...]:
+def reduce_all(asked: Asked, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
     """What was found, each in its smallest case, in the order of the first cases."""
     firsts = sorted(report.found.values(), key=lambda found: found.number)
     futures = [by.executor.submit(_reduce, asked, found) for found in firsts]
@@ -335,11 +337,11 @@ def reduce_all(asked: Asked, report: Report, by: Workers) -> tuple[Failure, ...]
     return distinct(failure for failure in failures if failure is not None)
 
 
-def _play(asked: Asked, numbers: range, deadline: float) -> Report:
+def _play(asked: Asked, numbers: range, deadline: float) -> CampaignReport:
     return play_block(_search(asked), numbers, deadline)
 
 
-def _reduce(asked: Asked, found: Found) -> Failure | None:
+def _reduce(asked: Asked, found: FindingGroup) -> Failure | None:
     return reduced(_search(asked), found)
 
 
@@ -348,6 +350,6 @@ def _search(asked: Asked) -> Search:
 
 
 @cache
-def _named(asked: Named) -> Search:
+def _named(asked: SearchSpec) -> Search:
     """The search, once a process: to make an adapter may start a child."""
     return asked.search()

@@ -28,7 +28,7 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.conformance.search.campaign import adapter_as, distinct, workers
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.plan import Outcome, Plan, Progress, RunStage, silent
+from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
 from kvcanon.conformance.search.random_stages import draw, walk
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.search.sufficiency import always_refused, missing
@@ -67,7 +67,7 @@ def check(
     unknown = sorted(set(known) - LAWS.keys())
     if unknown:
         raise UsageError(f"no law {unknown[0]}, which is said to be known")
-    plan = Plan(
+    plan = CheckPlan(
         names=tuple(dict.fromkeys(names)),
         effort=effort_named(effort, minutes),
         seed=seed,
@@ -125,9 +125,9 @@ def _made(adapter: Adapter) -> Subject | RequestSubject:
     raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} configurations")
 
 
-def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
+def _run(plan: CheckPlan, stages: Sequence[str]) -> list[StageOutcome]:
     """Run stages one by one; each has its share of what is left of the time."""
-    outcomes: list[Outcome] = []
+    outcomes: list[StageOutcome] = []
     end = monotonic() + plan.effort.seconds
     with workers(plan.jobs) as by:
         for at, name in enumerate(stages):
@@ -137,7 +137,7 @@ def _run(plan: Plan, stages: Sequence[str]) -> list[Outcome]:
     return outcomes
 
 
-def _without_silent(plan: Plan, outcomes: Sequence[Outcome]) -> Plan:
+def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckPlan:
     """The plan without caches that did not answer: nothing more is to be learnt of them."""
     failures = (failure for outcome in outcomes for failure in outcome.failures)
     silent_ones = {each.finding.cache for each in failures if is_silence(each.finding)}
@@ -147,8 +147,8 @@ def _without_silent(plan: Plan, outcomes: Sequence[Outcome]) -> Plan:
 def _result(
     adapter: Adapter,
     subject: Subject | RequestSubject,
-    outcomes: Sequence[Outcome],
-    plan: Plan,
+    outcomes: Sequence[StageOutcome],
+    plan: CheckPlan,
 ) -> CacheResult:
     """What the stages found out about one cache."""
     tallies = {each.stage.name: each.tallies.get(adapter.name, Tally()) for each in outcomes}
@@ -169,13 +169,15 @@ def _result(
     return evolve(result, missing=_missing(adapter.kind, result, plan))
 
 
-def _standings(tally: Tally, failures: Collection[Failure], plan: Plan) -> Mapping[str, Standing]:
+def _standings(
+    tally: Tally, failures: Collection[Failure], plan: CheckPlan
+) -> Mapping[str, Standing]:
     """What is known of every law of the book."""
     broken = {law_id for failure in failures for law_id in failure.laws}
     return {law_id: _standing(law, tally, plan, broken) for law_id, law in LAWS.items()}
 
 
-def _standing(law: Law, tally: Tally, plan: Plan, broken: Collection[str]) -> Standing:
+def _standing(law: Law, tally: Tally, plan: CheckPlan, broken: Collection[str]) -> Standing:
     if law.law_id not in broken:
         return Standing.HELD if tally.laws[law.law_id] else Standing.NOT_EXERCISED
     if law.law_id in plan.known:
@@ -184,7 +186,7 @@ def _standing(law: Law, tally: Tally, plan: Plan, broken: Collection[str]) -> St
     return Standing.BROKEN if must else Standing.NOT_KEPT
 
 
-def _missing(kind: CacheKind, result: CacheResult, plan: Plan) -> tuple[str, ...]:
+def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str, ...]:
     """What has to come up for a cache to hold, and did not.
 
     The cases of a broken one end early, so that only what it was asked for tells something.

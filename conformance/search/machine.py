@@ -70,7 +70,7 @@ DEEP = settings(CI, derandomize=False)
 """For a database, which is given with it: what was found before is tried first."""
 
 
-class Found(AssertionError):
+class HypothesisFailure(AssertionError):
     """A law does not hold in a case that Hypothesis drew."""
 
     def __init__(self, finding: Finding, case: Case) -> None:
@@ -86,8 +86,8 @@ class Journal:
     tally: Tally = Factory(Tally)
     """What came up, to the first finding that ends a case; what comes later only reduces it."""
     closed: bool = False
-    shortest: Found | None = None
-    unkept: Found | None = None
+    shortest: HypothesisFailure | None = None
+    unkept: HypothesisFailure | None = None
     """The shortest case in which nothing is broken but a law that should be kept."""
 
 
@@ -141,15 +141,15 @@ class CacheMachine(RuleBasedStateMachine):
         for finding in () if found_before else findings:
             self._raise(finding, case)
         for finding in () if findings else self._caches.unkept():
-            self.journal.unkept = _shorter(self.journal.unkept, Found(finding, case))
+            self.journal.unkept = _shorter(self.journal.unkept, HypothesisFailure(finding, case))
 
     def _raise(self, finding: Finding, case: Case) -> None:
-        found = Found(finding, case)
+        found = HypothesisFailure(finding, case)
         self.journal.shortest = _shorter(self.journal.shortest, found)
         raise found
 
 
-def _shorter(one: Found | None, other: Found) -> Found:
+def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:
     """The one of two findings that takes fewer actions; the first if they are as long."""
     if one is None or len(other.case.actions) < len(one.case.actions):
         return other
@@ -192,7 +192,7 @@ def run_machine(
     try:
         with no_local_constants():
             run_state_machine_as_test(machine, settings=asked)
-    except Found as found:
+    except HypothesisFailure as found:
         return _failure(trial, found, from_seed), journal.tally
     except Flaky:
         if journal.shortest is None:
@@ -203,7 +203,7 @@ def run_machine(
     return None, journal.tally
 
 
-def _failure(trial: Trial, found: Found, from_seed: int) -> Failure:
+def _failure(trial: Trial, found: HypothesisFailure, from_seed: int) -> Failure:
     # A cache that answers one case in two ways cannot be reduced: it stands as it was seen.
     case, finding = reduce_case(found.case, found.finding, trial) or (found.case, found.finding)
     return Failure(

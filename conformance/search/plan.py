@@ -13,7 +13,7 @@ from attrs import frozen
 from kvcanon.conformance.search.campaign import Workers
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.result import Failure, Stage
+from kvcanon.conformance.search.result import Failure, StageResult
 from kvcanon.spec.law import LAWS
 
 Progress = Callable[[str, int, int | None], None]
@@ -25,7 +25,7 @@ def silent(_stage: str, _done: int, _of: int | None) -> None:
 
 
 @frozen
-class Plan:
+class CheckPlan:
     """What is to be checked."""
 
     names: tuple[str, ...]
@@ -54,14 +54,14 @@ class Plan:
 
 
 @frozen
-class Outcome:
+class StageOutcome:
     """What came of a stage."""
 
-    stage: Stage
+    stage: StageResult
     tallies: Mapping[str, Tally]
     """By cache."""
     failures: tuple[Failure, ...]
 
 
-RunStage = Callable[[Plan, Workers, float], Outcome]
+RunStage = Callable[[CheckPlan, Workers, float], StageOutcome]
 """A stage: takes who plays, and the moment of `monotonic` at which it has to be over."""

@@ -114,7 +114,7 @@ def make_judged_requests(
     )
 
 
-class Run:
+class CaseRun:
     """One cache through one case, up to the first finding that ends it."""
 
     def __init__(
@@ -180,7 +180,7 @@ class Run:
             self.name, grounds, name, (), text, words, self._at, self._judge.steps
         )
 
-    def compare_with(self, model: Run, numbers: PageNumbers) -> None:
+    def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:
         """Note where the cache did something else than the one that it must agree with."""
         ours, theirs = model.recorder, self.recorder
         if ours is not None and theirs is not None and not (self.finding or model.finding):
@@ -306,10 +306,10 @@ class SideBySide:
 
     def _run(
         self, adapter: Adapter, config: CacheConfig, judges: JudgeConfig, against: Adapter | None
-    ) -> Run | None:
+    ) -> CaseRun | None:
         """One cache of the case; None where it does not offer the configuration."""
         try:
-            return Run(adapter, config, self._stamps, judges, compared=against is not None)
+            return CaseRun(adapter, config, self._stamps, judges, compared=against is not None)
         except Unoffered:
             self._absent.append(adapter.name)
             return None

@@ -17,9 +17,9 @@ from attrs import evolve
 from kvcanon.conformance.search.campaign import (
     ENOUGH,
     OUT_OF_TIME,
-    Blocks,
-    Named,
-    Report,
+    CampaignReport,
+    CaseBlocks,
+    SearchSpec,
     Workers,
     distinct,
     reduce_all,
@@ -27,12 +27,12 @@ from kvcanon.conformance.search.campaign import (
 )
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.machine import run_machine
-from kvcanon.conformance.search.plan import Outcome, Plan
-from kvcanon.conformance.search.result import Failure, Stage
+from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.search.result import Failure, StageResult
 from kvcanon.conformance.search.store import open_examples, open_store, share_blocks
 
 
-def walk(plan: Plan, by: Workers, deadline: float) -> Outcome:
+def walk(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     """Play cases of the walker on one cache after the other, in several processes."""
     watch = _Watch("walker", plan, deadline)
     for asked in watch.asked():
@@ -41,22 +41,24 @@ def walk(plan: Plan, by: Workers, deadline: float) -> Outcome:
     return watch.outcome(endless=plan.effort.walker_cases is None)
 
 
-def _search(plan: Plan, asked: Named, by: Workers, deadline: float) -> tuple[Report, str]:
+def _search(
+    plan: CheckPlan, asked: SearchSpec, by: Workers, deadline: float
+) -> tuple[CampaignReport, str]:
     """Play the cases of an effort: so many, or until the time is over."""
     effort, done = plan.effort, count(1)
 
-    def tell(_block: int, _report: Report) -> None:
+    def tell(_block: int, _report: CampaignReport) -> None:
         cases = next(done) * effort.block
         plan.progress(f"walker, {asked.cache}", cases, effort.walker_cases)
 
     if effort.walker_cases is None and plan.store is not None:
         store = open_store(plan.store, asked, effort.block)
         return share_blocks(asked, store, effort.block, by, deadline=deadline, done=tell)
-    blocks = Blocks(_numbers(effort.walker_cases, effort.block), effort.block, tell)
+    blocks = CaseBlocks(_numbers(effort.walker_cases, effort.block), effort.block, tell)
     return search_blocks(asked, blocks, by, deadline)
 
 
-def draw(plan: Plan, by: Workers, deadline: float) -> Outcome:
+def draw(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     """Let Hypothesis draw cases for one cache after the other, in several processes."""
     watch = _Watch("machine", plan, deadline)
     for asked in watch.asked():
@@ -66,7 +68,7 @@ def draw(plan: Plan, by: Workers, deadline: float) -> Outcome:
 
 
 def _draw(
-    plan: Plan, asked: Named, by: Workers, deadline: float
+    plan: CheckPlan, asked: SearchSpec, by: Workers, deadline: float
 ) -> tuple[Tally, tuple[Failure, ...], str]:
     """Run the machine again and again, each time from another seed; one failure is enough.
 
@@ -102,7 +104,7 @@ def _draw(
 
 
 def run_once(
-    asked: Named, number: int, cases: int, store: str | None
+    asked: SearchSpec, number: int, cases: int, store: str | None
 ) -> tuple[Failure | None, Tally]:
     """Run the machine of a number, in any process."""
     trial = asked.search().trial(number)
@@ -123,7 +125,7 @@ def _numbers(cases: int | None, each: int) -> Iterator[int]:
 class _Watch:
     """A stage while it runs: how long each cache may take, and what came of them."""
 
-    def __init__(self, name: str, plan: Plan, deadline: float) -> None:
+    def __init__(self, name: str, plan: CheckPlan, deadline: float) -> None:
         self.ends = deadline
         """The moment at which the cache that is at it has to be done."""
         self._name, self._plan, self._deadline = name, plan, deadline
@@ -132,14 +134,14 @@ class _Watch:
         self._failures: list[Failure] = []
         self._cut_short: dict[str, str] = {}
 
-    def asked(self) -> Iterator[Named]:
+    def asked(self) -> Iterator[SearchSpec]:
         """What is asked of each cache; its share of the time begins when it is taken."""
         plan = self._plan
         for at, name in enumerate(plan.names):
             left = self._deadline - monotonic()
             self.ends = monotonic() + left / (len(plan.names) - at)
             against = plan.against if plan.against != name else None
-            yield Named(name, plan.seed, against, plan.law_ids, plan.black_box)
+            yield SearchSpec(name, plan.seed, against, plan.law_ids, plan.black_box)
 
     def add(self, cache: str, tally: Tally, failures: tuple[Failure, ...], why: str) -> None:
         """Take in what came of a cache, and why it was stopped, if it was."""
@@ -148,7 +150,7 @@ class _Watch:
         if why:
             self._cut_short[cache] = why
 
-    def outcome(self, *, endless: bool) -> Outcome:
+    def outcome(self, *, endless: bool) -> StageOutcome:
         """What came of the stage; one that is endless ends with its time."""
         cut_short = "; ".join(
             f"{cache}: {why} after {self._tallies[cache].cases:,} cases"
@@ -156,7 +158,7 @@ class _Watch:
             if not (endless and why == OUT_OF_TIME)
         )
         tallies = self._tallies.values()
-        stage = Stage(
+        stage = StageResult(
             self._name,
             cases=sum(tally.cases for tally in tallies),
             steps=sum(tally.steps for tally in tallies),
@@ -164,4 +166,4 @@ class _Watch:
             cut_short=cut_short,
             unoffered=sum(tally.unoffered for tally in tallies),
         )
-        return Outcome(stage, self._tallies, distinct(self._failures))
+        return StageOutcome(stage, self._tallies, distinct(self._failures))

@@ -48,7 +48,7 @@ class Failure:
 
 
 @frozen
-class Stage:
+class StageResult:
     """One part of a check."""
 
     name: str
@@ -97,7 +97,7 @@ class CheckResult:
     caches: tuple[CacheResult, ...]
     effort: str
     seed: int
-    stages: tuple[Stage, ...]
+    stages: tuple[StageResult, ...]
     against: str | None = None
     strict: bool = False
     """Whether laws that should be kept must be."""

@@ -27,10 +27,10 @@ from kvcanon.conformance.cases.case import case_from_json, case_to_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.search.campaign import (
     Asked,
-    Blocks,
-    Found,
-    Named,
-    Report,
+    CampaignReport,
+    CaseBlocks,
+    FindingGroup,
+    SearchSpec,
     Tell,
     Workers,
     search_blocks,
@@ -66,7 +66,7 @@ class Store(ABC):
             block += 1
 
     @abstractmethod
-    def complete(self, block: int, report: Report) -> None:
+    def complete(self, block: int, report: CampaignReport) -> None:
         """Leave the report of a block that was claimed."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Store(ABC):
         """Give a claim back."""
 
     @abstractmethod
-    def reports(self) -> Iterator[Report]:
+    def reports(self) -> Iterator[CampaignReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class DirectoryStore(Store):
         for each in (self._claims, self._done):
             each.mkdir(parents=True, exist_ok=True)
 
-    def complete(self, block: int, report: Report) -> None:
+    def complete(self, block: int, report: CampaignReport) -> None:
         """Leave the report of a block that was claimed."""
         with NamedTemporaryFile("w", dir=self._claims, suffix=".part", delete=False) as part:
             part.write(report_to_json(report))
@@ -105,7 +105,7 @@ class DirectoryStore(Store):
         """Give a claim back."""
         self._claim(block).unlink(missing_ok=True)
 
-    def reports(self) -> Iterator[Report]:
+    def reports(self) -> Iterator[CampaignReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
         for path in sorted(self._done.glob("*.json")):
             yield report_from_json(path.read_text())
@@ -142,7 +142,7 @@ class RedisStore(Store):
         self._done = f"kvcanon:{campaign}:done"
         self._claims = f"kvcanon:{campaign}:claim"
 
-    def complete(self, block: int, report: Report) -> None:
+    def complete(self, block: int, report: CampaignReport) -> None:
         """Leave the report of a block that was claimed."""
         self._client.hset(self._done, str(block), report_to_json(report))
         self.release(block)
@@ -151,7 +151,7 @@ class RedisStore(Store):
         """Give a claim back."""
         self._client.delete(f"{self._claims}:{block}")
 
-    def reports(self) -> Iterator[Report]:
+    def reports(self) -> Iterator[CampaignReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
         done = cast("dict[bytes, bytes]", self._client.hgetall(self._done))
         for block in sorted(done, key=int):
@@ -165,7 +165,7 @@ class RedisStore(Store):
         return bool(self._client.set(claim, "claimed", nx=True, ex=CLAIM_SECONDS))
 
 
-def open_store(location: str, asked: Named, cases_each: int) -> Store:
+def open_store(location: str, asked: SearchSpec, cases_each: int) -> Store:
     """The store of a campaign in a directory, or at the URL of a Redis. Raises: UsageError."""
     campaign = campaign_name(asked, cases_each)
     if _is_redis(location):
@@ -173,7 +173,7 @@ def open_store(location: str, asked: Named, cases_each: int) -> Store:
     return DirectoryStore(Path(location) / campaign)
 
 
-def open_examples(location: str, asked: Named) -> ExampleDatabase:
+def open_examples(location: str, asked: SearchSpec) -> ExampleDatabase:
     """What Hypothesis keeps of a campaign at the same location. Raises: UsageError."""
     campaign = campaign_name(asked, 0)
     if _is_redis(location):
@@ -184,7 +184,7 @@ def open_examples(location: str, asked: Named) -> ExampleDatabase:
     return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
 
 
-def campaign_name(asked: Named, cases_each: int) -> str:
+def campaign_name(asked: SearchSpec, cases_each: int) -> str:
     """One name for all who play the same: a part to read, and a part that tells all apart."""
     facts = [__version__, FORMAT, *asdict(asked).values(), cases_each]
     digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
@@ -213,13 +213,13 @@ def _redis(url: str) -> Redis:
 
 def share_blocks(
     asked: Asked, store: Store, cases_each: int, by: Workers, *, deadline: float, done: Tell
-) -> tuple[Report, str]:
+) -> tuple[CampaignReport, str]:
     """Play blocks that nobody else plays, until the time is over or enough was found.
 
     Returns what came of all blocks in the store, those of others and of earlier runs included.
     """
     claimed: set[int] = set()
-    unfinished = Report()
+    unfinished = CampaignReport()
 
     def claims() -> Iterator[int]:
         while True:
@@ -227,7 +227,7 @@ def share_blocks(
             claimed.add(block)
             yield block
 
-    def keep(block: int, report: Report) -> None:
+    def keep(block: int, report: CampaignReport) -> None:
         if report.cut:
             unfinished.add(report)
         else:
@@ -236,11 +236,11 @@ def share_blocks(
         done(block, report)
 
     try:
-        ours, why = search_blocks(asked, Blocks(claims(), cases_each, keep), by, deadline)
+        ours, why = search_blocks(asked, CaseBlocks(claims(), cases_each, keep), by, deadline)
     finally:
         for block in claimed:
             store.release(block)
-    total = Report()
+    total = CampaignReport()
     for report in store.reports():
         total.add(report)
     total.add(unfinished)
@@ -252,7 +252,7 @@ def share_blocks(
 # Reports as JSON.
 
 
-def report_to_json(report: Report) -> str:
+def report_to_json(report: CampaignReport) -> str:
     """A report as a line of JSON."""
     found = [
         {**asdict(each), "case": case_to_json(each.case), "laws": sorted(each.laws)}
@@ -261,16 +261,16 @@ def report_to_json(report: Report) -> str:
     return json.dumps({"tally": asdict(report.tally), "found": found})
 
 
-def report_from_json(text: str | bytes) -> Report:
+def report_from_json(text: str | bytes) -> CampaignReport:
     """The report of an earlier run, or of another machine."""
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
     counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused")}
-    report = Report(Tally(**{**tally, **counters}))
+    report = CampaignReport(Tally(**{**tally, **counters}))
     for each in value["found"]:
         finding = each["finding"]
         report.take(
-            Found(
+            FindingGroup(
                 Finding(
                     **{
                         **finding,

@@ -18,14 +18,20 @@ from attrs import Factory, define, evolve
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
-from kvcanon.conformance.search.campaign import OUT_OF_TIME, Named, Workers, adapter_as, distinct
+from kvcanon.conformance.search.campaign import (
+    OUT_OF_TIME,
+    SearchSpec,
+    Workers,
+    adapter_as,
+    distinct,
+)
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.plan import Outcome, Plan
+from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.play import JudgeConfig
-from kvcanon.conformance.search.result import Failure, Stage
+from kvcanon.conformance.search.result import Failure, StageResult
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
-from kvcanon.conformance.vectors.vector import Level, Vector, read_vectors, vector_files
+from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
 from kvcanon.spec.law import LAWS, Need
 
 NAME = "vectors"
@@ -34,7 +40,7 @@ PART = 12
 
 
 @define
-class Held:
+class VectorResult:
     """What came of some vectors on one cache."""
 
     tally: Tally = Factory(Tally)
@@ -43,19 +49,19 @@ class Held:
     why_not_all: str = ""
     """Why not all of them were played; empty if they were."""
 
-    def add(self, other: Held) -> None:
+    def add(self, other: VectorResult) -> None:
         """Take in what came of others."""
         self.tally.add(other.tally)
         self.failures += other.failures
         self.why_not_all = self.why_not_all or other.why_not_all
 
 
-def hold(plan: Plan, by: Workers, deadline: float) -> Outcome:
+def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     """Play all vectors on one cache after the other, in several processes. Raises: UsageError."""
     began = monotonic()
     held = {name: _hold(plan, name, by, deadline) for name in plan.names}
     tallies = {name: each.tally for name, each in held.items()}
-    stage = Stage(
+    stage = StageResult(
         NAME,
         cases=sum(tally.cases for tally in tallies.values()),
         steps=sum(tally.steps for tally in tallies.values()),
@@ -67,15 +73,17 @@ def hold(plan: Plan, by: Workers, deadline: float) -> Outcome:
         ),
         unoffered=sum(tally.unoffered for tally in tallies.values()),
     )
-    return Outcome(stage, tallies, distinct(one for each in held.values() for one in each.failures))
+    return StageOutcome(
+        stage, tallies, distinct(one for each in held.values() for one in each.failures)
+    )
 
 
-def _hold(plan: Plan, name: str, by: Workers, deadline: float) -> Held:
+def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorResult:
     """Play all vectors on one cache. Raises: UsageError: not all of them were."""
-    asked = Named(name, plan.seed, plan.against, plan.only or None, plan.black_box)
+    asked = SearchSpec(name, plan.seed, plan.against, plan.only or None, plan.black_box)
     if plan.against == name:
         asked = evolve(asked, against=None)
-    total, there = Held(), len(vector_files())
+    total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
     futures = [
         by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
@@ -96,10 +104,10 @@ def _hold(plan: Plan, name: str, by: Workers, deadline: float) -> Held:
 
 
 def play_vectors(
-    asked: Named, known: frozenset[str], numbers: Sequence[int], deadline: float
-) -> Held:
+    asked: SearchSpec, known: frozenset[str], numbers: Sequence[int], deadline: float
+) -> VectorResult:
     """Play some vectors on one cache, in any process."""
-    held = Held()
+    held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
     for vector in read_vectors()[numbers[0] : numbers[-1] + 1]:
@@ -115,12 +123,12 @@ def play_vectors(
 
 def play_vector(
     vector: Vector, trial: Trial, law_ids: Sequence[str] = (), known: frozenset[str] = frozenset()
-) -> Held:
+) -> VectorResult:
     """Play a vector on one cache: by the states, if it shows any, and from outside.
 
     The laws are all, unless some are given; those that are known to be broken are asked last.
     """
-    held = Held()
+    held = VectorResult()
     if not is_offered(vector.case.config, trial.adapter.offer):
         held.tally.unoffered = 1
         return held
@@ -147,7 +155,7 @@ def play_vector(
 
 
 def _ways(
-    level: Level, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
+    level: VectorLevel, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
 ) -> Iterator[Trial]:
     """How a vector is played: the laws of each way, and whether they look at states."""
     for asked in (
@@ -158,7 +166,7 @@ def _ways(
             continue
         laws = tuple(LAWS[law_id] for law_id in asked)
         yield evolve(trial, judges=JudgeConfig(laws=laws))
-        if level is Level.BLACK_BOX and _shows_states(trial.adapter, case):
+        if level is VectorLevel.BLACK_BOX and _shows_states(trial.adapter, case):
             yield evolve(trial, judges=JudgeConfig(black_box=True, laws=laws), against=None)
 
 

@@ -72,7 +72,7 @@ class LawNotExercised(Exception):
 
 
 @frozen
-class Part:
+class CampaignPart:
     """What came of some cases."""
 
     failures: tuple[Failure, ...]
@@ -146,14 +146,14 @@ def _sum(tallies: Iterable[Tally]) -> Tally:
 # By engine.
 
 
-def walk(suite: Suite, part: int) -> Part:
+def walk(suite: Suite, part: int) -> CampaignPart:
     """A part of the walker's cases."""
     cases = -(-(suite.effort.walker_cases or 0) // WALKS[suite.effort.name])
     numbers = range(part * cases, (part + 1) * cases)
     report = play_block(suite.search, numbers, math.inf)
     _require_judged(report.tally, report.found.values())
     each = (reduced(suite.search, found) for found in report.found.values())
-    return Part(distinct(failure for failure in each if failure is not None), report.tally)
+    return CampaignPart(distinct(failure for failure in each if failure is not None), report.tally)
 
 
 def machine_parts(effort: Effort) -> int:
@@ -161,14 +161,14 @@ def machine_parts(effort: Effort) -> int:
     return -(-(effort.machine_cases or 0) // MACHINE_CASES)
 
 
-def draw(suite: Suite, part: int) -> Part:
+def draw(suite: Suite, part: int) -> CampaignPart:
     """A part of the machine's cases."""
     trial = Trial(suite.adapter, against=suite.against)
     from_seed = (suite.seed << 16) + part
     failure, tally = run_machine(trial, examples=MACHINE_CASES, from_seed=from_seed)
     found = () if failure is None else (failure,)
     _require_judged(tally, found)
-    return Part(found, tally)
+    return CampaignPart(found, tally)
 
 
 def _require_judged(tally: Tally, found: Collection[object]) -> None:

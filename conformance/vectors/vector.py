@@ -33,7 +33,7 @@ FOLDER = Path(__file__).with_name("cases")
 """The vectors, one a file, which is called by its id."""
 
 
-class Level(StrEnum):
+class VectorLevel(StrEnum):
     """What it takes to see in a vector that its law is broken."""
 
     BLACK_BOX = "black-box"
@@ -55,7 +55,7 @@ class Vector:
     """The fault that the case was found and reduced with."""
     reason: str
     """What a cache with that fault does wrong, in a sentence."""
-    level: Level
+    level: VectorLevel
     case: Case
     transcript: str
 
@@ -96,7 +96,7 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:
         raise ValueError(f"there is no action {unknown[0]!r}")
-    level = Level(value["level"])
+    level = VectorLevel(value["level"])
     return Vector(name, law_id, value["mutant"], value["reason"], level, case, value["transcript"])
 
 

@@ -28,11 +28,17 @@ from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.vectors.transcript import PLAIN, transcript_of
-from kvcanon.conformance.vectors.vector import FOLDER, Level, Vector, read_vectors, vector_text
+from kvcanon.conformance.vectors.vector import (
+    FOLDER,
+    Vector,
+    VectorLevel,
+    read_vectors,
+    vector_text,
+)
 from kvcanon.spec.law import LAWS
 from meta.mutants import MUTANTS, Mutant
 
-CASES = {Level.BLACK_BOX: 600, Level.SNAPSHOT: 400}
+CASES = {VectorLevel.BLACK_BOX: 600, VectorLevel.SNAPSHOT: 400}
 """How many cases are drawn at most until a law speaks, from outside and by states."""
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
@@ -42,11 +48,11 @@ class Candidate:
     """A case that makes the law of a mutant speak."""
 
     mutant: str
-    level: Level
+    level: VectorLevel
     case: Case
 
 
-def speaks(mutant: Mutant, level: Level, case: Case) -> Finding | None:
+def speaks(mutant: Mutant, level: VectorLevel, case: Case) -> Finding | None:
     """What is found in a case if the mutant's own law speaks in it, as if that spoke first."""
     finding, _ = trial_of(mutant, level).play(case)
     if finding is None or mutant.law_id not in finding.broken:
@@ -54,16 +60,20 @@ def speaks(mutant: Mutant, level: Level, case: Case) -> Finding | None:
     return evolve(finding, name=mutant.law_id)
 
 
-def trial_of(mutant: Mutant, level: Level) -> Trial:
+def trial_of(mutant: Mutant, level: VectorLevel) -> Trial:
     """How a case is played on a mutant."""
-    return Trial(mutated(mutant), JudgeConfig(black_box=level is Level.BLACK_BOX))
+    return Trial(mutated(mutant), JudgeConfig(black_box=level is VectorLevel.BLACK_BOX))
 
 
 def covers(mutant: Mutant, vectors: Collection[Vector]) -> str | None:
     """The first vector of its own law in which that law speaks of the mutant."""
     for vector in vectors:
         if vector.law_id == mutant.law_id:
-            levels = [Level.SNAPSHOT] if vector.level is Level.SNAPSHOT else list(Level)
+            levels = (
+                [VectorLevel.SNAPSHOT]
+                if vector.level is VectorLevel.SNAPSHOT
+                else list(VectorLevel)
+            )
             if any(speaks(mutant, level, vector.case) for level in levels):
                 return vector.vector_id
     return None
@@ -72,7 +82,7 @@ def covers(mutant: Mutant, vectors: Collection[Vector]) -> str | None:
 # What follows runs in several processes.
 
 
-def candidate(name: str, levels: Sequence[Level]) -> Candidate | None:
+def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
     """The first case that is drawn in which a mutant's law speaks, reduced."""
     mutant = BY_NAME[name]
     for level in levels:
@@ -93,7 +103,7 @@ def covered(name: str, vectors: Sequence[Vector]) -> bool:
 
 def served(name: str, of: Candidate) -> bool:
     """Whether the case of one mutant makes the law of another speak, which is the same law."""
-    return any(speaks(BY_NAME[name], level, of.case) for level in {of.level, Level.SNAPSHOT})
+    return any(speaks(BY_NAME[name], level, of.case) for level in {of.level, VectorLevel.SNAPSHOT})
 
 
 # Which of them are added.
@@ -102,7 +112,7 @@ def served(name: str, of: Candidate) -> bool:
 def heard_outside() -> frozenset[str]:
     """The laws that can be judged from outside at all."""
     judged: set[str] = set()
-    for number in range(CASES[Level.BLACK_BOX] // 10):
+    for number in range(CASES[VectorLevel.BLACK_BOX] // 10):
         _, tally = Trial(PLAIN, JudgeConfig(black_box=True)).play(draw_case(number, PLAIN.offer))
         judged |= tally.laws.keys()
     return frozenset(judged)
@@ -153,7 +163,8 @@ def make(by: Executor) -> int:
     say(f"{len(there)} vectors serve {len(names) - len(missing)} of {len(names)} mutants")
     outside = heard_outside()
     levels = [
-        list(Level) if BY_NAME[name].law_id in outside else [Level.SNAPSHOT] for name in missing
+        list(VectorLevel) if BY_NAME[name].law_id in outside else [VectorLevel.SNAPSHOT]
+        for name in missing
     ]
     found: list[Candidate] = []
     for name, each in zip(missing, by.map(candidate, missing, levels), strict=True):

@@ -14,15 +14,15 @@ from typing import Any
 
 from attrs import frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
 
 
 @frozen
-class Tokens:
+class Int32Prompt:
     """A prompt as arrays of 32 bits a token."""
 
     whole: Any
@@ -35,21 +35,21 @@ class Tokens:
 class OptimizedDriver:
     """Calls a `PrefixCache` without pools: the bytes are the engine's."""
 
-    def __init__(self, cache: Any, cell: Cell) -> None:  # noqa: ANN401 # Reached by its name.
+    def __init__(self, cache: Any, cell: BenchCell) -> None:  # noqa: ANN401 # Reached by its name.
         self.core = type(cache.tree).__name__
         self._numpy = import_module("numpy")
         self._cache = cache
         self._cell = cell
 
-    def prepare(self, request: Request) -> Tokens:
+    def prepare(self, request: Request) -> Int32Prompt:
         """The tokens in one array."""
         page_size = self._cell.page_size
         tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.uint32)
         whole = request.length_tokens // page_size * page_size
         reusable = (request.length_tokens - 1) // page_size * page_size
-        return Tokens(tokens[:whole], tokens[:reusable], request.namespace)
+        return Int32Prompt(tokens[:whole], tokens[:reusable], request.namespace)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> int:
+    def serve(self, prompt: Int32Prompt, taken: StepTimes) -> int:
         """Serve a request."""
         cache, page_size = self._cache, self._cell.page_size
         whole, reusable = prompt.whole, prompt.reusable
@@ -80,12 +80,12 @@ class OptimizedDriver:
             taken.unlock.append(perf_counter_ns() - began)
         return prefix_pages * page_size
 
-    def find(self, prompt: Tokens, taken: Taken) -> int:
+    def find(self, prompt: Int32Prompt, taken: StepTimes) -> int:
         """Only look for a prompt."""
         namespace = self._cache.namespace(prompt.namespace)
         return self._match(prompt, namespace, taken) * self._cell.page_size
 
-    def _match(self, prompt: Tokens, namespace: int, taken: Taken) -> int:
+    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> int:
         """The pages that are there."""
         reusable = prompt.reusable
         began = perf_counter_ns()
@@ -95,7 +95,7 @@ class OptimizedDriver:
         pages: int = found.prefix_pages
         return pages
 
-    def take_events(self, taken: Taken) -> Told:
+    def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
@@ -103,10 +103,10 @@ class OptimizedDriver:
             event.names, event.tokens, event.parent_name  # noqa: B018 # As with what was found.
         taken.events.append(perf_counter_ns() - began)
         stored = sum(event.pages for event in events if event.kind == "stored")
-        return Told(stored, sum(event.pages for event in events if event.kind == "removed"))
+        return EventCounts(stored, sum(event.pages for event in events if event.kind == "removed"))
 
 
-def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.
+def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Int32Prompt]:  # noqa: ARG001 # None.
     """A driver of the fast cache. Raises: ImportError, where it was not compiled."""
     optimized = import_module("kvcanon.optimized")
     config = CacheConfig(

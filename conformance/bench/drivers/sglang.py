@@ -16,8 +16,8 @@ from typing import Any
 
 from attrs import frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
@@ -31,7 +31,7 @@ def _named(module: str, name: str) -> Any:  # noqa: ANN401 # Whatever SGLang has
 
 
 @frozen
-class Tokens:
+class Int64Prompt:
     """A prompt as an array of 64 bits a token."""
 
     whole: array[int]
@@ -44,7 +44,7 @@ class Tokens:
 class SGLangDriver:
     """Calls a `UnifiedRadixCache`."""
 
-    def __init__(self, cell: Cell, core: str) -> None:
+    def __init__(self, cell: BenchCell, core: str) -> None:
         self._torch = import_module("torch")
         self._cell = cell
         self._allocator = _allocator(self._torch, cell)
@@ -62,15 +62,15 @@ class SGLangDriver:
         self._evict_params = _named(base, "EvictParams")
         self._insert_params = _named(base, "InsertParams")
 
-    def prepare(self, request: Request) -> Tokens:
+    def prepare(self, request: Request) -> Int64Prompt:
         """The whole pages in one array."""
         page_size = self._cell.page_size
         whole = request.length_tokens // page_size * page_size
         reusable = (request.length_tokens - 1) // page_size * page_size
         tokens = array("q", request.make_tokens()[:whole])
-        return Tokens(tokens, reusable, request.namespace.extra_key)
+        return Int64Prompt(tokens, reusable, request.namespace.extra_key)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> int:
+    def serve(self, prompt: Int64Prompt, taken: StepTimes) -> int:
         """Serve a request."""
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
         found, prefix = self._match(prompt, taken)
@@ -93,12 +93,12 @@ class SGLangDriver:
         taken.unlock.append(perf_counter_ns() - began)
         return int(hit)
 
-    def find(self, prompt: Tokens, taken: Taken) -> int:
+    def find(self, prompt: Int64Prompt, taken: StepTimes) -> int:
         """Only look for a prompt."""
         found, _ = self._match(prompt, taken)
         return int(found.device_prefix_len)
 
-    def _match(self, prompt: Tokens, taken: Taken) -> tuple[Any, Any]:
+    def _match(self, prompt: Int64Prompt, taken: StepTimes) -> tuple[Any, Any]:
         """What was found, and its slots."""
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
         # Its own engine limits a key, which costs a copy inside the clock; here it has none.
@@ -111,7 +111,7 @@ class SGLangDriver:
         taken.match.append(perf_counter_ns() - began)
         return found, prefix
 
-    def _make_room(self, missing: int, taken: Taken) -> None:
+    def _make_room(self, missing: int, taken: StepTimes) -> None:
         short = shortage(missing, self._full.available_size())
         short_swa = shortage(missing, self._swa.available_size()) if self._swa is not None else 0
         if short or short_swa:
@@ -120,7 +120,7 @@ class SGLangDriver:
             self._cache.evict(asked)
             taken.evict.append(perf_counter_ns() - began)
 
-    def _allocate(self, missing: int, taken: Taken) -> Any:  # noqa: ANN401 # A tensor.
+    def _allocate(self, missing: int, taken: StepTimes) -> Any:  # noqa: ANN401 # A tensor.
         began = perf_counter_ns()
         if self._swa is None or self._cell.page_size == 1:
             slots = self._allocator.alloc(missing)
@@ -131,17 +131,17 @@ class SGLangDriver:
         taken.allocate.append(perf_counter_ns() - began)
         return slots
 
-    def take_events(self, taken: Taken) -> Told:
+    def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
         taken.events.append(perf_counter_ns() - began)
         stored = sum(len(each.block_hashes) for each in events if hasattr(each, "token_ids"))
         told = sum(len(getattr(each, "block_hashes", ())) for each in events)
-        return Told(stored, told - stored)
+        return EventCounts(stored, told - stored)
 
 
-def _allocator(torch: Any, cell: Cell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
+def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
     page_size = cell.page_size
     tiny = {
         "page_size": page_size,
@@ -167,7 +167,7 @@ def _allocator(torch: Any, cell: Cell) -> Any:  # noqa: ANN401 # Torch, and an a
     return make(full, page_size, *asked, pool, need_sort=False)
 
 
-def _cache(allocator: Any, cell: Cell, core: str) -> Any:  # noqa: ANN401 # SGLang's, both.
+def _cache(allocator: Any, cell: BenchCell, core: str) -> Any:  # noqa: ANN401 # SGLang's, both.
     server_args = import_module("sglang.srt.server_args")
     arguments = server_args.ServerArgs(model_path="dummy", page_size=cell.page_size)
     # It asks a model's configuration for this otherwise.
@@ -187,6 +187,6 @@ def _cache(allocator: Any, cell: Cell, core: str) -> Any:  # noqa: ANN401 # SGLa
     return _named("unified_radix_cache", "UnifiedRadixCache")(params)
 
 
-def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:
+def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Int64Prompt]:
     """A driver of the core that the option `core` names. Raises: ImportError, UsageError."""
     return SGLangDriver(cell, options["core"])

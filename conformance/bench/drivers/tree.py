@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import cast
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Taken, Told, shortage
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.spec.cache import Cache
@@ -25,7 +25,7 @@ from kvcanon.spec.types import Counts, Key
 class TreeDriver:
     """Calls a cache with keys, and keeps the books of free slots that the protocol has not."""
 
-    def __init__(self, cache: Cache, cell: Cell) -> None:
+    def __init__(self, cache: Cache, cell: BenchCell) -> None:
         self.core = type(cache).__name__
         self._cache = cache
         self._cell = cell
@@ -36,7 +36,7 @@ class TreeDriver:
         """The request itself."""
         return request
 
-    def serve(self, prompt: Request, taken: Taken) -> int:
+    def serve(self, prompt: Request, taken: StepTimes) -> int:
         """Serve a request."""
         cache, page_size = self._cache, self._cell.page_size
         key = prompt.key(page_size)
@@ -70,32 +70,32 @@ class TreeDriver:
             taken.unlock.append(perf_counter_ns() - began)
         return found.prefix_pages * page_size
 
-    def find(self, prompt: Request, taken: Taken) -> int:
+    def find(self, prompt: Request, taken: StepTimes) -> int:
         """Only look for a prompt."""
         page_size = self._cell.page_size
         reusable = whole_pages(prompt.length_tokens - 1, page_size)
         return self._match(prompt.key(page_size).prefix(reusable), taken).prefix_pages * page_size
 
-    def _match(self, reusable: Key, taken: Taken) -> Matched:
+    def _match(self, reusable: Key, taken: StepTimes) -> Matched:
         began = perf_counter_ns()
         found = self._cache.match(reusable)
         taken.match.append(perf_counter_ns() - began)
         return found
 
-    def take_events(self, taken: Taken) -> Told:
+    def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._cache.take_events()
         taken.events.append(perf_counter_ns() - began)
         stored = sum(isinstance(event, BlockStored) for event in events)
-        return Told(stored, sum(isinstance(event, BlockRemoved) for event in events))
+        return EventCounts(stored, sum(isinstance(event, BlockRemoved) for event in events))
 
     def _add(self, freed: Counts) -> None:
         self._free_full += freed.full
         self._free_swa += freed.swa
 
 
-def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Request]:
+def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
     """A driver of the cache that the option `cache` names. Raises: UsageError."""
     config = CacheConfig(
         page_size=cell.page_size,

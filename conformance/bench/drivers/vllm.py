@@ -15,8 +15,8 @@ from typing import Any
 
 from attrs import frozen
 
-from kvcanon.conformance.bench.case import Cell
-from kvcanon.conformance.bench.driver import Driver, Taken, Told
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
@@ -25,7 +25,7 @@ LONGEST_TOKENS = 1 << 22
 
 
 @frozen
-class Tokens:
+class ListPrompt:
     """A prompt as a list."""
 
     whole: list[int]
@@ -38,7 +38,7 @@ class Tokens:
 class VLLMDriver:
     """Calls a `KVCacheManager`."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: BenchCell) -> None:
         utils = import_module(f"{CORE}.kv_cache_utils")
         sha256 = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(sha256)
@@ -50,15 +50,15 @@ class VLLMDriver:
         self._numbers = count()
         self.core = type(self._manager.coordinator).__name__
 
-    def prepare(self, request: Request) -> Tokens:
+    def prepare(self, request: Request) -> ListPrompt:
         """The whole blocks in one list."""
         page_size = self._cell.page_size
         whole = request.length_tokens // page_size * page_size
         reusable = (request.length_tokens - 1) // page_size * page_size
         tokens = list(request.make_tokens()[:whole])
-        return Tokens(tokens, reusable, request.namespace.extra_key)
+        return ListPrompt(tokens, reusable, request.namespace.extra_key)
 
-    def serve(self, prompt: Tokens, taken: Taken) -> int:
+    def serve(self, prompt: ListPrompt, taken: StepTimes) -> int:
         """Serve a request."""
         if not prompt.whole:
             return 0
@@ -75,11 +75,11 @@ class VLLMDriver:
         taken.unlock.append(perf_counter_ns() - began)
         return hit
 
-    def find(self, prompt: Tokens, taken: Taken) -> int:
+    def find(self, prompt: ListPrompt, taken: StepTimes) -> int:
         """Only look for a prompt."""
         return self._match(prompt, taken)[2] if prompt.whole else 0
 
-    def _match(self, prompt: Tokens, taken: Taken) -> tuple[Any, Any, int]:
+    def _match(self, prompt: ListPrompt, taken: StepTimes) -> tuple[Any, Any, int]:
         """A request, its blocks that are there, and of how many tokens they are."""
         name, salt = str(next(self._numbers)), prompt.cache_salt
         request = self._request(name, prompt.whole, self._sampling, None, cache_salt=salt)
@@ -92,7 +92,7 @@ class VLLMDriver:
         taken.match.append(perf_counter_ns() - began)
         return request, blocks, hit
 
-    def take_events(self, taken: Taken) -> Told:
+    def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call."""
         began = perf_counter_ns()
         events = self._manager.take_events()
@@ -100,10 +100,12 @@ class VLLMDriver:
         # Of full data only, the group of which is the first.
         told = [event for event in events if not getattr(event, "group_idx", 0)]
         stored = sum(len(event.block_hashes) for event in told if hasattr(event, "token_ids"))
-        return Told(stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored)
+        return EventCounts(
+            stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored
+        )
 
 
-def _manager(cell: Cell) -> Any:  # noqa: ANN401 # vLLM's.
+def _manager(cell: BenchCell) -> Any:  # noqa: ANN401 # vLLM's.
     interface = import_module("vllm.v1.kv_cache_interface")
     shape = {
         "block_size": cell.page_size,
@@ -126,6 +128,6 @@ def _manager(cell: Cell) -> Any:  # noqa: ANN401 # vLLM's.
     )
 
 
-def make_driver(cell: Cell, options: Mapping[str, str]) -> Driver[Tokens]:  # noqa: ARG001 # None.
+def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[ListPrompt]:  # noqa: ARG001 # None.
     """A driver of the manager. Raises: ImportError, where vLLM is not installed."""
     return VLLMDriver(cell)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kvcanon.conformance.blackbox.tree.pages import FULL_COLUMN, Known, PageRecord
+from kvcanon.conformance.blackbox.tree.pages import FULL_COLUMN, Certainty, PageRecord
 from kvcanon.conformance.blackbox.tree.state import ObservedState, Text, may_be_one_node, words
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -148,7 +148,7 @@ def _hear_store(state: ObservedState, operation: Operation, event: BlockStored) 
         check("EVENT-10", f" by {by}, before any copy ended", holds=may)
         state.stored_on_host += 1
         if page is not None:
-            page.host[FULL_COLUMN] = Known.YES
+            page.host[FULL_COLUMN] = Certainty.YES
 
 
 def _store_in_words(event: BlockStored) -> str:
@@ -208,7 +208,7 @@ def _check_copy_stays(
             "EVICT-5",
             event.medium is not CPU,
             lambda: f"{_removal_in_words(page, event)} by an eviction from the device",
-            met=page.host[FULL_COLUMN] is Known.YES,
+            met=page.host[FULL_COLUMN] is Certainty.YES,
         )
 
 

@@ -13,8 +13,8 @@ from kvcanon.conformance.blackbox.tree.pages import (
     FULL_COLUMN,
     MAMBA_COLUMN,
     SWA_COLUMN,
+    Certainty,
     Column,
-    Known,
     PageRecord,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS
@@ -72,7 +72,7 @@ def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
         return
     if any(room[column] < state.slots.capacity[column] for column in state.columns):
         return
-    left = [page for page in victims if page.host[FULL_COLUMN] is Known.NO]
+    left = [page for page in victims if page.host[FULL_COLUMN] is Certainty.NO]
     state.check(
         "EVICT-8",
         not left,
@@ -234,8 +234,8 @@ def after_evict_host(
     asked, leaves = operation.counts, state.leaves_of_host
     if not state.hears or state.writes_back or asked.swa or asked.mamba:
         return
-    stayed = [page for page in leaves if page.host[FULL_COLUMN] is Known.YES]
-    victims = [page for page in leaves if page.host[FULL_COLUMN] is Known.NO]
+    stayed = [page for page in leaves if page.host[FULL_COLUMN] is Certainty.YES]
+    victims = [page for page in leaves if page.host[FULL_COLUMN] is Certainty.NO]
     if outcome.freed.full < asked.full:
         state.check(
             "EVICT-1",
@@ -254,7 +254,7 @@ def host_leaves(state: ObservedState) -> list[PageRecord]:
     return [
         page
         for page in state.pages
-        if page.host[FULL_COLUMN] is Known.YES
+        if page.host[FULL_COLUMN] is Certainty.YES
         and page.device[FULL_COLUMN] is None
         and not page.children
         and page not in in_use

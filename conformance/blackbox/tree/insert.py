@@ -11,8 +11,8 @@ from kvcanon.conformance.blackbox.tree.pages import (
     FULL_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
+    Certainty,
     Column,
-    Known,
     PageRecord,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
@@ -146,7 +146,7 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
     if earlier is not None and earlier != SOMEWHERE:
         # It had lost that slot unseen, which was taken for a load since.
         state.slots.give(column, (earlier,), LOADING)
-    new = page.host[column] is Known.NO
+    new = page.host[column] is Certainty.NO
     page.device[column] = slot
     state.is_not_loading(column, page)
     state.slots.give(column, (slot,), page)
@@ -212,13 +212,13 @@ def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inser
         (page, column)
         for page in path
         for column in aux
-        if page.host[FULL_COLUMN] is Known.NO and page.surely_on_device(column)
+        if page.host[FULL_COLUMN] is Certainty.NO and page.surely_on_device(column)
     ]
     # What an insert declined, or left to an earlier copy in flight, it need not have copied whole.
     busy = any(each.direction is Direction.BACKUP for each in state.transfers.values())
     whole = state.hears and not outcome.backup_declined_pages and not busy
     # Where nothing was on the host before, there was no window data to be copied later.
-    is_chain = not busy and all(page.host[FULL_COLUMN] is Known.NO for page in path)
+    is_chain = not busy and all(page.host[FULL_COLUMN] is Certainty.NO for page in path)
     batch = Batch(len(outcome.backups), items if whole else [], is_chain)
     for transfer_id in outcome.backups:
         state.check(
@@ -231,8 +231,8 @@ def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inser
     for page in path if outcome.backups else ():
         for column in state.columns:
             heard = column == FULL_COLUMN and state.hears
-            if not heard and page.device[column] is not None and page.host[column] is Known.NO:
-                page.host[column] = Known.MAYBE
+            if not heard and page.device[column] is not None and page.host[column] is Certainty.NO:
+                page.host[column] = Certainty.MAYBE
     if outcome.backup_declined_pages:
         _check_declined(state, path, outcome.backup_declined_pages)
     _note_due(state, path, outcome)
@@ -248,7 +248,7 @@ def _note_due(state: ObservedState, path: list[PageRecord], outcome: Inserted) -
             state.due.pop(page, None)
         elif page.device[FULL_COLUMN] is None:
             continue  # It was dropped.
-        elif page.hits >= threshold and page.host[FULL_COLUMN] is not Known.YES:
+        elif page.hits >= threshold and page.host[FULL_COLUMN] is not Certainty.YES:
             state.due[page] = None
 
 
@@ -301,9 +301,9 @@ def after_insert_host(state: ObservedState, operation: InsertHost, outcome: Host
             if page.run == state.now:
                 page.use(FULL_COLUMN, state.now)
             heard = column == FULL_COLUMN and state.hears
-            above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Known.NO
-            if above and not heard and page.host[column] is Known.NO:
-                page.host[column] = Known.MAYBE
+            above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Certainty.NO
+            if above and not heard and page.host[column] is Certainty.NO:
+                page.host[column] = Certainty.MAYBE
             if known:
                 page.content[column].add(data)
             if column != FULL_COLUMN:

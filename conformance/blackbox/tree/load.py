@@ -15,8 +15,8 @@ from kvcanon.conformance.blackbox.tree.pages import (
     MAMBA_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
+    Certainty,
     Column,
-    Known,
     PageRecord,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
@@ -117,7 +117,9 @@ def _loaded_pages(
 def _lacking(pages: list[PageRecord], column: Column) -> list[PageRecord]:
     """The pages whose data is not on the device, and may be on the host."""
     return [
-        page for page in pages if page.device[column] is None and page.host[column] is not Known.NO
+        page
+        for page in pages
+        if page.device[column] is None and page.host[column] is not Certainty.NO
     ]
 
 
@@ -217,8 +219,8 @@ def _settle_backup(state: ObservedState, transfer: OpenTransfer, *, done: bool) 
     elif batch is not None:
         batch.open_copies -= 1
         for page, column in batch.items if not batch.open_copies else ():
-            if page.host[FULL_COLUMN] is Known.YES:
-                page.host[column] = Known.YES
+            if page.host[FULL_COLUMN] is Certainty.YES:
+                page.host[column] = Certainty.YES
 
 
 def _cancel_what_builds_on(state: ObservedState, failed: OpenTransfer) -> None:
@@ -243,7 +245,7 @@ def check_due(state: ObservedState) -> None:
     for page in state.due:
         state.check(
             "RES-5",
-            page.host[FULL_COLUMN] is Known.YES,
+            page.host[FULL_COLUMN] is Certainty.YES,
             f"{page.describe()} was hit {page.hits} times and has no host copy, no copy is in "
             "flight, and no insert said that the host had no room for it",
         )

@@ -32,7 +32,7 @@ SOMEWHERE: Slot = -1
 """A slot that nobody was told the number of."""
 
 
-class Known(IntEnum):
+class Certainty(IntEnum):
     """Whether something is so, as far as can be known."""
 
     NO = 0
@@ -58,7 +58,7 @@ class PageRecord:
     """Whether the data is still being copied to the device."""
     doubtful: list[bool] = Factory(lambda: [False, False, False])
     """Whether device data may have been evicted unseen."""
-    host: list[Known] = Factory(lambda: [Known.NO, Known.NO, Known.NO])
+    host: list[Certainty] = Factory(lambda: [Certainty.NO, Certainty.NO, Certainty.NO])
     used_from: list[int] = Factory(lambda: [0, 0, 0])
     """The earliest moment that the last use may have been; with `used_to`, bounds of recency."""
     used_to: list[int] = Factory(lambda: [0, 0, 0])
@@ -82,11 +82,11 @@ class PageRecord:
     def surely_anywhere(self, column: Column) -> bool:
         """Whether data is on some medium, without doubt."""
         loading = self.loading[column] and not self.doubtful[column]
-        return self.surely_on_device(column) or loading or self.host[column] is Known.YES
+        return self.surely_on_device(column) or loading or self.host[column] is Certainty.YES
 
     def maybe_anywhere(self, column: Column) -> bool:
         """Whether data may be on some medium."""
-        return self.device[column] is not None or self.host[column] is not Known.NO
+        return self.device[column] is not None or self.host[column] is not Certainty.NO
 
     def lose(self, column: Column) -> None:
         """Its device data is gone."""
@@ -96,12 +96,12 @@ class PageRecord:
 
     def lose_on_host(self, column: Column) -> None:
         """Its host data is gone."""
-        self.host[column] = Known.NO
+        self.host[column] = Certainty.NO
         self.forget_content(column)
 
     def forget_content(self, column: Column) -> None:
         """What was written for data that is nowhere any more says nothing of what comes."""
-        if self.device[column] is None and self.host[column] is Known.NO:
+        if self.device[column] is None and self.host[column] is Certainty.NO:
             self.content[column].clear()
 
     def use(self, column: Column, now: int, *, surely: bool = True) -> None:

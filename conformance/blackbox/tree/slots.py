@@ -22,7 +22,7 @@ COMPONENTS = (FULL, SWA, MAMBA)
 
 
 @frozen
-class Held:
+class HeldSlot:
     """A request has the slot."""
 
 
@@ -31,9 +31,9 @@ class Loading:
     """A load-back has the slot, for one of its pages."""
 
 
-HELD, LOADING = Held(), Loading()
+HELD, LOADING = HeldSlot(), Loading()
 
-Owner: TypeAlias = PageRecord | Held | Loading
+Owner: TypeAlias = PageRecord | HeldSlot | Loading
 
 
 @frozen

@@ -20,8 +20,8 @@ from kvcanon.conformance.blackbox.tree.pages import (
     MAMBA_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
+    Certainty,
     Column,
-    Known,
     PageRecord,
     PageRecords,
     columns_of,
@@ -353,8 +353,10 @@ class ObservedState:
                 transfer.batch.items.clear()
         for page in self.pages:
             for column in columns:
-                if page.host[column] is Known.YES and not (column == FULL_COLUMN and self.hears):
-                    page.host[column] = Known.MAYBE
+                if page.host[column] is Certainty.YES and not (
+                    column == FULL_COLUMN and self.hears
+                ):
+                    page.host[column] = Certainty.MAYBE
 
     def may_have_copied(self) -> None:
         """Under write_back whatever was on the device may have been copied to the host unseen."""
@@ -362,9 +364,9 @@ class ObservedState:
             for column in self.columns:
                 heard = column == FULL_COLUMN and self.hears
                 alone = column == FULL_COLUMN or not self.whole_on_host
-                above = alone or page.host[FULL_COLUMN] is not Known.NO
-                if above and not heard and page.host[column] is Known.NO:
-                    page.host[column] = Known.MAYBE
+                above = alone or page.host[FULL_COLUMN] is not Certainty.NO
+                if above and not heard and page.host[column] is Certainty.NO:
+                    page.host[column] = Certainty.MAYBE
 
 
 def may_be_one_node(page: PageRecord, below: PageRecord) -> bool:

@@ -22,7 +22,7 @@ from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
 from kvcanon.conformance.engines.releases.past_bugs import Drawn
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.loading import load_adapter
-from kvcanon.conformance.report.call_code import Line, lines_of
+from kvcanon.conformance.report.call_code import CodeLine, lines_of
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replayed import judges_of, retell
 from kvcanon.conformance.report.script import script_of, told
@@ -123,7 +123,7 @@ def hunt(wanted: Hunt) -> Hunted:
     )
 
 
-def _with_answer(line: Line) -> str:
+def _with_answer(line: CodeLine) -> str:
     """A call, and what came of it."""
     answer = told(line)
     return f"{line.code}  # {answer}" if answer else line.code

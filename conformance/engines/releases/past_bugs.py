@@ -37,7 +37,7 @@ class Drawn:
 
 
 @frozen
-class Row:
+class PastBug:
     """A bug, and two releases that show it."""
 
     bug: str
@@ -81,8 +81,8 @@ _FEW_WINDOW_SLOTS = Drawn(
 )
 _OLD, _NEXT, _LAST = "sglang==0.5.12.post1", "sglang==0.5.13", "sglang==0.5.23"
 
-ROWS: Sequence[Row] = (
-    Row(
+ROWS: Sequence[PastBug] = (
+    PastBug(
         "sgl#26615",
         "a match keeps window data recent that nobody can reach",
         "sglang",
@@ -91,7 +91,7 @@ ROWS: Sequence[Row] = (
         _NEXT,
         _WINDOW,
     ),
-    Row(
+    PastBug(
         "sgl#25065",
         "a leaf below a parent without a host copy is not copied",
         "sglang",
@@ -102,7 +102,7 @@ ROWS: Sequence[Row] = (
         # Window data that an insert brings back is not copied in either release.
         words="copy of its full data",
     ),
-    Row(
+    PastBug(
         "sgl#26302",
         "a load evicts full data because window slots are short",
         "sglang",
@@ -111,7 +111,7 @@ ROWS: Sequence[Row] = (
         _NEXT,
         _FEW_WINDOW_SLOTS,
     ),
-    Row(
+    PastBug(
         "not told of",
         "the upper part of a node that is cut has no hits",
         "sglang",
@@ -120,7 +120,7 @@ ROWS: Sequence[Row] = (
         _NEXT,
         _WINDOW_ON_HOST,
     ),
-    Row(
+    PastBug(
         "sgl#29352",
         "healing a tombstone frees full slots under a lock",
         "sglang",
@@ -129,7 +129,7 @@ ROWS: Sequence[Row] = (
         _LAST,
         _WINDOW,
     ),
-    Row(
+    PastBug(
         "sgl#29265",
         "a node of several pages is told of as removed from its front",
         "sglang",

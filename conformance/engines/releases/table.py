@@ -15,13 +15,13 @@ from attrs import asdict, frozen
 
 from kvcanon.conformance.engines.releases.environment import Peer
 from kvcanon.conformance.engines.releases.hunt import HERE, Hunt, Hunted, hunt_to_json
-from kvcanon.conformance.engines.releases.past_bugs import Row
+from kvcanon.conformance.engines.releases.past_bugs import PastBug
 from kvcanon.conformance.errors import UsageError
 
 MODULE = "kvcanon.conformance.engines.releases.hunt"
 
 
-class Outcome(StrEnum):
+class HuntOutcome(StrEnum):
     """What came of a law and a release."""
 
     FOUND = "found"
@@ -31,36 +31,36 @@ class Outcome(StrEnum):
 
 
 @frozen
-class Cell:
+class TableCell:
     """One release of a row."""
 
-    row: Row
+    row: PastBug
     release: str
     hunted: Hunted | None
     """None where there is no environment."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> HuntOutcome:
         """What came of it."""
         if self.hunted is None:
-            return Outcome.MISSING
+            return HuntOutcome.MISSING
         if self.hunted.found:
-            return Outcome.FOUND
-        return Outcome.NOT_FOUND if self.hunted.exercised else Outcome.NOT_EXERCISED
+            return HuntOutcome.FOUND
+        return HuntOutcome.NOT_FOUND if self.hunted.exercised else HuntOutcome.NOT_EXERCISED
 
     @property
-    def expected(self) -> Outcome:
+    def expected(self) -> HuntOutcome:
         """What the history says."""
-        return Outcome.FOUND if self.release == self.row.before else Outcome.NOT_FOUND
+        return HuntOutcome.FOUND if self.release == self.row.before else HuntOutcome.NOT_FOUND
 
     @property
     def is_as_expected(self) -> bool:
         """Whether it is what the history says; where nobody looked it may be."""
-        return self.outcome in (self.expected, Outcome.MISSING)
+        return self.outcome in (self.expected, HuntOutcome.MISSING)
 
 
 @frozen
-class Effort:
+class HuntEffort:
     """How long each release is looked at for each bug."""
 
     seed: int
@@ -68,13 +68,13 @@ class Effort:
     seconds: float
 
 
-def cell_of(row: Row, release: str, peers: Mapping[str, Peer], effort: Effort) -> Cell:
+def cell_of(row: PastBug, release: str, peers: Mapping[str, Peer], effort: HuntEffort) -> TableCell:
     """Look for the bug of a row in a release. Raises: UsageError."""
     peer = peers.get(release)
-    return Cell(row, release, None if peer is None else _hunted(row, peer, effort))
+    return TableCell(row, release, None if peer is None else _hunted(row, peer, effort))
 
 
-def _hunted(row: Row, peer: Peer, effort: Effort) -> Hunted:
+def _hunted(row: PastBug, peer: Peer, effort: HuntEffort) -> Hunted:
     """What comes of a row in an environment. Raises: UsageError."""
     wanted = Hunt(
         cache=row.cache,

@@ -20,7 +20,7 @@ from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
 from kvcanon.spec.types import Key, Medium, Page
 
 
-class Sent(Protocol):
+class SGLangEvent(Protocol):
     """An event of SGLang's, with the fields of the kinds that have any."""
 
     block_hashes: list[int]
@@ -31,7 +31,7 @@ class Sent(Protocol):
 
 
 @define
-class Names:
+class SGLangPageHashes:
     """The names of pages by their ids."""
 
     names: dict[int, bytes] = Factory(dict)
@@ -55,19 +55,19 @@ class Names:
             if kind == "AllBlocksCleared":
                 yield AllBlocksCleared()
             elif kind == "BlockRemoved":
-                removed = cast("Sent", each)
+                removed = cast("SGLangEvent", each)
                 deepest_first = sorted(removed.block_hashes, key=self._height)
                 for page_id in deepest_first:
                     yield BlockRemoved(self.name(page_id), _medium(removed))
             elif kind == "BlockStored":
-                yield from self._stored(cast("Sent", each))
+                yield from self._stored(cast("SGLangEvent", each))
             else:
                 raise TypeError(f"SGLang sent a {kind}, which is no event that is known")
 
     def _height(self, page_id: int) -> int:
         return -self.depths.get(page_id, 0)
 
-    def _stored(self, sent: Sent) -> Iterator[Event]:
+    def _stored(self, sent: SGLangEvent) -> Iterator[Event]:
         first = sent.parent_block_hash
         parent = None if first is None else self.name(first)
         for at, page_id in enumerate(sent.block_hashes):
@@ -76,7 +76,7 @@ class Names:
             parent = name
 
 
-def _page(sent: Sent, at: int) -> Page:
+def _page(sent: SGLangEvent, at: int) -> Page:
     """The units of the page at a place of the event; the last has what is left."""
     size = sent.block_size
     begin = at * size
@@ -86,5 +86,5 @@ def _page(sent: Sent, at: int) -> Page:
     )
 
 
-def _medium(sent: Sent) -> Medium:
+def _medium(sent: SGLangEvent) -> Medium:
     return Medium(sent.medium) if sent.medium is not None else Medium.GPU

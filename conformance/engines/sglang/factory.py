@@ -20,7 +20,7 @@ from attrs import frozen
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
 from kvcanon.conformance.engines.sglang.peer_types import Cache, Kind, Tensor
 from kvcanon.conformance.engines.sglang.pools import (
-    Pool,
+    SlotPool,
     pages_of_allocator,
     pages_of_slots,
 )
@@ -50,7 +50,7 @@ class World:
     """Of full slots, and of window slots where there are any."""
     states: Any
     """The allocator of recurrent states; None where there are none."""
-    pools: Mapping[tuple[Component, MediumOf], Pool]
+    pools: Mapping[tuple[Component, MediumOf], SlotPool]
 
 
 def require_bytes(config: CacheConfig) -> None:
@@ -148,7 +148,7 @@ def _host_ratio(config: CacheConfig) -> float:
     return 1.0 + max(ratios)
 
 
-def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Component, Pool]]:  # noqa: ANN401 # SGLang's.
+def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Component, SlotPool]]:  # noqa: ANN401 # SGLang's.
     """The allocator of a cache, and its pools of pages."""
     torch, page_size = import_module("torch"), config.page_size
     full, swa = (config.device_slots[each] * page_size for each in (FULL, SWA))
@@ -199,8 +199,8 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
     return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
 
 
-def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> Pool:  # noqa: ANN401 # SGLang's.
-    return Pool(
+def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> SlotPool:  # noqa: ANN401 # SGLang's.
+    return SlotPool(
         capacity=config.device_slots[component],
         page_size=config.page_size,
         padding=1,
@@ -234,9 +234,9 @@ def _requests(config: CacheConfig) -> tuple[Any, Any]:
     return pool, getattr(pool, "mamba_allocator", pool.mamba_pool)
 
 
-def _state_pool(config: CacheConfig, requests: Any, states: Any) -> Pool:  # noqa: ANN401 # SGLang's.
+def _state_pool(config: CacheConfig, requests: Any, states: Any) -> SlotPool:  # noqa: ANN401 # SGLang's.
     memory = requests.mamba_pool.mamba_cache
-    return Pool(
+    return SlotPool(
         capacity=config.device_slots.mamba,
         page_size=1,
         padding=1,
@@ -245,16 +245,16 @@ def _state_pool(config: CacheConfig, requests: Any, states: Any) -> Pool:  # noq
     )
 
 
-def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, Pool]:  # noqa: ANN401 # SGLang's.
+def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, SlotPool]:  # noqa: ANN401 # SGLang's.
     """The host pools, made as small as they are to be."""
-    pools: dict[Component, Pool] = {}
+    pools: dict[Component, SlotPool] = {}
     memories = _host_memories(cache)
     for component in config.components:
         pool = memories[HOST_NAMES[component]]
         page_size = 1 if component is MAMBA else config.page_size
         pool.size = config.host_slots[component] * page_size
         pool.clear()
-        pools[component] = Pool(
+        pools[component] = SlotPool(
             capacity=config.host_slots[component],
             page_size=page_size,
             padding=0,

@@ -18,10 +18,10 @@ from kvcanon.conformance.engines.sglang import validate
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
 from kvcanon.conformance.engines.sglang.keys import keys_of
-from kvcanon.conformance.engines.sglang.peer_types import HostedNode, Node
+from kvcanon.conformance.engines.sglang.peer_types import HostedNode, SGLangNode
 from kvcanon.conformance.engines.sglang.radix import PlainData, RadixCache, RadixTree
 from kvcanon.conformance.engines.sglang.release import named
-from kvcanon.conformance.engines.sglang.transfers import Copies, Entry
+from kvcanon.conformance.engines.sglang.transfers import Entry, PendingCopies
 from kvcanon.spec.operations import Evicted, Matched
 from kvcanon.spec.types import CPU, FULL, Component, Counts, Key, Slots
 
@@ -30,14 +30,14 @@ from kvcanon.spec.types import CPU, FULL, Component, Counts, Key, Slots
 class HierarchicalTree(RadixTree):
     """The tree of a HiRadixCache."""
 
-    def data(self, node: Node, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
+    def data(self, node: SGLangNode, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
         """Full data, on the device and on the host."""
         hosted: HostedNode = node  # type: ignore[assignment]
         return PlainData(hosted.value, hosted.lock_ref, host_value=hosted.host_value)
 
 
 @define(eq=False)
-class PlainCopies(Copies):
+class PlainCopies(PendingCopies):
     """The copies of a HiRadixCache, whose books have no receipts of locks.
 
     A node has at most one copy in flight, so that it is known by the node that is locked for it.

@@ -15,9 +15,9 @@ from typing import Any, cast
 from attrs import define, evolve
 
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, Node
+from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode
 from kvcanon.conformance.engines.sglang.release import called, has, named
-from kvcanon.conformance.engines.sglang.snapshot import Stop
+from kvcanon.conformance.engines.sglang.snapshot import PathNode
 from kvcanon.conformance.engines.sglang.transfers import Entry, Run
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
 from kvcanon.spec.errors import BadArgument, TransferPending
@@ -31,7 +31,7 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
-Owners = dict[tuple[Component, Slot], Node]
+Owners = dict[tuple[Component, Slot], SGLangNode]
 
 POLLS_AT_MOST = 100
 """A flush polls until nothing is in flight, or this often."""
@@ -114,7 +114,7 @@ class HostedCache(UnifiedCache):
 
     # Inside.
 
-    def _require_no_other_load(self, node: Node, stops: list[Stop]) -> None:
+    def _require_no_other_load(self, node: SGLangNode, stops: list[PathNode]) -> None:
         """Refuse a load of nodes that another one brings: some releases back off from these.
 
         Raises: TransferPending.
@@ -154,7 +154,7 @@ class HostedCache(UnifiedCache):
                 targets[component] = targets.get(component, ()) + target
         return sources, targets
 
-    def _device_runs(self, stops: list[Stop]) -> dict[tuple[int, Component], bool]:
+    def _device_runs(self, stops: list[PathNode]) -> dict[tuple[int, Component], bool]:
         """Which data of a path is on the device."""
         return {
             (stop.node.id, component): bool(self.tree.slots(stop.node, component, GPU))
@@ -163,7 +163,7 @@ class HostedCache(UnifiedCache):
         }
 
     def _load_runs(
-        self, stops: list[Stop], had: dict[tuple[int, Component], bool]
+        self, stops: list[PathNode], had: dict[tuple[int, Component], bool]
     ) -> tuple[Run, Run]:
         """The slots that a load reads, and those that it writes: what the path has gained."""
         sources: Run = {}
@@ -177,7 +177,7 @@ class HostedCache(UnifiedCache):
                     targets[component] = targets.get(component, ()) + target
         return sources, targets
 
-    def _missing(self, stops: list[Stop]) -> Counts:
+    def _missing(self, stops: list[PathNode]) -> Counts:
         """What a path has on the host only and its end can use: pages, and a state."""
         missing = dict.fromkeys(Component, 0)
         window_tokens, size = self.config.window_tokens or 0, self.config.page_size
@@ -190,7 +190,7 @@ class HostedCache(UnifiedCache):
             seen_pages += stop.shared_pages
         return Counts(*[missing[each] for each in (FULL, SWA, MAMBA)])
 
-    def _load_params(self, stops: list[Stop], node: Node, missing: Counts) -> object:
+    def _load_params(self, stops: list[PathNode], node: SGLangNode, missing: Counts) -> object:
         """What SGLang's load takes: what a match would have said, and a request."""
         size = self.config.page_size
         on_device = validate.usable_pages(self.tree, self.config, stops, host=False)
@@ -248,7 +248,7 @@ class HostedCache(UnifiedCache):
         return {each: len(self.free_slots(each, CPU)) for each in Component}
 
 
-def _had(node: Node, owner: Node | None) -> bool:
+def _had(node: SGLangNode, owner: SGLangNode | None) -> bool:
     """Whether a node had what this one had, which may be the lower part of what was cut."""
     while owner is not None:
         if owner is node:

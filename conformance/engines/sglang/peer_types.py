@@ -37,12 +37,12 @@ class ComponentData(Protocol):
     metadata: dict[str, object]
 
 
-class Node(Protocol):
+class SGLangNode(Protocol):
     """A node of the tree."""
 
     id: int
-    parent: Node | None
-    children: Mapping[object, Node]
+    parent: SGLangNode | None
+    children: Mapping[object, SGLangNode]
     key: RadixKey
     component_data: Sequence[ComponentData]
     hit_count: int
@@ -50,7 +50,7 @@ class Node(Protocol):
     creation_time: float
     last_access_time: float
     hash_value: Sequence[str] | None
-    lru_prev: Sequence[Node | None]
+    lru_prev: Sequence[SGLangNode | None]
 
 
 class PlainNode(Protocol):

@@ -23,7 +23,7 @@ class BrokenPage(Exception):
 
 
 @frozen(eq=False)
-class Pool:
+class SlotPool:
     """The slots of one component on one medium."""
 
     capacity: int

@@ -16,7 +16,7 @@ from attrs import Factory, define
 
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.keys import keys_of
-from kvcanon.conformance.engines.sglang.peer_types import Node, PlainNode, Tensor
+from kvcanon.conformance.engines.sglang.peer_types import PlainNode, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import named
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
@@ -43,7 +43,7 @@ class PlainData:
 class RadixTree(Tree):
     """The tree of a RadixCache."""
 
-    def data(self, node: Node, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
+    def data(self, node: SGLangNode, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
         """Full data, which is all that there is."""
         plain: PlainNode = node  # type: ignore[assignment]
         return PlainData(plain.value, plain.lock_ref)
@@ -52,7 +52,7 @@ class RadixTree(Tree):
         """A time of the clock."""
         return round(seconds * NANOSECONDS)
 
-    def born(self, node: Node) -> int:
+    def born(self, node: SGLangNode) -> int:
         """When a node was made, by the same clock."""
         return self.ticks(node.creation_time)
 
@@ -69,7 +69,7 @@ class WindowTree(Tree):
     leads: Tensor = None
     """The window slots of tokens by their full slots."""
 
-    def data(self, node: Node, component: Component) -> PlainData:
+    def data(self, node: SGLangNode, component: Component) -> PlainData:
         """Full data, or the window data that it leads to."""
         plain: PlainNode = node  # type: ignore[assignment]
         if component is FULL:

@@ -20,7 +20,7 @@ from attrs import Factory, define, frozen
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
 from kvcanon.conformance.engines.sglang.keys import Keys
-from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, Node, Tensor
+from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import Inserted
@@ -58,19 +58,19 @@ class NativeTree(Tree):
         self.pages.update((name.hex(), page) for name, page in zip(names, key.pages, strict=True))
 
     @property
-    def root(self) -> Node:
+    def root(self) -> SGLangNode:
         """The root, with all nodes below it as they are now."""
         return self._all()[self.core.root_node_handle(None)]
 
-    def handle(self, node: Node) -> object:
+    def handle(self, node: SGLangNode) -> object:
         """A node's id."""
         return node.id
 
-    def node(self, handle: object) -> Node:
+    def node(self, handle: object) -> SGLangNode:
         """The node of an id."""
         return self._all()[cast("NodeId", handle)]
 
-    def slots(self, node: Node, component: Component, medium: Medium) -> tuple[Slot, ...]:
+    def slots(self, node: SGLangNode, component: Component, medium: Medium) -> tuple[Slot, ...]:
         """The slots of a node; on the host only how many there are is true."""
         if medium is GPU or node.parent is None or (component, CPU) not in self.pools:
             return super().slots(node, component, medium)
@@ -82,7 +82,7 @@ class NativeTree(Tree):
         pages = 1 if component is MAMBA else len(node.key) // self.keys.page_size
         return tuple(range(pages)) if there else ()
 
-    def _all(self) -> dict[NodeId, Node]:
+    def _all(self) -> dict[NodeId, SGLangNode]:
         """Every node."""
         self.core.backfill_missing_hash_values()
         nodes: dict[NodeId, Any] = {}
@@ -172,7 +172,7 @@ class NativeCache(HostedCache):
         raise AttributeError("snapshot")
 
     def _hold(
-        self, receipt_id: int, node: Node, given: LockReceipt, transfer_id: int | None = None
+        self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
     ) -> HoldState:
         """Nobody is shown it."""
         del given

@@ -13,8 +13,13 @@ from attrs import define, frozen
 
 from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.keys import Keys, namespace_of
-from kvcanon.conformance.engines.sglang.peer_types import ComponentData, Kind, LockReceipt, Node
-from kvcanon.conformance.engines.sglang.pools import Pool
+from kvcanon.conformance.engines.sglang.peer_types import (
+    ComponentData,
+    Kind,
+    LockReceipt,
+    SGLangNode,
+)
+from kvcanon.conformance.engines.sglang.pools import SlotPool
 from kvcanon.spec.config import Profile
 from kvcanon.spec.events import Event
 from kvcanon.spec.snapshot import (
@@ -48,10 +53,10 @@ TICKS = 100_000
 
 
 @frozen(eq=False)
-class Stop:
+class PathNode:
     """A node on a key's path, and how many of its pages the key shares."""
 
-    node: Node
+    node: SGLangNode
     end_pages: int
     """Pages from the root to the end of the node."""
     shared_pages: int
@@ -65,28 +70,28 @@ class Tree:
     """The object that has `root_node`, `lru_lists` and the sizes."""
     keys: Keys
     kinds: Mapping[Component, Kind]
-    pools: Mapping[tuple[Component, Medium], Pool]
+    pools: Mapping[tuple[Component, Medium], SlotPool]
 
     @property
-    def root(self) -> Node:
+    def root(self) -> SGLangNode:
         """The root."""
-        root: Node = self.core.root_node
+        root: SGLangNode = self.core.root_node
         return root
 
-    def handle(self, node: Node) -> object:
+    def handle(self, node: SGLangNode) -> object:
         """What SGLang's calls take for a node: the node, or its id."""
         return node.id if hasattr(self.core, "node_by_id") else node
 
-    def node(self, handle: object) -> Node:
+    def node(self, handle: object) -> SGLangNode:
         """The node that SGLang's answers mean."""
         found = self.core.node_by_id(handle) if isinstance(handle, int) else handle
-        return cast("Node", found)
+        return cast("SGLangNode", found)
 
-    def data(self, node: Node, component: Component) -> ComponentData:
+    def data(self, node: SGLangNode, component: Component) -> ComponentData:
         """A component's data at a node."""
         return node.component_data[self.kinds[component]]
 
-    def slots(self, node: Node, component: Component, medium: Medium) -> tuple[Slot, ...]:
+    def slots(self, node: SGLangNode, component: Component, medium: Medium) -> tuple[Slot, ...]:
         """The slots that a node has in a pool; none at the root, and where it has no data."""
         pool = self.pools.get((component, medium))
         if pool is None or node.parent is None:
@@ -94,7 +99,7 @@ class Tree:
         data = self.data(node, component)
         return pool.slots(data.value if medium is GPU else data.host_value) or ()
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[SGLangNode]:
         """Every node, parents before children."""
         stack = [self.root]
         while stack:
@@ -102,9 +107,9 @@ class Tree:
             yield node
             stack.extend(node.children.values())
 
-    def path(self, key: Key) -> list[Stop]:
+    def path(self, key: Key) -> list[PathNode]:
         """The nodes that a key shares pages with, from below the root down."""
-        stops: list[Stop] = []
+        stops: list[PathNode] = []
         node, at = self.root, 0
         while at < len(key):
             child = self._child(node, key, at)
@@ -112,13 +117,13 @@ class Tree:
                 break
             pages = self.keys.pages(child.key)
             shared = _shared(pages, key.pages[at:])
-            stops.append(Stop(child, at + len(pages), shared))
+            stops.append(PathNode(child, at + len(pages), shared))
             if shared < len(pages):
                 break
             node, at = child, at + shared
         return stops
 
-    def _child(self, node: Node, key: Key, at: int) -> Node | None:
+    def _child(self, node: SGLangNode, key: Key, at: int) -> SGLangNode | None:
         for child in node.children.values():
             if namespace_of(child.key.extra_key) != key.namespace:
                 continue
@@ -126,7 +131,7 @@ class Tree:
                 return child
         return None
 
-    def depth_pages(self, node: Node) -> int:
+    def depth_pages(self, node: SGLangNode) -> int:
         """Pages from the root to the end of a node."""
         pages = 0
         while node.parent is not None:
@@ -160,7 +165,7 @@ class Tree:
         """A time of the tree's, which counts uses."""
         return round(time * TICKS)
 
-    def born(self, node: Node) -> int:
+    def born(self, node: SGLangNode) -> int:
         """When a node was made."""
         return round(getattr(node, "creation_time", 0))
 
@@ -173,7 +178,7 @@ def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
 
 
 @frozen(eq=False)
-class Books:
+class TreeBooks:
     """What the adapter knows and the tree does not say."""
 
     held: Mapping[Component, Iterable[Slot]]
@@ -184,7 +189,7 @@ class Books:
     events: tuple[Event, ...]
 
 
-def see(world: World, tree: Tree, books: Books, profile: Profile) -> Snapshot:
+def see(world: World, tree: Tree, books: TreeBooks, profile: Profile) -> Snapshot:
     """The whole state, as a value."""
     config = world.config
     nodes = list(tree.nodes())
@@ -229,7 +234,7 @@ def mapping_of(world: World) -> dict[Slot, Slot]:
     return pairs
 
 
-def _seen(tree: Tree, node: Node, root_id: NodeId, books: Books) -> NodeState:
+def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, books: TreeBooks) -> NodeState:
     at_root = node.id == root_id
     return NodeState(
         node_id=node.id,
@@ -246,7 +251,7 @@ def _seen(tree: Tree, node: Node, root_id: NodeId, books: Books) -> NodeState:
     )
 
 
-def _data(tree: Tree, node: Node, component: Component, books: Books) -> ComponentState:
+def _data(tree: Tree, node: SGLangNode, component: Component, books: TreeBooks) -> ComponentState:
     data = tree.data(node, component)
     host = tree.pools.get((component, CPU))
     return ComponentState(
@@ -257,11 +262,11 @@ def _data(tree: Tree, node: Node, component: Component, books: Books) -> Compone
     )
 
 
-def _hashes(node: Node) -> tuple[bytes, ...] | None:
+def _hashes(node: SGLangNode) -> tuple[bytes, ...] | None:
     return None if node.hash_value is None else tuple(map(bytes.fromhex, node.hash_value))
 
 
-def held_window(tree: Tree, node: Node, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
+def held_window(tree: Tree, node: SGLangNode, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
     """What a lock holds of window data: from which page on, and without which stretches.
 
     SGLang marks the node where the window begins. Earlier releases note which nodes had no window

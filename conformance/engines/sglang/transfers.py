@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import Factory, define, evolve, frozen
 
-from kvcanon.conformance.engines.sglang.peer_types import Node
+from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.operations import Settled
 from kvcanon.spec.snapshot import HoldState, TransferState
@@ -30,7 +30,7 @@ Run = dict[Component, tuple[Slot, ...]]
 
 
 @frozen(eq=False)
-class Copy:
+class PendingCopy:
     """A copy in flight."""
 
     transfer_id: TransferId
@@ -51,20 +51,20 @@ class Copy:
 class Entry:
     """What SGLang's books have of a copy."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[SGLangNode]
     """The node that it locks, or the parts that it was cut into, the upper first."""
-    locked: Node
+    locked: SGLangNode
     lock: object
 
 
 @define(eq=False)
-class Copies:
+class PendingCopies:
     """The copies of one cache that are in flight, in the order in which they were enqueued."""
 
     cache: Any
     tree: Tree
     ids: count[int]
-    flying: list[Copy] = Factory(list)
+    flying: list[PendingCopy] = Factory(list)
 
     def new_entries(self, direction: Direction) -> list[Entry]:
         """Entries of SGLang's books that are not known yet."""
@@ -81,7 +81,7 @@ class Copies:
         sources, targets = runs
         number = next(self.ids)
         of_copy = evolve(hold, transfer_id=number)
-        copy = Copy(number, direction, entry.lock, sources, targets, of_copy)
+        copy = PendingCopy(number, direction, entry.lock, sources, targets, of_copy)
         self.flying.append(copy)
         return copy.transfer_id
 
@@ -91,7 +91,7 @@ class Copies:
         self.flying = [copy for copy in self.flying if self._is_open(copy)]
         return Settled(tuple((copy.transfer_id, TransferStatus.DONE) for copy in ended))
 
-    def states(self, nodes: Sequence[Node]) -> tuple[TransferState, ...]:
+    def states(self, nodes: Sequence[SGLangNode]) -> tuple[TransferState, ...]:
         """The copies, with the nodes that have their slots; these are given parents first."""
         return tuple(
             TransferState(
@@ -104,13 +104,13 @@ class Copies:
             for copy in self.flying
         )
 
-    def bringing(self, nodes: Sequence[Node]) -> Iterator[Copy]:
+    def bringing(self, nodes: Sequence[SGLangNode]) -> Iterator[PendingCopy]:
         """The loads that bring data of any of these nodes."""
         for copy in self.flying:
             if copy.direction is Direction.LOAD_BACK and any(self._parts(copy, nodes)):
                 yield copy
 
-    def backing(self, nodes: Sequence[Node]) -> dict[tuple[NodeId, Component], TransferId]:
+    def backing(self, nodes: Sequence[SGLangNode]) -> dict[tuple[NodeId, Component], TransferId]:
         """Which copy to the host has yet to fill which data of a node."""
         return {
             part: copy.transfer_id
@@ -119,7 +119,9 @@ class Copies:
             for part in self._parts(copy, nodes)
         }
 
-    def _parts(self, copy: Copy, nodes: Iterable[Node]) -> Iterator[tuple[NodeId, Component]]:
+    def _parts(
+        self, copy: PendingCopy, nodes: Iterable[SGLangNode]
+    ) -> Iterator[tuple[NodeId, Component]]:
         """The nodes that have the slots that a copy writes."""
         for node in nodes:
             for component, targets in copy.targets.items():
@@ -127,7 +129,7 @@ class Copies:
                 if not set(slots).isdisjoint(targets):
                     yield node.id, component
 
-    def _is_open(self, copy: Copy) -> bool:
+    def _is_open(self, copy: PendingCopy) -> bool:
         return any(entry.lock is copy.lock for entry in self._entries(copy.direction))
 
     def _entries(self, direction: Direction) -> list[Entry]:

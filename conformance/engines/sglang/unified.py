@@ -16,21 +16,21 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.events import Names
+from kvcanon.conformance.engines.sglang.events import SGLangPageHashes
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.keys import keys_of
-from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, Node, Tensor
+from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
-    Books,
+    PathNode,
     Span,
-    Stop,
     Tree,
+    TreeBooks,
     held_window,
     mapping_of,
     see,
 )
-from kvcanon.conformance.engines.sglang.transfers import Copies
+from kvcanon.conformance.engines.sglang.transfers import PendingCopies
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument, CacheBusy, ReceiptSpent, SlotNotHeld
 from kvcanon.spec.events import Event
@@ -44,7 +44,7 @@ class OpenLock:
     """A lock that SGLang gave to a request."""
 
     receipt: Receipt
-    node: Node
+    node: SGLangNode
     given: LockReceipt
     hold: HoldState
 
@@ -57,15 +57,15 @@ class UnifiedCache:
     profile: Profile
     tree: Tree
     ids: count[int] = Factory(lambda: count(1))
-    names: Names = Factory(Names)
+    names: SGLangPageHashes = Factory(SGLangPageHashes)
     locks: dict[int, OpenLock] = Factory(dict)
     waiting: list[Event] = Factory(list)
     held: dict[Component, set[Slot]] = field(init=False)
-    in_flight: Copies = field(init=False)
+    in_flight: PendingCopies = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.held = {component: set() for component in self.config.components}
-        self.in_flight = Copies(self.world.cache, self.tree, self.ids)
+        self.in_flight = PendingCopies(self.world.cache, self.tree, self.ids)
 
     @property
     def config(self) -> CacheConfig:
@@ -231,7 +231,7 @@ class UnifiedCache:
         nodes = list(self.tree.nodes())
         holds = [lock.hold for lock in self.locks.values()]
         holds += [copy.hold for copy in self.in_flight.flying]
-        books = Books(
+        books = TreeBooks(
             held=self.held,
             holds=tuple(holds),
             transfers=self.in_flight.states(nodes),
@@ -246,7 +246,7 @@ class UnifiedCache:
         self.waiting += self.names.translated(self.world.cache.take_events())
 
     def _hold(
-        self, receipt_id: int, node: Node, given: LockReceipt, transfer_id: int | None = None
+        self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
     ) -> HoldState:
         """What a lock holds, as it is when it is given."""
         begin: int | None = None
@@ -270,7 +270,7 @@ class UnifiedCache:
             return found.device_indices
         return self.world.cache.path_device_indices(found.last_device_node)
 
-    def _slots_behind(self, tokens: Tensor, node: Node) -> Slots:
+    def _slots_behind(self, tokens: Tensor, node: SGLangNode) -> Slots:
         """The slots of a matched prefix: full, what these lead to, and the state at its end."""
         full = self.world.pools[FULL, GPU].slots_of(tokens.tolist())
         swa: tuple[Slot, ...] = ()
@@ -317,7 +317,7 @@ class UnifiedCache:
             if some:
                 self.held[component].difference_update(some)
 
-    def _insert_params(self, key: Key, stops: list[Stop], slots: Slots) -> dict[str, object]:
+    def _insert_params(self, key: Key, stops: list[PathNode], slots: Slots) -> dict[str, object]:
         """What SGLang's insert takes: slots of all of the key, those of the tree included."""
         size, start = self.config.page_size, len(key) - len(slots.full)
         owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]

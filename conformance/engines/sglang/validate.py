@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kvcanon.conformance.engines.sglang.peer_types import Node
-from kvcanon.conformance.engines.sglang.snapshot import Stop, Tree
+from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
+from kvcanon.conformance.engines.sglang.snapshot import PathNode, Tree
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, SlotNotHeld
 from kvcanon.spec.oracle.prefix import usable_prefix
@@ -84,7 +84,7 @@ def require_handed_over(
         raise BadArgument("slots.swa", "are not those that the full slots lead to")
 
 
-def require_start(tree: Tree, stops: list[Stop], start_pages: int) -> None:
+def require_start(tree: Tree, stops: list[PathNode], start_pages: int) -> None:
     """Refuse a path that is not there as far as a request relies on it. Raises: as it says."""
     resident = resident_pages(tree, stops)
     if resident < start_pages:
@@ -93,7 +93,7 @@ def require_start(tree: Tree, stops: list[Stop], start_pages: int) -> None:
         raise BadArgument("start_pages", "is inside a node; SGLang's requests own whole nodes")
 
 
-def node_at(tree: Tree, key: Key, stops: list[Stop]) -> Node:
+def node_at(tree: Tree, key: Key, stops: list[PathNode]) -> SGLangNode:
     """The node that a key ends at. Raises: PrefixNotCached, BadArgument."""
     present = sum(stop.shared_pages for stop in stops)
     if present < len(key):
@@ -105,10 +105,10 @@ def node_at(tree: Tree, key: Key, stops: list[Stop]) -> Node:
     return stops[-1].node
 
 
-def usable_pages(tree: Tree, config: CacheConfig, stops: list[Stop], *, host: bool) -> int:
+def usable_pages(tree: Tree, config: CacheConfig, stops: list[PathNode], *, host: bool) -> int:
     """How much of a path is of use from the device alone, or from the host too."""
 
-    def has(stop: Stop, component: Component) -> bool:
+    def has(stop: PathNode, component: Component) -> bool:
         if component not in config.components:
             return True
         on_device = bool(tree.slots(stop.node, component, GPU))
@@ -120,7 +120,7 @@ def usable_pages(tree: Tree, config: CacheConfig, stops: list[Stop], *, host: bo
     return usable // config.page_size
 
 
-def resident_pages(tree: Tree, stops: list[Stop]) -> int:
+def resident_pages(tree: Tree, stops: list[PathNode]) -> int:
     """How many leading pages of a path have full data on the device."""
     pages = 0
     for stop in stops:

@@ -26,7 +26,7 @@ FULL_GROUP = 0
 """The group of layers with full attention."""
 
 
-class Sent(Protocol):
+class VLLMEvent(Protocol):
     """An event of vLLM's, with the fields of the kinds that have any."""
 
     block_hashes: list[EventHash]
@@ -40,7 +40,7 @@ class Sent(Protocol):
 
 
 @define
-class Names:
+class VLLMPageHashes:
     """The names of pages by the hashes of their blocks."""
 
     names: dict[EventHash, bytes] = Factory(dict)
@@ -66,14 +66,14 @@ class Names:
                 yield AllBlocksCleared()
             elif kind not in ("BlockStored", "BlockRemoved"):
                 raise TypeError(f"vLLM sent a {kind}, which is no event that is known")
-            elif (event := cast("Sent", each)).group_idx == FULL_GROUP:
+            elif (event := cast("VLLMEvent", each)).group_idx == FULL_GROUP:
                 yield from self._stored(event) if kind == "BlockStored" else self._removed(event)
 
-    def _removed(self, sent: Sent) -> Iterator[Event]:
+    def _removed(self, sent: VLLMEvent) -> Iterator[Event]:
         for each in sent.block_hashes:
             yield BlockRemoved(self.name(each), _medium(sent))
 
-    def _stored(self, sent: Sent) -> Iterator[Event]:
+    def _stored(self, sent: VLLMEvent) -> Iterator[Event]:
         first, size = sent.parent_block_hash, sent.block_size
         namespace = _first_namespace(sent) if first is None else self.namespaces.get(first)
         parent = None if first is None else self.name(first)
@@ -86,7 +86,7 @@ class Names:
 
 
 @define
-class Copies:
+class BlockCounter:
     """The stream as one hears it who counts the blocks that hold a page."""
 
     blocks: Counter[bytes] = Factory(Counter)
@@ -105,7 +105,7 @@ class Copies:
                 yield event
 
 
-def _first_namespace(sent: Sent) -> Namespace:
+def _first_namespace(sent: VLLMEvent) -> Namespace:
     """The namespace of a prompt, by what is told with its first page: adapter, then salt."""
     told = list((sent.extra_keys or [None])[0] or ())
     if sent.lora_name is not None:
@@ -113,5 +113,5 @@ def _first_namespace(sent: Sent) -> Namespace:
     return namespace_of(cast("str", told[0]) if told else None, sent.lora_name)
 
 
-def _medium(sent: Sent) -> Medium:
+def _medium(sent: VLLMEvent) -> Medium:
     return Medium(sent.medium) if sent.medium is not None else Medium.GPU

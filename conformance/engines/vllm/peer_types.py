@@ -46,13 +46,13 @@ class BlockPool(Protocol):
         """Give blocks back, the next victim first."""
 
 
-class Blocks(Protocol):
+class VLLMBlocks(Protocol):
     """Blocks of a request, group by group."""
 
     blocks: tuple[Sequence[Block], ...]
 
 
-class Request(Protocol):
+class VLLMRequest(Protocol):
     """A request, as vLLM's scheduler has it."""
 
     request_id: str
@@ -67,22 +67,22 @@ class Manager(Protocol):
 
     block_pool: BlockPool
 
-    def get_computed_blocks(self, request: Request) -> tuple[Blocks, int, int]:
+    def get_computed_blocks(self, request: VLLMRequest) -> tuple[VLLMBlocks, int, int]:
         """What is found of a prompt: blocks, tokens, and where others share it."""
 
     def allocate_slots(
         self,
-        request: Request,
+        request: VLLMRequest,
         num_new_tokens: int,
         num_new_computed_tokens: int = 0,
-        new_computed_blocks: Blocks | None = None,
-    ) -> Blocks | None:
+        new_computed_blocks: VLLMBlocks | None = None,
+    ) -> VLLMBlocks | None:
         """Give a request blocks for its next tokens; None where there are too few."""
 
-    def get_blocks(self, request_id: str) -> Blocks:
+    def get_blocks(self, request_id: str) -> VLLMBlocks:
         """The block table of a request."""
 
-    def free(self, request: Request) -> None:
+    def free(self, request: VLLMRequest) -> None:
         """End a request."""
 
     def reset_prefix_cache(self) -> bool:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import cast
 from zlib import crc32
 
-from kvcanon.conformance.engines.vllm.peer_types import BlockHash, Request
+from kvcanon.conformance.engines.vllm.peer_types import BlockHash, VLLMRequest
 from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.spec.hashing import decode_namespace, encode_namespace
 from kvcanon.spec.types import Key, Namespace
@@ -23,9 +23,9 @@ _ENCODED = ("\0", "\1")
 """What encoded texts begin with."""
 
 
-def make_request(request_id: int, key: Key, page_size: int) -> Request:
+def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
     """A request that has a key as its prompt, and of which nothing is computed."""
-    made: Request = named("Request")(
+    made: VLLMRequest = named("VLLMRequest")(
         request_id=str(request_id),
         prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
         sampling_params=_any_sampling(),

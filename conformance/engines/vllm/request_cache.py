@@ -10,9 +10,9 @@ from collections import Counter
 
 from attrs import Factory, define, field
 
-from kvcanon.conformance.engines.vllm.events import FULL_GROUP, Copies, Names
+from kvcanon.conformance.engines.vllm.events import FULL_GROUP, BlockCounter, VLLMPageHashes
 from kvcanon.conformance.engines.vllm.factory import make_manager
-from kvcanon.conformance.engines.vllm.peer_types import Block, Blocks, Manager, Request
+from kvcanon.conformance.engines.vllm.peer_types import Block, Manager, VLLMBlocks, VLLMRequest
 from kvcanon.conformance.engines.vllm.prompts import make_request
 from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.conformance.protocol.request import Admitted, RequestId
@@ -29,8 +29,8 @@ class ManagedCache:
 
     config: CacheConfig
     manager: Manager = field(init=False)
-    names: Names = Factory(Names)
-    running: dict[RequestId, Request] = Factory(dict)
+    names: VLLMPageHashes = Factory(VLLMPageHashes)
+    running: dict[RequestId, VLLMRequest] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
         self.manager = make_manager(self.config)
@@ -94,17 +94,17 @@ class ManagedCache:
         """The events since the last call, as far as they speak of full data."""
         return tuple(self.names.translated(self.manager.take_events()))
 
-    def _request(self, request_id: RequestId, key: Key) -> Request:
+    def _request(self, request_id: RequestId, key: Key) -> VLLMRequest:
         request = make_request(request_id, key, self.config.page_size)
         self.names.learn(key, request.block_hashes)
         return request
 
-    def _running(self, request_id: RequestId) -> Request:
+    def _running(self, request_id: RequestId) -> VLLMRequest:
         if request_id not in self.running:
             raise BadArgument("request_id", f"is {request_id}, which does not run")
         return self.running[request_id]
 
-    def _allocate(self, request: Request, found_tokens: int, found: Blocks | None) -> None:
+    def _allocate(self, request: VLLMRequest, found_tokens: int, found: VLLMBlocks | None) -> None:
         """Give a request blocks for all of its tokens. Raises: OutOfSlots."""
         missing = request.num_tokens - request.num_computed_tokens - found_tokens
         if self.manager.allocate_slots(request, missing, found_tokens, found) is None:
@@ -112,7 +112,7 @@ class ManagedCache:
             raise OutOfSlots("blocks on GPU", missing // self.config.page_size, free)
         request.num_computed_tokens = request.num_tokens
 
-    def _table(self, request: Request) -> Slots:
+    def _table(self, request: VLLMRequest) -> Slots:
         """The block table of a request; block 0 is the null block, so that slots begin at 1."""
         groups = self.manager.get_blocks(request.request_id).blocks
         slots: list[tuple[int, ...]] = []
@@ -146,7 +146,7 @@ def _reach(queue: list[Component | None], counts: Counts) -> int:
 class CountedCache(ManagedCache):
     """The same, with its events as one hears them who counts copies."""
 
-    copies: Copies = Factory(Copies)
+    copies: BlockCounter = Factory(BlockCounter)
 
     def take_events(self) -> tuple[Event, ...]:
         """The first store and the last remove of each page."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.mutants.native.changes import Change
+from kvcanon.conformance.mutants.native.changes import CppChange
 from kvcanon.conformance.mutants.native.finder import FOLDER, Spot, sources_in
 from kvcanon.conformance.mutants.native.schemata import (
     DECLARED,
@@ -50,7 +50,7 @@ class Build:
 def build(checkout: Path, spots: Sequence[Spot], folder: Path) -> Build:
     """Build the native core with the mutants of some places, in a folder. Raises: UsageError."""
     numbers = {spot.place.place_id: number for number, spot in enumerate(spots, start=1)}
-    by_module: dict[str, dict[int, Change]] = {}
+    by_module: dict[str, dict[int, CppChange]] = {}
     for spot in spots:
         number = numbers[spot.place.place_id]
         by_module.setdefault(spot.place.module, {})[number] = spot.change
@@ -106,7 +106,10 @@ def _configure(folder: Path) -> None:
 
 
 def _write(
-    checkout: Path, folder: Path, by_module: Mapping[str, Mapping[int, Change]], dropped: set[int]
+    checkout: Path,
+    folder: Path,
+    by_module: Mapping[str, Mapping[int, CppChange]],
+    dropped: set[int],
 ) -> None:
     for source in sources_in(checkout):
         changes = by_module.get(source.module, {})
@@ -124,7 +127,7 @@ def _compile(folder: Path) -> str:
 def _guilty(
     said: str,
     checkout: Path,
-    by_module: Mapping[str, Mapping[int, Change]],
+    by_module: Mapping[str, Mapping[int, CppChange]],
     dropped: Collection[int],
 ) -> set[int]:
     """The changes on the lines at which a compiler stopped. Raises: UsageError."""

@@ -14,9 +14,9 @@ from time import monotonic
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.mutants.detection import Sight, Verdict
+from kvcanon.conformance.mutants.detection import MutantVerdict, Sight
 from kvcanon.conformance.mutants.native.build import Build
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.search.effort import QUICK_CASES, STANDARD_CASES
 
 HOST = "kvcanon.conformance.mutants.native.host"
@@ -43,8 +43,8 @@ Process = subprocess.Popen[str]
 
 @contextmanager
 def judge_native(
-    built: Build, places: Sequence[Place], seed: int, budget: NativeBudget, jobs: int
-) -> Iterator[Iterator[Verdict]]:
+    built: Build, places: Sequence[MutantPlace], seed: int, budget: NativeBudget, jobs: int
+) -> Iterator[Iterator[MutantVerdict]]:
     """The verdicts on the mutants of a build, as they come. Raises: UsageError."""
     command = [sys.executable, "-m", HOST, str(built.library)]
     idle: SimpleQueue[Process] = SimpleQueue()
@@ -52,7 +52,7 @@ def judge_native(
     for host in hosts:
         idle.put(host)
 
-    def judge(place: Place) -> Verdict:
+    def judge(place: MutantPlace) -> MutantVerdict:
         host = idle.get()
         try:
             job = {
@@ -82,7 +82,7 @@ def _start(command: Sequence[str]) -> Process:
     )
 
 
-def _ask(host: Process, place: Place, job: dict[str, int]) -> Verdict:
+def _ask(host: Process, place: MutantPlace, job: dict[str, int]) -> MutantVerdict:
     """What a host says of a mutant. Raises: UsageError."""
     began = monotonic()
     if host.stdin is None or host.stdout is None:
@@ -92,7 +92,7 @@ def _ask(host: Process, place: Place, job: dict[str, int]) -> Verdict:
     if not line:
         raise UsageError(f"the host of the native mutants ended at {place.place_id}")
     said = json.loads(line)
-    return Verdict(
+    return MutantVerdict(
         place,
         Sight(said["sight"]),
         tuple(said["seen"]),

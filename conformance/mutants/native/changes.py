@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from attrs import frozen
 
 from kvcanon.conformance.mutants.native.functions import Function
-from kvcanon.conformance.mutants.native.tokens import Kind, Source
+from kvcanon.conformance.mutants.native.tokens import CppSource, TokenKind
 
 
 @frozen
-class Change:
+class CppChange:
     """One change of a stretch of text."""
 
     name: str
@@ -89,10 +89,10 @@ JUMPS = frozenset({"break", "continue"})
 CONDITIONS = frozenset({"if", "while"})
 NO_CALLS = frozenset({"if", "while", "for", "switch", "return", "throw", "assert", "sizeof"})
 
-Operator = Callable[[Source, Function], Iterator[Change]]
+Operator = Callable[[CppSource, Function], Iterator[CppChange]]
 
 
-def changes_in(source: Source, function: Function) -> Iterator[Change]:
+def changes_in(source: CppSource, function: Function) -> Iterator[CppChange]:
     """All changes of a function, each operator's in the order of the text."""
     asserts = _asserts(source, function)
     for operator in OPERATORS:
@@ -102,13 +102,13 @@ def changes_in(source: Source, function: Function) -> Iterator[Change]:
                 yield change
 
 
-def _asserts(source: Source, function: Function) -> list[tuple[int, int]]:
+def _asserts(source: CppSource, function: Function) -> list[tuple[int, int]]:
     tokens = source.tokens
     starts = [at for at in range(function.first, function.last) if tokens[at].text == "assert"]
     return [(tokens[at].begin, tokens[source.partners[at + 1]].end) for at in starts]
 
 
-def swap_operator(source: Source, function: Function) -> Iterator[Change]:
+def swap_operator(source: CppSource, function: Function) -> Iterator[CppChange]:
     """`<` for `<=`, `==` for `!=`, `+` for `-`, `*` for `/`, and back."""
     for at in _binary(source, function):
         token = source.tokens[at]
@@ -120,10 +120,10 @@ def swap_operator(source: Source, function: Function) -> Iterator[Change]:
             begin, end = source.tokens[left].begin, source.tokens[right].end
             text = source.text
             swapped = f"{text[begin : token.begin]}{other}{text[token.end : end]}"
-            yield Change(name, begin, end, swapped)
+            yield CppChange(name, begin, end, swapped)
 
 
-def change_logic(source: Source, function: Function) -> Iterator[Change]:
+def change_logic(source: CppSource, function: Function) -> Iterator[CppChange]:
     """`&&` for `||` and back, and either operand dropped."""
     for at in _binary(source, function):
         token = source.tokens[at]
@@ -135,12 +135,12 @@ def change_logic(source: Source, function: Function) -> Iterator[Change]:
         other = source.text[token.end : end].strip()
         sign = "||" if token.text == "&&" else "&&"
         name = "and-or" if token.text == "&&" else "or-and"
-        yield Change(name, begin, end, f"({one}) {sign} ({other})")
-        yield Change("drop-operand", begin, end, other)
-        yield Change("drop-operand", begin, end, one)
+        yield CppChange(name, begin, end, f"({one}) {sign} ({other})")
+        yield CppChange("drop-operand", begin, end, other)
+        yield CppChange("drop-operand", begin, end, one)
 
 
-def force_condition(source: Source, function: Function) -> Iterator[Change]:
+def force_condition(source: CppSource, function: Function) -> Iterator[CppChange]:
     """The condition of a statement or of `?:`: negated, always true, always false."""
     for at in range(function.first, function.last):
         token = source.tokens[at]
@@ -152,24 +152,24 @@ def force_condition(source: Source, function: Function) -> Iterator[Change]:
             continue
         begin, end = source.tokens[first].begin, source.tokens[last].end
         if not _has_opposite(source, function, first, last):
-            yield Change("negate", begin, end, f"!({source.text[begin:end]})")
-        yield Change("true", begin, end, "true")
-        yield Change("false", begin, end, "false")
+            yield CppChange("negate", begin, end, f"!({source.text[begin:end]})")
+        yield CppChange("true", begin, end, "true")
+        yield CppChange("false", begin, end, "false")
 
 
-def change_constant(source: Source, function: Function) -> Iterator[Change]:
+def change_constant(source: CppSource, function: Function) -> Iterator[CppChange]:
     """A number one more and one less, the other truth value, another medium or component."""
     for at in range(function.first, function.last):
         token = source.tokens[at]
-        if token.kind is Kind.NUMBER and token.text.isdecimal():
-            yield Change("plus-one", token.begin, token.end, f"{int(token.text) + 1}")
-            yield Change("minus-one", token.begin, token.end, f"{int(token.text) - 1}")
-        elif token.kind is Kind.NAME and token.text in SWAPPED_NAMES:
+        if token.kind is TokenKind.NUMBER and token.text.isdecimal():
+            yield CppChange("plus-one", token.begin, token.end, f"{int(token.text) + 1}")
+            yield CppChange("minus-one", token.begin, token.end, f"{int(token.text) - 1}")
+        elif token.kind is TokenKind.NAME and token.text in SWAPPED_NAMES:
             other = SWAPPED_NAMES[token.text]
-            yield Change(f"{token.text}-{other}".lower(), token.begin, token.end, other)
+            yield CppChange(f"{token.text}-{other}".lower(), token.begin, token.end, other)
 
 
-def swap_call(source: Source, function: Function) -> Iterator[Change]:
+def swap_call(source: CppSource, function: Function) -> Iterator[CppChange]:
     """`std::min` for `std::max`, `std::all_of` for `std::any_of`, and back."""
     for at in range(function.first + 2, function.last):
         token = source.tokens[at]
@@ -180,15 +180,15 @@ def swap_call(source: Source, function: Function) -> Iterator[Change]:
         end = source.tokens[source.partners[opening]].end
         other = SWAPPED_CALLS[token.text]
         text = f"{source.text[begin : token.begin]}{other}{source.text[token.end : end]}"
-        yield Change(f"{token.text}-{other}".replace("_", ""), begin, end, text)
+        yield CppChange(f"{token.text}-{other}".replace("_", ""), begin, end, text)
 
 
-def remove_statement(source: Source, function: Function) -> Iterator[Change]:
+def remove_statement(source: CppSource, function: Function) -> Iterator[CppChange]:
     """A call, an assignment, a jump or an early return left out."""
     for first, last in _statements(source, function):
         name = _removal(source, function, first, last)
         if name:
-            yield Change(name, source.tokens[first].begin, source.tokens[last].end, "")
+            yield CppChange(name, source.tokens[first].begin, source.tokens[last].end, "")
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -204,50 +204,50 @@ OPERATORS: tuple[Operator, ...] = (
 # Operands.
 
 
-def _has_text(source: Source, first: int, last: int) -> bool:
+def _has_text(source: CppSource, first: int, last: int) -> bool:
     """Whether a sum is of texts."""
-    return any(source.tokens[at].kind is Kind.TEXT for at in range(first, last + 1))
+    return any(source.tokens[at].kind is TokenKind.TEXT for at in range(first, last + 1))
 
 
-def _has_opposite(source: Source, function: Function, first: int, last: int) -> bool:
+def _has_opposite(source: CppSource, function: Function, first: int, last: int) -> bool:
     """Whether a condition is one comparison, which another operator negates."""
     equal = (at for at in _binary(source, function) if source.tokens[at].text in {"==", "!="})
     return any(_operands(source, at) == (first, last) for at in equal)
 
 
-def _binary(source: Source, function: Function) -> Iterator[int]:
+def _binary(source: CppSource, function: Function) -> Iterator[int]:
     for at in range(function.first, function.last):
         token = source.tokens[at]
-        if token.kind is Kind.BINARY and token.text in PRECEDENCE:
+        if token.kind is TokenKind.BINARY and token.text in PRECEDENCE:
             yield at
 
 
-def _operands(source: Source, at: int) -> tuple[int, int]:
+def _operands(source: CppSource, at: int) -> tuple[int, int]:
     """The first token of the left operand of a binary operator, and the last one of the right."""
     precedence = PRECEDENCE[source.tokens[at].text]
     return _left_of(source, at, precedence), _right_of(source, at, precedence)
 
 
-def _left_of(source: Source, at: int, precedence: int) -> int:
+def _left_of(source: CppSource, at: int, precedence: int) -> int:
     while True:
         token = source.tokens[at - 1]
         if token.text in CLOSING and token.text != "}":
             at = source.partners[at - 1]
         elif _ends_operand(token.text) or (
-            token.kind is Kind.BINARY and PRECEDENCE.get(token.text, 99) < precedence
+            token.kind is TokenKind.BINARY and PRECEDENCE.get(token.text, 99) < precedence
         ):
             return at
         else:
             at -= 1
 
 
-def _right_of(source: Source, at: int, precedence: int) -> int:
+def _right_of(source: CppSource, at: int, precedence: int) -> int:
     while True:
         token = source.tokens[at + 1]
         if token.text in OPENING:
             at = source.partners[at + 1]
         elif _ends_operand(token.text) or (
-            token.kind is Kind.BINARY and PRECEDENCE.get(token.text, 99) <= precedence
+            token.kind is TokenKind.BINARY and PRECEDENCE.get(token.text, 99) <= precedence
         ):
             return at
         else:
@@ -261,7 +261,7 @@ def _ends_operand(text: str) -> bool:
 # Statements.
 
 
-def _statements(source: Source, function: Function) -> Iterator[tuple[int, int]]:
+def _statements(source: CppSource, function: Function) -> Iterator[tuple[int, int]]:
     """Every simple statement: its first token, and its semicolon."""
     for last in range(function.first, function.last):
         if source.tokens[last].text != ";":
@@ -271,7 +271,7 @@ def _statements(source: Source, function: Function) -> Iterator[tuple[int, int]]
             yield first, last
 
 
-def _start(source: Source, last: int) -> int | None:
+def _start(source: CppSource, last: int) -> int | None:
     """The first token of the statement that ends with a semicolon; None inside a `for (...)`."""
     at = last
     while True:
@@ -296,7 +296,7 @@ def _start(source: Source, last: int) -> int | None:
             at -= 1
 
 
-def _is_value(source: Source, opening: int) -> bool:
+def _is_value(source: CppSource, opening: int) -> bool:
     """Whether a brace opens a value or a lambda, and not a block."""
     before = source.tokens[opening - 1].text
     if before in {"]", ",", "(", "=", "return", "{"}:
@@ -307,7 +307,7 @@ def _is_value(source: Source, opening: int) -> bool:
     return before not in {")", "else", "do", ";", "}", "const", "noexcept"}
 
 
-def _removal(source: Source, function: Function, first: int, last: int) -> str:
+def _removal(source: CppSource, function: Function, first: int, last: int) -> str:
     """What it is called to leave a statement out; empty where it has to stay."""
     text = source.tokens[first].text
     if text in JUMPS:
@@ -325,17 +325,17 @@ def _removal(source: Source, function: Function, first: int, last: int) -> str:
     return ""
 
 
-def _is_early(source: Source, function: Function, first: int) -> bool:
+def _is_early(source: CppSource, function: Function, first: int) -> bool:
     """Whether something follows a return, so that a function does not end without a value."""
     before = source.tokens[first - 1].text
     end = next(n for n in range(first, function.last) if source.tokens[n].text == ";")
     return before == ")" and source.tokens[end + 1].text not in {"}", "else"}
 
 
-def _postfix_end(source: Source, first: int) -> int:
+def _postfix_end(source: CppSource, first: int) -> int:
     """The token after an expression such as `a->b[c].d(e)`; the first one where there is none."""
     at = first + (source.tokens[first].text == "*")
-    if source.tokens[at].kind is not Kind.NAME:
+    if source.tokens[at].kind is not TokenKind.NAME:
         return first
     at += 1
     while True:

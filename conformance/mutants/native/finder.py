@@ -8,10 +8,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvcanon.conformance.mutants.native.changes import Change, changes_in
+from kvcanon.conformance.mutants.native.changes import CppChange, changes_in
 from kvcanon.conformance.mutants.native.functions import functions_of
-from kvcanon.conformance.mutants.native.tokens import Source
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.native.tokens import CppSource
+from kvcanon.conformance.mutants.place import MutantPlace
 
 FOLDER = Path("optimized/native")
 """From the checkout on."""
@@ -25,15 +25,15 @@ processor and are held to the standard by tests of their own."""
 class Spot:
     """A place, and the change that is made there."""
 
-    place: Place
-    change: Change
+    place: MutantPlace
+    change: CppChange
 
 
-def sources_in(checkout: Path) -> list[Source]:
+def sources_in(checkout: Path) -> list[CppSource]:
     """The sources that mutants are made of."""
     paths = sorted((checkout / FOLDER).glob("*.cpp"))
     kept = [path for path in paths if not any(path.match(f"{each}.cpp") for each in UNCHANGED)]
-    return [Source(path.stem, path.read_text(encoding="utf-8")) for path in kept]
+    return [CppSource(path.stem, path.read_text(encoding="utf-8")) for path in kept]
 
 
 def all_spots(checkout: Path) -> Mapping[str, Spot]:
@@ -42,7 +42,7 @@ def all_spots(checkout: Path) -> Mapping[str, Spot]:
     return {spot.place.place_id: spot for spot in spots}
 
 
-def spots_in(source: Source) -> Iterator[Spot]:
+def spots_in(source: CppSource) -> Iterator[Spot]:
     """The places of a source."""
     counted: Counter[str] = Counter()
     for function in functions_of(source):
@@ -52,10 +52,10 @@ def spots_in(source: Source) -> Iterator[Spot]:
             path = f"{FOLDER}/{source.module}.cpp"
             old, new = _lines(source.text, change)
             line = source.line(change.begin)
-            yield Spot(Place(f"{prefix}:{counted[prefix]}", path, line, old, new), change)
+            yield Spot(MutantPlace(f"{prefix}:{counted[prefix]}", path, line, old, new), change)
 
 
-def _lines(text: str, change: Change) -> tuple[str, str]:
+def _lines(text: str, change: CppChange) -> tuple[str, str]:
     """The lines that a change is in, as they are and as it makes them, each in one line."""
     first = text.rfind("\n", 0, change.begin) + 1
     last = text.find("\n", change.end)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from kvcanon.conformance.mutants.native.tokens import Kind, Source
+from kvcanon.conformance.mutants.native.tokens import CppSource, TokenKind
 
 SCOPES = frozenset({"namespace", "class", "struct", "enum", "union"})
 
@@ -22,12 +22,12 @@ class Function:
     """Index of its closing brace."""
 
 
-def functions_of(source: Source) -> Iterator[Function]:
+def functions_of(source: CppSource) -> Iterator[Function]:
     """The functions of a source, methods included; what is within a function belongs to it."""
     yield from _within(source, 0, len(source.tokens), "")
 
 
-def _within(source: Source, first: int, last: int, scope: str) -> Iterator[Function]:
+def _within(source: CppSource, first: int, last: int, scope: str) -> Iterator[Function]:
     """The functions between two tokens, outside of which no statement stands."""
     tokens, partners = source.tokens, source.partners
     head, at = first, first
@@ -60,20 +60,20 @@ def _scope(words: list[str]) -> str:
     return words[words.index(keyword) + 1]
 
 
-def _name(source: Source, first: int, last: int) -> str:
+def _name(source: CppSource, first: int, last: int) -> str:
     """What stands before the first round bracket, if it is a name: of an operator, its sign."""
     tokens = source.tokens
     for at in range(first, last):
         if tokens[at].text == "(":
             before = tokens[at - 1]
-            if before.kind is Kind.NAME:
+            if before.kind is TokenKind.NAME:
                 qualified = at >= 3 and tokens[at - 2].text == "::"
                 return f"{tokens[at - 3].text}.{before.text}" if qualified else before.text
             return f"operator{before.text}"
     return ""
 
 
-def _is_initialiser(source: Source, at: int) -> bool:
+def _is_initialiser(source: CppSource, at: int) -> bool:
     """Whether a brace follows the name of a member, and not the end of a function's head."""
     before = source.tokens[at - 1]
-    return before.kind is Kind.NAME and before.text not in {"const", "noexcept", "override"}
+    return before.kind is TokenKind.NAME and before.text not in {"const", "noexcept", "override"}

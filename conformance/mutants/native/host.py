@@ -30,7 +30,7 @@ from kvcanon.conformance.mutants.looks import (
     first_sight,
 )
 from kvcanon.conformance.mutants.native.schemata import AWAKE
-from kvcanon.conformance.mutants.place import Place
+from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.search.campaign import Search
@@ -38,7 +38,7 @@ from kvcanon.conformance.vectors.transcript import PLAIN
 from kvcanon.conformance.vectors.vector import read_vectors
 
 CORE = "kvcanon.optimized._core"
-NOWHERE = Place("", "", 0, "", "")
+NOWHERE = MutantPlace("", "", 0, "", "")
 
 PATIENCE_SECONDS = 20
 """A copy that works for so long on one case will never be done with it."""

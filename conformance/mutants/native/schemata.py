@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import Factory, define
 
-from kvcanon.conformance.mutants.native.changes import Change
+from kvcanon.conformance.mutants.native.changes import CppChange
 
 AWAKE = "kvcanon_mutant"
 """The variable that holds the number of the mutant that is awake; 0 where none is."""
@@ -25,18 +25,18 @@ class _Stretch:
 
     begin: int
     end: int
-    changes: list[tuple[int, Change]] = Factory(list)
+    changes: list[tuple[int, CppChange]] = Factory(list)
     inner: list[_Stretch] = Factory(list)
 
 
-def with_mutants(text: str, changes: Iterable[tuple[int, Change]]) -> str:
+def with_mutants(text: str, changes: Iterable[tuple[int, CppChange]]) -> str:
     """A source with numbered changes asleep in it; none may lie across another."""
     return _rendered(text, 0, len(text), _nested(changes))
 
 
-def crossing(changes: Iterable[tuple[int, Change]]) -> list[int]:
+def crossing(changes: Iterable[tuple[int, CppChange]]) -> list[int]:
     """The numbers of the changes that lie across an earlier one, so that both cannot be made."""
-    kept: list[Change] = []
+    kept: list[CppChange] = []
     dropped = []
     for number, change in changes:
         if any(_cross(change, other) for other in kept):
@@ -46,12 +46,12 @@ def crossing(changes: Iterable[tuple[int, Change]]) -> list[int]:
     return dropped
 
 
-def _cross(one: Change, other: Change) -> bool:
+def _cross(one: CppChange, other: CppChange) -> bool:
     first, second = sorted((one, other), key=lambda each: (each.begin, -each.end))
     return first.begin < second.begin < first.end < second.end
 
 
-def _nested(changes: Iterable[tuple[int, Change]]) -> list[_Stretch]:
+def _nested(changes: Iterable[tuple[int, CppChange]]) -> list[_Stretch]:
     """Stretches in the order of the text, the wider around the narrower."""
     tops: list[_Stretch] = []
     around: list[_Stretch] = []
@@ -68,7 +68,7 @@ def _nested(changes: Iterable[tuple[int, Change]]) -> list[_Stretch]:
     return tops
 
 
-def _order(change: Change) -> tuple[int, int]:
+def _order(change: CppChange) -> tuple[int, int]:
     return change.begin, -change.end
 
 

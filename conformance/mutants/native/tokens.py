@@ -15,7 +15,7 @@ from functools import cached_property
 from attrs import define, frozen
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     """What a token is."""
 
     NAME = "name"
@@ -43,14 +43,14 @@ SCANNED = re.compile(
 class Token:
     """A piece of a source."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     begin: int
     end: int
 
 
 @define(frozen=True, slots=False)
-class Source:
+class CppSource:
     """A source file, cut into tokens."""
 
     module: str
@@ -81,9 +81,9 @@ class Source:
         return self.text.count("\n", 0, begin) + 1
 
     def _token(self, match: re.Match[str]) -> Token:
-        kind = Kind(match.lastgroup or "")
+        kind = TokenKind(match.lastgroup or "")
         begin, end = match.span()
         around = self.text[begin - 1 : begin], self.text[end : end + 1]
-        if kind is Kind.SIGN and all(each.isspace() for each in around):
-            kind = Kind.BINARY
+        if kind is TokenKind.SIGN and all(each.isspace() for each in around):
+            kind = TokenKind.BINARY
         return Token(kind, match.group(), begin, end)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TypeAlias
 
-from kvcanon.conformance.cases.client import Request, Stamps
+from kvcanon.conformance.cases.client import ClientRequest, Stamps
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.conformance.verify.explore.plain_cache import completions_of, hidden_in, performed_by
 from kvcanon.conformance.verify.explore.product import Product
@@ -261,7 +261,7 @@ class _Walk:
             parts.append((*about, namespace, tuple(letters), slots))
         return tuple(parts)
 
-    def _about(self, request: Request) -> tuple[int, ...]:
+    def _about(self, request: ClientRequest) -> tuple[int, ...]:
         """What can be said of a request by itself: where its key leaves the tree, and so on."""
         path = path_of(self._state, request.key)
         return (

@@ -21,7 +21,7 @@ from kvcanon.conformance.verify.explore.frontier import Path
 from kvcanon.conformance.verify.explore.moves import moves
 from kvcanon.conformance.verify.explore.product import Origin, Product, Trail
 from kvcanon.conformance.verify.explore.scope import Scope
-from kvcanon.conformance.verify.explore.watched_cache import Book, WatchedCache, Witness
+from kvcanon.conformance.verify.explore.watched_cache import LawSet, WatchedCache, Witness
 from kvcanon.spec.law import LAWS, Law, Need
 from kvcanon.spec.laws.announcements import residency_of
 
@@ -87,7 +87,7 @@ class Expander:
         self.origin = Origin(adapter, scope.config, NAMESPACES, stamps)
         self.canon = Canonicalizer(scope.config, stamps)
         shows = self.origin.empty().subject.shows
-        self.book = Book(tuple(laws) or tuple(LAWS.values()), shows)
+        self.book = LawSet(tuple(laws) or tuple(LAWS.values()), shows)
         self._witness = Witness(self.book)
         self._trail = Trail(self.origin)
         self._stamps = stamps if Need.BYTES in shows else None

@@ -39,7 +39,7 @@ Tell = Callable[[int, int, int], None]
 
 
 @frozen
-class Asked:
+class ExplorationSpec:
     """An exploration of a cache that is named, so that another process can make it."""
 
     cache: str
@@ -58,7 +58,7 @@ def expander_of(adapter: Adapter, scope: Scope, law_ids: Sequence[str] = ()) -> 
 
 
 @frozen
-class Limits:
+class ExplorationLimits:
     """Where to stop though there is more."""
 
     levels: int | None = None
@@ -68,7 +68,7 @@ class Limits:
     """Where progress is kept, and from where it goes on."""
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ExplorationLimits()
 
 
 @frozen
@@ -113,9 +113,9 @@ class Exploration:
 
 
 def explore(
-    asked: Asked | Expander,
+    asked: ExplorationSpec | Expander,
     jobs: int = 1,
-    limits: Limits = NO_LIMITS,
+    limits: ExplorationLimits = NO_LIMITS,
     tell: Tell = lambda *_: None,
 ) -> Exploration:
     """Visit every state of a scope, or those within limits; stop after a level with a fault.
@@ -133,7 +133,9 @@ def explore(
 class _Run:
     """An exploration that is under way."""
 
-    def __init__(self, asked: Asked | Expander, limits: Limits, tell: Tell) -> None:
+    def __init__(
+        self, asked: ExplorationSpec | Expander, limits: ExplorationLimits, tell: Tell
+    ) -> None:
         self._asked = asked
         self._expander = _expander(asked)
         self._limits = limits
@@ -251,15 +253,15 @@ def _described(expander: Expander) -> dict[str, str]:
     }
 
 
-def _expand(asked: Asked | Expander, paths: list[Path]) -> Expansion:
+def _expand(asked: ExplorationSpec | Expander, paths: list[Path]) -> Expansion:
     return _expander(asked).expand(paths)
 
 
-def _expander(asked: Asked | Expander) -> Expander:
+def _expander(asked: ExplorationSpec | Expander) -> Expander:
     return asked if isinstance(asked, Expander) else _made(asked)
 
 
 @cache
-def _made(asked: Asked) -> Expander:
+def _made(asked: ExplorationSpec) -> Expander:
     """What goes on from states, once a process."""
     return asked.expander()

@@ -30,7 +30,7 @@ from kvcanon.spec.types import GPU
 from kvcanon.spec.views import Stamp, Step
 
 
-class Book:
+class LawSet:
     """The laws that are asked of a cache. Those of the tree's shape are asked in any case."""
 
     def __init__(self, laws: Iterable[Law], shows: frozenset[Need]) -> None:
@@ -47,7 +47,7 @@ class Book:
 class Witness:
     """Asks the laws of a book, and counts how often each was exercised."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: LawSet) -> None:
         self.book = book
         self.states = 0
         """States of which the laws of states were asked."""

@@ -27,7 +27,7 @@ from kvcanon.spec import oracle
 Function = FunctionType
 
 
-class Kind(StrEnum):
+class ClaimKind(StrEnum):
     """What is claimed."""
 
     CONTRACT = "contract"
@@ -42,13 +42,13 @@ class Kind(StrEnum):
 
 PROVING = "kvcanon.conformance.verify.prove"
 STEPS = ("copies", "locks", "residency", "room", "slots")
-MODULES: Mapping[Kind, tuple[str, ...]] = {
-    Kind.CONTRACT: tuple(
+MODULES: Mapping[ClaimKind, tuple[str, ...]] = {
+    ClaimKind.CONTRACT: tuple(
         f"{oracle.__name__}.{each.name}" for each in iter_modules(oracle.__path__)
     ),
-    Kind.EQUIVALENCE: (f"{PROVING}.equivalence",),
-    Kind.PROPERTY: (f"{PROVING}.properties",),
-    Kind.STEP: tuple(f"{PROVING}.steps.{name}" for name in STEPS),
+    ClaimKind.EQUIVALENCE: (f"{PROVING}.equivalence",),
+    ClaimKind.PROPERTY: (f"{PROVING}.properties",),
+    ClaimKind.STEP: tuple(f"{PROVING}.steps.{name}" for name in STEPS),
 }
 
 
@@ -57,7 +57,7 @@ class Claim:
     """A function with a contract."""
 
     name: str
-    kind: Kind
+    kind: ClaimKind
     module: str
     says: str
     """The first sentence of its docstring."""
@@ -80,7 +80,9 @@ def claims() -> dict[str, Claim]:
     for kind, modules in MODULES.items():
         for module in modules:
             for name, function in public_functions(import_module(module)):
-                if kind is not Kind.CONTRACT and not _lines(inspect.getdoc(function) or "", "post"):
+                if kind is not ClaimKind.CONTRACT and not _lines(
+                    inspect.getdoc(function) or "", "post"
+                ):
                     continue  # What claims are written with, beside them.
                 if name in found:
                     raise UsageError(f"two claims are named {name!r}; give each a name of its own")
@@ -92,7 +94,7 @@ def kernels() -> dict[str, Function]:
     """The kernels by name: the public functions of the oracle chapter."""
     return {
         name: function
-        for module in MODULES[Kind.CONTRACT]
+        for module in MODULES[ClaimKind.CONTRACT]
         for name, function in public_functions(import_module(module))
     }
 
@@ -107,7 +109,7 @@ def public_functions(module: ModuleType) -> Iterator[tuple[str, Function]]:
     yield from sorted(own, key=lambda item: item[1].__code__.co_firstlineno)
 
 
-def read_claim(kind: Kind, function: Callable[..., object]) -> Claim:
+def read_claim(kind: ClaimKind, function: Callable[..., object]) -> Claim:
     """A claim as its docstring has it. Raises: UsageError."""
     text = inspect.getdoc(function) or ""
     sizes = _lines(text, "terms")

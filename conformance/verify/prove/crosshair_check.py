@@ -22,15 +22,15 @@ from crosshair.options import AnalysisKind, AnalysisOptionSet
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.verify.prove.claim import Claim, Function
-from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 VERDICTS = {
-    MessageType.CONFIRMED: Verdict.CONFIRMED,
-    MessageType.CANNOT_CONFIRM: Verdict.NOT_CONFIRMED,
-    MessageType.PRE_UNSAT: Verdict.UNREACHABLE,
-    MessageType.POST_FAIL: Verdict.REFUTED,
-    MessageType.POST_ERR: Verdict.REFUTED,
-    MessageType.EXEC_ERR: Verdict.REFUTED,
+    MessageType.CONFIRMED: ProofVerdict.CONFIRMED,
+    MessageType.CANNOT_CONFIRM: ProofVerdict.NOT_CONFIRMED,
+    MessageType.PRE_UNSAT: ProofVerdict.UNREACHABLE,
+    MessageType.POST_FAIL: ProofVerdict.REFUTED,
+    MessageType.POST_ERR: ProofVerdict.REFUTED,
+    MessageType.EXEC_ERR: ProofVerdict.REFUTED,
 }
 
 _CALL = re.compile(r"when calling \w+(\(.*?\))(?: \(which returns .*\))?$", re.DOTALL)
@@ -69,7 +69,7 @@ def _settle(claim: Claim, checkable: ConditionCheckable) -> Proof:
     )
 
 
-def _read(claim: Claim, post: str, message: AnalysisMessage) -> tuple[Verdict, str]:
+def _read(claim: Claim, post: str, message: AnalysisMessage) -> tuple[ProofVerdict, str]:
     """What CrossHair says; an input that it found is tried in plain Python first.
 
     It takes two tuples for different where they differ only behind their ends, which raises false
@@ -78,10 +78,10 @@ def _read(claim: Claim, post: str, message: AnalysisMessage) -> tuple[Verdict, s
     verdict = VERDICTS.get(message.state)
     if verdict is None:
         raise UsageError(f"the contract of {claim.name} cannot be read: {message.message}")
-    if verdict in {Verdict.CONFIRMED, Verdict.NOT_CONFIRMED}:
+    if verdict in {ProofVerdict.CONFIRMED, ProofVerdict.NOT_CONFIRMED}:
         return verdict, ""
-    if verdict is Verdict.REFUTED and not breaks(claim, post, message.message):
-        return Verdict.NOT_CONFIRMED, f"a false alarm: {message.message}"
+    if verdict is ProofVerdict.REFUTED and not breaks(claim, post, message.message):
+        return ProofVerdict.NOT_CONFIRMED, f"a false alarm: {message.message}"
     return verdict, message.message
 
 

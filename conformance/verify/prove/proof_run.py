@@ -13,16 +13,16 @@ from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.search.campaign import workers
-from kvcanon.conformance.verify.prove.claim import Claim, Kind, claims, names_in
+from kvcanon.conformance.verify.prove.claim import Claim, ClaimKind, claims, names_in
 from kvcanon.conformance.verify.prove.seeding import Seeded, planted
-from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 BUDGET_S = 120.0
 """What the slowest claim needs several times over, even where others use the machine."""
 
 
 @frozen
-class Line:
+class ContractLine:
     """One `post:` line of a claim, and who is asked."""
 
     claim: Claim
@@ -50,7 +50,7 @@ def chosen_claims(names: Sequence[str]) -> list[Claim]:
     for name in names:
         about = [claim for claim in every.values() if speaks_of(claim, name)]
         if not about:
-            kernels = [each.name for each in every.values() if each.kind is Kind.CONTRACT]
+            kernels = [each.name for each in every.values() if each.kind is ClaimKind.CONTRACT]
             raise UsageError(
                 f"nothing is claimed of {name!r}; the functions are {', '.join(kernels)}"
             )
@@ -63,10 +63,10 @@ def speaks_of(claim: Claim, name: str) -> bool:
     return name == claim.name or name in names_in(claim.function())
 
 
-def lines_of(chosen: Sequence[Claim]) -> list[Line]:
+def lines_of(chosen: Sequence[Claim]) -> list[ContractLine]:
     """What is to be asked of some claims."""
     return [
-        Line(claim, solver, at)
+        ContractLine(claim, solver, at)
         for claim in chosen
         for solver in Solver
         if solver is Solver.CROSSHAIR or claim.terms is not None
@@ -74,7 +74,7 @@ def lines_of(chosen: Sequence[Claim]) -> list[Line]:
     ]
 
 
-def settle(line: Line, budget_s: float) -> Proof:
+def settle(line: ContractLine, budget_s: float) -> Proof:
     """Ask one line, in any process."""
     # The solvers are an extra, and slow to import: whoever only reads claims needs neither.
     if line.solver is Solver.CROSSHAIR:
@@ -101,10 +101,10 @@ def refutation(seeded: Seeded, claim: Claim, budget_s: float) -> Proof | None:
     """The first proof that a claim does not hold where a fault is planted."""
     with planted(seeded):
         proofs = (settle(line, budget_s) for line in lines_of([claim]))
-        return next((proof for proof in proofs if proof.verdict is Verdict.REFUTED), None)
+        return next((proof for proof in proofs if proof.verdict is ProofVerdict.REFUTED), None)
 
 
-def settle_all(lines: Sequence[Line], budget_s: float, jobs: int) -> Iterator[Proof]:
+def settle_all(lines: Sequence[ContractLine], budget_s: float, jobs: int) -> Iterator[Proof]:
     """Ask many lines, by so many processes; the answers come in the order of the lines."""
     need_solvers()
     with workers(jobs) as by:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import asdict, frozen
 
-from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 RECORD = Path(__file__).with_name("confirmed.json")
 
@@ -32,7 +32,7 @@ def confirmed(proofs: Iterable[Proof]) -> list[Confirmed]:
     return [
         Confirmed(proof.claim, proof.post, proof.solver, proof.bounds)
         for proof in proofs
-        if proof.verdict is Verdict.CONFIRMED
+        if proof.verdict is ProofVerdict.CONFIRMED
     ]
 
 

@@ -16,25 +16,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.conformance.verify.prove.claim import Claim, Kind
+from kvcanon.conformance.verify.prove.claim import Claim, ClaimKind
 from kvcanon.conformance.verify.prove.proof_run import Survey
 from kvcanon.conformance.verify.prove.record import Confirmed
-from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 HEADINGS = {
-    Kind.CONTRACT: "Contracts of the kernels",
-    Kind.EQUIVALENCE: "Kernels against second definitions",
-    Kind.PROPERTY: "What kernels promise together",
-    Kind.STEP: "Steps: where a law holds, and an operation is allowed, the law holds afterwards",
+    ClaimKind.CONTRACT: "Contracts of the kernels",
+    ClaimKind.EQUIVALENCE: "Oracle functions against second definitions",
+    ClaimKind.PROPERTY: "Properties of several oracle functions",
+    ClaimKind.STEP: "Steps: a law that holds before an allowed operation holds after it",
 }
 
 STYLES = {
-    Verdict.CONFIRMED: "green",
-    Verdict.NOT_CONFIRMED: "yellow",
-    Verdict.REFUTED: "bold red",
-    Verdict.UNREACHABLE: "bold red",
+    ProofVerdict.CONFIRMED: "green",
+    ProofVerdict.NOT_CONFIRMED: "yellow",
+    ProofVerdict.REFUTED: "bold red",
+    ProofVerdict.UNREACHABLE: "bold red",
 }
-BAD = {Verdict.REFUTED, Verdict.UNREACHABLE}
+BAD = {ProofVerdict.REFUTED, ProofVerdict.UNREACHABLE}
 
 
 def text_of(chosen: Sequence[Claim], proofs: Sequence[Proof]) -> Iterator[RenderableType]:
@@ -94,7 +94,7 @@ def verdict_of(proofs: Sequence[Proof], lost: Sequence[Confirmed], new: int) -> 
     bad = sum(proof.verdict in BAD for proof in proofs)
     if bad or lost:
         return Text(f"{bad} refuted or unreachable, {len(lost)} no longer confirmed.", "bold red")
-    held = sum(proof.verdict is Verdict.CONFIRMED for proof in proofs)
+    held = sum(proof.verdict is ProofVerdict.CONFIRMED for proof in proofs)
     words = f"{held} of {len(proofs)} contract lines are confirmed, each within its bounds. "
     more = f"{new} of them are not in the record; --record puts them there." if new else ""
     return Text.assemble((words, "bold green" if held == len(proofs) else "bold yellow"), more)

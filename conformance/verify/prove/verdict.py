@@ -11,7 +11,7 @@ from enum import StrEnum
 from attrs import frozen
 
 
-class Verdict(StrEnum):
+class ProofVerdict(StrEnum):
     """What a solver says."""
 
     CONFIRMED = "confirmed"
@@ -42,7 +42,7 @@ class Proof:
     solver: Solver
     bounds: tuple[str, ...]
     """The `pre:` lines under which it was asked; for terms, their size in place of the first."""
-    verdict: Verdict
+    verdict: ProofVerdict
     seconds: float
     """Of one core."""
     found: str = ""

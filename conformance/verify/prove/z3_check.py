@@ -19,7 +19,7 @@ import z3
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.verify.prove.claim import Claim, Function
-from kvcanon.conformance.verify.prove.verdict import Proof, Solver, Verdict
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 Term = object
 """An expression of z3, or a tuple of them."""
@@ -49,22 +49,22 @@ def prove(claim: Claim, at: int, budget_s: float) -> Proof:
 
 def _settle(
     pre: list[z3.BoolRef], post: z3.BoolRef, arguments: Mapping[str, Term], budget_s: float
-) -> tuple[Verdict, str]:
+) -> tuple[ProofVerdict, str]:
     solver = z3.Solver()
     solver.set("timeout", int(budget_s * 1000))
     solver.add(*pre)
     reachable = solver.check()
     if reachable == z3.unsat:
-        return Verdict.UNREACHABLE, "no input is within the bounds"
+        return ProofVerdict.UNREACHABLE, "no input is within the bounds"
     if reachable == z3.unknown:
-        return Verdict.NOT_CONFIRMED, solver.reason_unknown()
+        return ProofVerdict.NOT_CONFIRMED, solver.reason_unknown()
     solver.add(z3.Not(post))
     answer = solver.check()
     if answer == z3.sat:
-        return Verdict.REFUTED, _input(solver.model(), arguments)
+        return ProofVerdict.REFUTED, _input(solver.model(), arguments)
     if answer == z3.unsat:
-        return Verdict.CONFIRMED, ""
-    return Verdict.NOT_CONFIRMED, solver.reason_unknown()
+        return ProofVerdict.CONFIRMED, ""
+    return ProofVerdict.NOT_CONFIRMED, solver.reason_unknown()
 
 
 def _arguments(function: Function, size: int) -> dict[str, Term]:

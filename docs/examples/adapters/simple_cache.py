@@ -12,7 +12,7 @@ from itertools import count
 
 from attrs import define
 
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance import Adapter, Offer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import (
     BadArgument,

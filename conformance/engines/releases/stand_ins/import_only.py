@@ -14,17 +14,17 @@ from types import ModuleType
 __version__ = "0.0"
 
 
-class Named(type):
+class StubClass(type):
     """A class with an attribute for every name."""
 
-    def __getattr__(cls, name: str) -> Named:
+    def __getattr__(cls, name: str) -> StubClass:
         return _attribute(cls, name)
 
 
-class StandIn(ModuleType):
+class StubModule(ModuleType):
     """A module with an attribute for every name, and a submodule too."""
 
-    def __getattr__(self, name: str) -> Named:
+    def __getattr__(self, name: str) -> StubClass:
         return _attribute(self, name)
 
 
@@ -39,20 +39,20 @@ class Submodules(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """A module without contents."""
-        return StandIn(spec.name)
+        return StubModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: there is nothing to run."""
 
 
-def _attribute(owner: object, name: str) -> Named:
+def _attribute(owner: object, name: str) -> StubClass:
     # What Python looks up by itself (`__path__`, `__wrapped__`) must stay absent.
     if name.startswith("__"):
         raise AttributeError(name)
-    made = Named(name, (), {})
+    made = StubClass(name, (), {})
     setattr(owner, name, made)
     return made
 
 
 sys.meta_path.append(Submodules())
-sys.modules[__name__].__class__ = StandIn
+sys.modules[__name__].__class__ = StubModule

@@ -1,0 +1,207 @@
+"""Drivers: each calls its cache as an engine would, and counts what another would count."""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from importlib import import_module
+from itertools import takewhile
+
+import pytest
+from attrs import evolve
+
+import fake_peers
+import kvcanon.optimized  # noqa: F401 # Before torch is another.
+from kvcanon.conformance.bench.case import BenchCell, RequestStep, WorkloadSource
+from kvcanon.conformance.bench.driver import Driver, EventCounts, MakeDriver, StepTimes
+from kvcanon.conformance.bench.engine import Engine
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts
+
+ROOMY = BenchCell(page_size=16, pool_tokens=1 << 15)
+TIGHT = BenchCell(page_size=16, pool_tokens=2048)
+WINDOW = evolve(TIGHT, window_tokens=64, swa_tokens=1536)
+REQUESTS = [
+    # Some come twice, so that even their last page was seen.
+    again
+    for number, request in enumerate(WorkloadSource(conversations=25, seed=3).requests())
+    for again in [request] * (2 if number % 4 == 0 else 1)
+]
+NAMES = {
+    "optimized": ("optimized", {}),
+    "reference": ("tree", {"cache": "reference"}),
+    "sglang": ("sglang", {"core": "rust"}),
+    "vllm": ("vllm", {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_peers.install(monkeypatch)
+
+
+def make_driver(name: str, cell: BenchCell) -> Driver[object]:
+    """A driver, by the name of its cache."""
+    module, options = NAMES[name]
+    found = import_module(f"kvcanon.conformance.bench.drivers.{module}")
+    make: MakeDriver[object] = found.make_driver
+    return make(cell, options)
+
+
+def serve(name: str, cell: BenchCell) -> tuple[list[int], StepTimes]:
+    """Serve generated chat."""
+    driver, taken = make_driver(name, cell), StepTimes()
+    hits = []
+    for request in REQUESTS:
+        hits.append(driver.serve(driver.prepare(request), taken))
+        if cell.events:
+            driver.take_events(taken)
+    return hits, taken
+
+
+@cache
+def ideal_hits(page_size: int) -> list[int]:
+    """What each request would find in a cache that forgets nothing."""
+    seen: set[fake_peers.Page] = set()
+    hits = []
+    for request in REQUESTS:
+        pages = fake_peers.pages_of(request.make_tokens(), request.namespace, page_size)
+        reusable = pages[: (request.length_tokens - 1) // page_size]
+        found = list(takewhile(seen.__contains__, reusable))
+        hits.append(len(found) * page_size)
+        seen.update(pages)
+    return hits
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
+    """A driver asks for less than it may, for more than it may, or mixes tenants up."""
+    served, _ = serve(name, evolve(ROOMY, page_size=page_size))
+    assert served == ideal_hits(page_size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cell", [TIGHT, WINDOW, evolve(WINDOW, page_size=1)], ids=str)
+def test_driver_serves_all_where_pools_overflow(name: str, cell: BenchCell) -> None:
+    """A driver evicts too little, asks for slots that are not there, or leaves something locked."""
+    served, taken = serve(name, cell)
+    assert 0 < sum(served) < sum(ideal_hits(cell.page_size))
+    if name != "vllm":
+        assert taken.evict
+    for fake in fake_peers.UnifiedRadixCache.made:
+        assert not fake.pages.locked
+        assert len(fake.full.free) + len(fake.pages.there) * cell.page_size == cell.pool_tokens
+    for manager in fake_peers.KVCacheManager.made:
+        assert not manager.pages.locked
+        assert not manager.held
+
+
+@pytest.mark.parametrize("cell", [TIGHT, WINDOW], ids=str)
+def test_our_drivers_find_what_our_engine_finds(cell: BenchCell) -> None:
+    """The bench asks other things of a cache than a replay does."""
+    slots = Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size)
+    window = cell.window_tokens or None
+    config = CacheConfig(page_size=cell.page_size, window_tokens=window, device_slots=slots)
+    engine = Engine(ReferenceCache(config), stamped=False)
+    for request in REQUESTS:
+        engine.serve(request)
+    for name in ("reference", "optimized"):
+        served, _ = serve(name, cell)
+        assert sum(served) == engine.tally.device_hit_tokens
+
+
+def test_our_caches_tell_the_same_events() -> None:
+    """Events are counted by the batch in one driver and by the page in another."""
+    told: dict[str, list[EventCounts]] = {}
+    for name in NAMES:
+        driver = make_driver(name, evolve(WINDOW, events=True))
+        told[name] = []
+        for request in REQUESTS:
+            driver.serve(driver.prepare(request), StepTimes())
+            told[name].append(driver.take_events(StepTimes()))
+    assert told["reference"] == told["optimized"]
+    for each in told.values():
+        assert 0 < sum(one.removed_pages for one in each) < sum(one.stored_pages for one in each)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_find_only_looks(name: str) -> None:
+    """To look for a prompt leaves it there, locked, or counted as something else."""
+    driver, taken = make_driver(name, ROOMY), StepTimes()
+    request = Request(100, lambda: tuple(range(100)))
+    prompt = driver.prepare(request)
+    assert driver.find(prompt, taken) == 0
+    assert driver.serve(prompt, StepTimes()) == 0
+    assert driver.find(prompt, taken) == 96
+    calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
+    assert calls == {RequestStep.MATCH: 2} | ({RequestStep.HASH: 2} if name == "vllm" else {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("events", [False, True], ids=["no events", "events"])
+def test_each_call_is_timed_once(name: str, events: bool) -> None:
+    """A step has no clock, two, or one that runs where nothing is called."""
+    served, taken = serve(name, evolve(TIGHT, events=events))
+    calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
+    every = {RequestStep.MATCH, RequestStep.INSERT} | ({RequestStep.EVENTS} if events else set())
+    assert {step for step, number in calls.items() if number == len(served)} >= every
+    assert (RequestStep.EVENTS in calls) == events
+    assert (RequestStep.HASH in calls) == (name == "vllm")
+    assert calls.get(RequestStep.LOCK) == (None if name == "vllm" else calls[RequestStep.UNLOCK])
+    assert all(taken_ns >= 0 for each in taken.by_step().values() for taken_ns in each)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompt_of_less_than_a_page_is_served(name: str) -> None:
+    """A prompt without a whole page is a fault."""
+    driver = make_driver(name, ROOMY)
+    request = Request(3, lambda: (1, 2, 3))
+    assert driver.serve(driver.prepare(request), StepTimes()) == 0
+
+
+def test_sglang_that_falls_back_to_another_core_is_refused() -> None:
+    """The Python core is measured under the name of the Rust core."""
+    found = import_module("kvcanon.conformance.bench.drivers.sglang")
+    with pytest.raises(UsageError, match="RustUnifiedTreeCore where its python core was asked for"):
+        found.make_driver(TIGHT, {"core": "python"})
+
+
+def test_sglang_gets_its_page_size_tokens_and_pools() -> None:
+    """The peer is measured with other sizes than ours."""
+    make_driver("sglang", evolve(WINDOW, page_size=48))
+    (fake,) = fake_peers.UnifiedRadixCache.made
+    assert fake.params.page_size == 48
+    assert fake.params.sliding_window_size == 64
+    assert fake.params.tree_components == ("full", "swa")
+    # Whole pages, as with ours.
+    assert (len(fake.full.free), len(fake.swa.free)) == (2016, 1536)
+
+
+def test_vllm_gets_the_blocks_of_both_pools() -> None:
+    """The peer has less room than ours, or more."""
+    make_driver("vllm", WINDOW)
+    (manager,) = fake_peers.KVCacheManager.made
+    assert manager.config.num_blocks == (2048 + 1536) // 16 + 1
+
+
+def test_vllm_without_room_is_a_fault() -> None:
+    """A request that was not served counts as served."""
+    driver = make_driver("vllm", evolve(TIGHT, pool_tokens=64))
+    request = Request(100, lambda: tuple(range(100)))
+    with pytest.raises(UsageError, match="vLLM has no room for 96 tokens"):
+        driver.serve(driver.prepare(request), StepTimes())
+
+
+def test_tokens_are_prepared_as_each_cache_likes_them() -> None:
+    """A cache converts tokens inside the clock."""
+    request = Request(40, lambda: tuple(range(40)))
+    ours = make_driver("optimized", TIGHT).prepare(request)
+    assert (ours.whole.dtype.itemsize, ours.whole.tolist()) == (4, list(range(32)))  # type: ignore[attr-defined]
+    theirs = make_driver("sglang", TIGHT).prepare(request)
+    assert theirs.whole == array("q", range(32))  # type: ignore[attr-defined]
+    blocks = make_driver("vllm", TIGHT).prepare(request)
+    assert blocks.whole == list(range(32))  # type: ignore[attr-defined]

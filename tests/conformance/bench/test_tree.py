@@ -1,0 +1,363 @@
+"""The contest of caches: what is measured, in which order, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.bench import child
+from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
+from kvcanon.conformance.bench.child import BenchJob
+from kvcanon.conformance.bench.contest import ContestPlan, Result, hold, in_a_process, orders
+from kvcanon.conformance.bench.contestants import CONTESTANTS, Field, contestant_named, field
+from kvcanon.conformance.bench.drawing import Panel, Scale, figure
+from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
+from kvcanon.conformance.bench.drivers.tree import make_driver
+from kvcanon.conformance.bench.floor import FullHit, full_hit
+from kvcanon.conformance.bench.growth import PROMPT_PAGES, Point, with_prompt, with_tree
+from kvcanon.conformance.bench.throughput import Throughput, measure
+from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.engines.releases.environment import MANIFEST
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.observe.timed_cache import Latency
+
+CELL = BenchCell(page_size=16, pool_tokens=4096)
+REFERENCE = {"cache": "reference"}
+CHAT = WorkloadSource(conversations=3)
+QUICK = ("--conversations", "3", "--rounds", "1", "--page-size", "16", "--no-events")
+
+
+class Spy:
+    """Passes requests on to the reference, and remembers what came of them."""
+
+    made: list[Spy]
+
+    def __init__(self, cell: BenchCell, options: Mapping[str, str]) -> None:
+        self.cell = cell
+        self.driver = make_driver(cell, options)
+        self.core = self.driver.core
+        self.served: list[tuple[int, int]] = []
+        self.found: list[tuple[int, int]] = []
+        self.made.append(self)
+
+    def prepare(self, request: Request) -> Request:
+        """The request itself."""
+        return self.driver.prepare(request)
+
+    def serve(self, prompt: Request, taken: StepTimes) -> int:
+        """Serve it."""
+        hit = self.driver.serve(prompt, taken)
+        self.served.append((prompt.length_tokens, hit))
+        return hit
+
+    def take_events(self, taken: StepTimes) -> EventCounts:
+        """What it tells."""
+        return self.driver.take_events(taken)
+
+    def find(self, prompt: Request, taken: StepTimes) -> int:
+        """Look for it."""
+        hit = self.driver.find(prompt, taken)
+        self.found.append((prompt.length_tokens, hit))
+        return hit
+
+
+def spy(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
+    """A spy on the reference."""
+    return Spy(cell, options)
+
+
+@pytest.fixture(autouse=True)
+def _no_spies() -> None:
+    Spy.made = []
+
+
+def some(requests_per_second: float = 100.0, requests: int = 100, stored: int = 0) -> Throughput:
+    """A measurement of one step of a hundred requests, or of fewer."""
+    steps = {"insert": Latency(100, 100 / requests_per_second, 3.0, 9.0)}
+    return Throughput("core", requests, 100, 1000, 500, 2**20, 3 * 2**20, 0.5, stored, steps=steps)
+
+
+def test_measure_counts_all_that_was_served() -> None:
+    """A request is not served, served twice, or counted in the wrong place."""
+    requests = CHAT.requests()
+    measured = measure(spy, CELL, REFERENCE, requests, seconds=60)
+    *_, last = Spy.made
+    assert measured.complete
+    assert [length for length, _ in last.served] == [each.length_tokens for each in requests]
+    assert measured.hit_tokens == sum(hit for _, hit in last.served) > 0
+    assert measured.prompt_tokens == sum(each.length_tokens for each in requests)
+    assert measured.steps["match"].calls == len(requests)
+    assert measured.core == "ReferenceCache"
+    assert measured.peak_bytes >= measured.base_bytes > 0
+    assert measured.requests_per_second == len(requests) / measured.cache_seconds
+
+
+def test_measure_warms_up_another_cache_than_it_measures() -> None:
+    """What is measured has served before, or pays for what is loaded late."""
+    measure(spy, CELL, REFERENCE, CHAT.requests(), seconds=60)
+    warm, measured = Spy.made
+    assert warm.served
+    assert warm.cell.pool_tokens < measured.cell.pool_tokens == CELL.pool_tokens
+
+
+def test_measure_stops_when_the_time_is_up() -> None:
+    """A slow cache holds up the others, and its share counts as the whole."""
+    measured = measure(spy, CELL, REFERENCE, CHAT.requests(), seconds=-1)
+    assert measured.requests == measured.prompt_tokens == 0
+    assert not measured.complete
+    assert measured.requests_per_second == measured.hit_rate == 0
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (BenchCell(16, 64), r"a prompt has \d+ tokens, and the pool 64$"),
+        (
+            BenchCell(16, 4096, 128, 256),
+            r"the window pool 256: beside a locked window it takes \d+$",
+        ),
+    ],
+)
+def test_measure_refuses_pools_that_cannot_serve(cell: BenchCell, words: str) -> None:
+    """A cache fails halfway, for a pool that was never large enough."""
+    with pytest.raises(UsageError, match=words):
+        measure(spy, cell, REFERENCE, CHAT.requests(), seconds=60)
+
+
+def test_tree_grows_to_its_sizes() -> None:
+    """A size is of another tree than was measured."""
+    points = with_tree(spy, CELL, REFERENCE, sizes=(100, 400))
+    _, grown = Spy.made
+    assert [point.size for point in points] == [100, 400]
+    # 64 pages a prompt, 32 of which the next seven share with it: eleven prompts are 416 pages.
+    length = PROMPT_PAGES * 16 + 1
+    assert all(each == length for each, _ in grown.served)
+    assert [hit for _, hit in grown.served] == [0] + [512] * 7 + [0, 512, 512]
+    assert grown.found == [(length, length - 1)] * 600
+    assert [point.match.calls for point in points] == [300, 300]
+    assert [point.insert.calls for point in points] == [3, 6]
+    assert points[1].cache_bytes >= points[0].cache_bytes
+
+
+def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache is fast at what it does not find."""
+    monkeypatch.setattr(Spy, "find", lambda *_: 16)
+    words = "^ReferenceCache found 16 of a prompt's 1024 tokens in a pool that holds them all$"
+    with pytest.raises(UsageError, match=words):
+        with_tree(spy, CELL, REFERENCE, sizes=(100,))
+
+
+def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
+    """What is called a full hit is none, or an insert brings what was there."""
+    points = with_prompt(spy, CELL, REFERENCE, sizes=(10, 100_000))
+    _, grown = Spy.made
+    assert [point.size for point in points] == [10, 100_000]
+    for size, repeats in ((17, 101), (100_001, 10)):
+        assert grown.served.count((size, 0)) == repeats
+        assert grown.found.count((size, size - 1)) == 3 * repeats
+
+
+def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
+    """A full hit finds less, or the floor is of other bytes."""
+    hit = full_hit(spy, CELL, REFERENCE, prompt_tokens=160, prompts=4)
+    _, found = Spy.made
+    assert found.served == [(161, 0)] * 4
+    assert set(found.found) == {(161, 160)}
+    assert (hit.cold.calls, hit.floor_cold.calls) == (4, 4)
+    assert hit.hot.calls == hit.floor_hot.calls > 4
+    assert FullHit.from_json(json.loads(json.dumps(hit.to_json()))) == hit
+
+
+def test_caches_take_turns() -> None:
+    """One cache has all its rounds while the machine is quiet."""
+    plan = ContestPlan(CHAT, (CELL, evolve(CELL, page_size=1)), rounds=2)
+    both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
+    asked = [(who.name, order.cell.page_size) for who, order in orders(plan, both)]
+    turn = ["optimized", "reference"]
+    assert asked == [(name, size) for size in (16, 1) for _ in range(2) for name in turn]
+    grown = orders(evolve(plan, cells=(), growth=True), both)
+    assert [(who.name, order.what) for who, order in grown] == [
+        (name, what) for what in ("full_hit", "tree", "prompt") for name in turn
+    ]
+
+
+def test_results_are_medians_of_the_rounds() -> None:
+    """One round counts more than the others, or in the place of another cache's."""
+    rates = {"optimized": iter([900.0, 300.0, 500.0]), "reference": iter([1.0, 3.0, 2.0])}
+
+    def fill(who: object, order: BenchJob) -> child.Json:
+        assert order.what == "requests"
+        name = getattr(who, "name", "")
+        return some(next(rates[name])).to_json()
+
+    both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
+    outcome = hold(orders(ContestPlan(CHAT, (CELL,)), both), fill)
+    (results,) = outcome.cells.values()
+    assert [each.contestant for each in results] == ["optimized", "reference"]
+    assert [each.requests_per_second for each in results] == [500.0, 2.0]
+    assert results[0].p99_us("insert") == 9.0
+    assert results[0].p50_us("hash") is None
+    assert results[0].cache_bytes == 2 * 2**20
+    assert not Result("one", (some(), some(requests=3))).complete
+
+
+def test_measurements_pass_through_json() -> None:
+    """A child says one thing, and its parent reads another."""
+    measured = some(stored=7)
+    assert Throughput.from_json(json.loads(json.dumps(measured.to_json()))) == measured
+    point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
+    assert Point.from_json(json.loads(json.dumps(point.to_json()))) == point
+    order = BenchJob("requests", "tree", REFERENCE, evolve(CELL, events=True), CHAT, 3.0)
+    assert BenchJob.from_json(json.loads(json.dumps(order.to_json()))) == order
+
+
+def test_order_is_filled_in_a_process_of_its_own() -> None:
+    """The process that asks is the one that is measured."""
+    reference = CONTESTANTS["reference"]
+    order = BenchJob("requests", "tree", REFERENCE, CELL, CHAT, 60.0)
+    measured = Throughput.from_json(in_a_process(Field((reference,), {}))(reference, order))
+    requests = CHAT.requests()
+    again = measure(make_driver, CELL, REFERENCE, requests, seconds=60)
+    assert (measured.requests, measured.hit_tokens) == (again.requests, again.hit_tokens)
+
+
+def test_process_that_fails_is_told_in_one_line() -> None:
+    """What a child says of its end is lost, or is a page."""
+    order = BenchJob("requests", "tree", REFERENCE, BenchCell(16, 64), CHAT, 60.0)
+    reference = CONTESTANTS["reference"]
+    words = r"^reference, full, page 16: a prompt has \d+ tokens, and the pool 64$"
+    with pytest.raises(UsageError, match=words):
+        in_a_process(Field((reference,), {}))(reference, order)
+
+
+def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
+    """The reader of the line has to know our classes."""
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    order = BenchJob("requests", "tree", REFERENCE, CELL, evolve(CHAT, trace=str(empty)), 60.0)
+    reference = CONTESTANTS["reference"]
+    with pytest.raises(
+        UsageError, match=r"^reference, full, page \d+: \S+empty.jsonl: holds no request$"
+    ):
+        in_a_process(Field((reference,), {}))(reference, order)
+
+
+@pytest.mark.parametrize("what", ["tree", "prompt", "full_hit"])
+def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One measurement is made where another was asked for."""
+    point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
+    hit = FullHit(1, point.match, point.match, point.match, point.match)
+    monkeypatch.setattr(child, "with_tree", lambda *_: [evolve(point, size=1)])
+    monkeypatch.setattr(child, "with_prompt", lambda *_: [evolve(point, size=2)])
+    monkeypatch.setattr(child, "full_hit", lambda *_: hit)
+    filled = child.fill(BenchJob(what, "tree", REFERENCE, CELL, CHAT, 1.0))
+    expected = {
+        "tree": {"points": [evolve(point, size=1).to_json()]},
+        "prompt": {"points": [evolve(point, size=2).to_json()]},
+        "full_hit": hit.to_json(),
+    }
+    assert filled == expected[what]
+
+
+def test_peers_without_an_environment_are_left_out_and_named(tmp_path: Path) -> None:
+    """A peer is missing in silence."""
+    (tmp_path / "sglang-0.5.23").mkdir()
+    (tmp_path / "sglang-0.5.23" / MANIFEST).touch()
+    entrants = field([], tmp_path)
+    there = [each.name for each in entrants.contestants]
+    assert there == ["optimized", "reference", "sglang-rust", "sglang-python"]
+    assert entrants.missing == {
+        "vllm": "no environment; make it with `kvcanon peers make vllm==0.33.0`"
+    }
+    assert set(entrants.stubbed()) == {"sglang==0.5.23"}
+    with pytest.raises(UsageError, match=r"^vllm: no environment; make it with"):
+        field(["optimized", "vllm"], tmp_path)
+
+
+def test_any_cache_may_be_measured_by_its_factory() -> None:
+    """Only ours and the peers can be measured."""
+    anyone = contestant_named("their_module:make")
+    assert (anyone.driver, anyone.options) == ("tree", {"cache": "their_module:make"})
+    with pytest.raises(UsageError, match="no cache 'nope'; name optimized, reference, sglang-rust"):
+        contestant_named("nope")
+
+
+def test_command_measures_prints_and_writes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A figure is missing in the table, in the JSON or in the plot."""
+    files = (tmp_path / "bench.json", tmp_path / "bench.svg")
+    options = ("--json", str(files[0]), "--plot", str(files[1]), "--peers", str(tmp_path))
+    asked = ["bench", "tree", "optimized", "reference", *QUICK, *options]
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    assert "full, page 16" in printed
+    assert "full + swa, page 16" in printed
+    rows = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    assert rows.count("optimized") == rows.count("reference") == 2
+    value = json.loads(files[0].read_text(encoding="utf-8"))
+    assert [cell["window_tokens"] for cell in value["cells"]] == [0, 512]
+    for cell in value["cells"]:
+        ours, plain = cell["results"]
+        assert (ours["cache"], plain["cache"]) == ("optimized", "reference")
+        assert ours["hit_rate"] == plain["hit_rate"] > 0
+        assert ours["complete"]
+        assert len(ours["runs"]) == 1
+    drawn = ET.fromstring(files[1].read_text(encoding="utf-8"))  # noqa: S314 # Ours.
+    titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nope",), "no cache 'nope'"),
+        (("vllm",), "vllm: no environment"),
+        (("--no-requests",), "leaves nothing to measure; add --growth"),
+        (("reference", "--pool-tokens", "64"), "a prompt has"),
+        (("--page-size", "0"), "page-size"),
+    ],
+)
+def test_command_at_fault_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    """A fault is a traceback, or no fault."""
+    assert main(["bench", "tree", *QUICK, "--peers", str(tmp_path), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kvcanon: ")
+    assert words in line
+
+
+def test_scale_gives_equal_ratios_equal_distances() -> None:
+    """A point stands where another value is written."""
+    scale = Scale(0, 3, 100.0, 400.0)
+    assert [scale(value) for value in (1, 10, 1000)] == [100.0, 200.0, 400.0]
+    assert list(scale.ticks()) == [(100.0, "1"), (200.0, "10"), (300.0, "100"), (400.0, "1,000")]
+    assert math.isclose(Scale(-1, 1, 0.0, 2.0)(0.1), 0.0, abs_tol=1e-9)
+    assert next(Scale(-1, 1, 0.0, 2.0).ticks())[1] == "0.1"
+
+
+def test_figure_shows_each_series_in_one_color() -> None:
+    """A cache changes its color between panels, or a name breaks the figure."""
+    series = {"a < b": [(1.0, 2.0), (10.0, 20.0)], "c & d": [(1.0, 3.0)]}
+    panels = [
+        Panel("lines", "x", "y", series),
+        Panel("names", "x", "", {"c & d": [(5.0, 0.0)]}, names=["page 1"]),
+    ]
+    drawn = ET.fromstring(figure("caches", "a trace", panels))  # noqa: S314 # Ours.
+    prefix = "{http://www.w3.org/2000/svg}"
+    dots = {
+        (dot.findtext(f"{prefix}title") or "").rpartition(":")[0].partition(",")[0]: dot.get("fill")
+        for dot in drawn.iter(f"{prefix}circle")
+        if dot.find(f"{prefix}title") is not None
+    }
+    legend = [dot.get("fill") for dot in drawn.iter(f"{prefix}circle") if not list(dot)]
+    assert [dots["a < b"], dots["c & d"]] == legend
+    assert dots["a < b"] != dots["c & d"]

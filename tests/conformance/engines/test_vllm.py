@@ -1,0 +1,207 @@
+"""vLLM's adapter, before a vLLM in miniature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+import fake_vllm
+from kvcanon.conformance.cases.client import NAMESPACES
+from kvcanon.conformance.engines.vllm import prompts, release
+from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMPageHashes
+from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.types import (
+    GPU,
+    Counts,
+    EvictionPolicy,
+    Key,
+    Namespace,
+    Slots,
+    WritePolicy,
+    make_key,
+)
+
+PLAIN = CacheConfig(page_size=2, device_slots=Counts(full=6))
+WINDOW = CacheConfig(page_size=2, window_tokens=2, device_slots=Counts(full=4, swa=4))
+KEY = make_key([1, 2, 3, 4, 5, 6], 2)
+TENANT = Namespace(cache_salt="a", lora="b")
+
+
+def forget() -> None:
+    """Forget what was looked up of a vLLM."""
+    for cached in (release.named, prompts._any_sampling, prompts._adapter, prompts._hasher):
+        cached.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def miniature(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A vLLM that is release."""
+    forget()
+    fake_vllm.install(monkeypatch)
+    yield
+    forget()
+
+
+def names_of(key: Key) -> tuple[bytes, ...]:
+    """The names of the pages of a key."""
+    return page_hashes(namespace_seed(key.namespace), key.pages)
+
+
+def test_pool_is_as_large_as_all_pools_and_the_null_block() -> None:
+    """There are fewer blocks than the case has slots, or another window."""
+    manager = cast("fake_vllm.KVCacheManager", ManagedCache(WINDOW).manager)
+    assert manager.config.num_blocks == 4 + 4 + 1
+    full, window = [group.kv_cache_spec for group in manager.config.kv_cache_groups]
+    assert (full.block_size, window.block_size, window.sliding_window) == (2, 2, 3)
+    assert not hasattr(full, "sliding_window")
+    plain = cast("fake_vllm.KVCacheManager", ManagedCache(PLAIN).manager)
+    assert (plain.config.num_blocks, len(plain.config.kv_cache_groups)) == (7, 1)
+
+
+def test_blocks_become_slots_and_found_ones_are_reused() -> None:
+    """A slot is numbered as no pool has it, or what is found is not said."""
+    cache = ManagedCache(PLAIN)
+    first = cache.admit(1, KEY)
+    assert (first.reused_pages, first.slots) == (0, Slots((0, 1, 2)))
+    second = cache.admit(2, KEY)
+    assert (second.reused_pages, second.slots) == (2, Slots((0, 1, 3)))
+    assert cache.admit(3, Key(())).slots == Slots()
+    assert cache.extend(3, KEY.prefix(1)) == Slots((4,))
+    with pytest.raises(BadArgument):
+        cache.admit(3, KEY)
+
+
+def test_window_begins_where_blocks_are_null_no_more() -> None:
+    """What has left the window is said to be in slot -1."""
+    cache = ManagedCache(WINDOW)
+    assert cache.admit(1, KEY.prefix(2)).slots == Slots((0, 1), (2, 3))
+    table = cache.extend(1, KEY)
+    assert len(table.full) == 3
+    assert len(table.swa) == 1
+
+
+def test_refused_growth_leaves_a_request_as_it_was() -> None:
+    """A request that was refused room is taken for one that has it."""
+    cache = ManagedCache(PLAIN)
+    cache.admit(1, KEY)
+    with pytest.raises(OutOfSlots):
+        cache.extend(1, make_key(range(1, 17), 2))
+    assert cache.extend(1, make_key(range(1, 9), 2)) == Slots((0, 1, 2, 3))
+    with pytest.raises(OutOfSlots):
+        cache.admit(2, make_key(range(50, 60), 2))
+    for call in (cache.finish, cache.abort):
+        with pytest.raises(BadArgument):
+            call(2)
+
+
+def test_pressure_takes_the_next_victims_and_no_more() -> None:
+    """An eviction takes more than it was asked for, or says what it did not do."""
+    cache = ManagedCache(PLAIN)
+    cache.admit(1, KEY)
+    cache.finish(1)
+    cache.take_events()
+    assert cache.evict(Counts(full=2)).freed == Counts(full=2)
+    assert cache.take_events() == tuple(BlockRemoved(name, GPU) for name in names_of(KEY)[:0:-1])
+    assert cache.evict(Counts(full=2)).freed == Counts(full=1)
+    assert cache.evict(Counts(full=2)).freed == Counts()
+    for wrong in (Counts(full=-1), Counts(swa=1)):
+        with pytest.raises(BadArgument):
+            cache.evict(wrong)
+
+
+def test_reset_is_refused_while_a_request_runs() -> None:
+    """A reset that vLLM did not do is taken for one."""
+    cache = ManagedCache(PLAIN)
+    cache.admit(1, KEY)
+    with pytest.raises(CacheBusy):
+        cache.reset()
+    cache.finish(1)
+    cache.reset()
+    assert cache.take_events()[-1] == AllBlocksCleared()
+
+
+def test_events_have_the_names_of_pages_and_their_namespace() -> None:
+    """An event of a tenant's is told of another, or under a name that no page has."""
+    cache = ManagedCache(WINDOW)
+    key = Key(KEY.pages, TENANT)
+    cache.admit(1, key.prefix(2))
+    cache.extend(1, key)
+    names = names_of(key)
+    assert cache.take_events() == tuple(
+        BlockStored(name, parent, page, GPU, TENANT)
+        for name, parent, page in zip(names, (None, *names), key.pages, strict=False)
+    )
+
+
+def test_unknown_events_are_not_passed_over() -> None:
+    """A hash that nobody has is told under a name, or a kind of event is not noticed."""
+    removed = fake_vllm.BlockRemoved([5], 0)
+    assert list(VLLMPageHashes().translated([removed])) == [
+        BlockRemoved((5).to_bytes(8, "big"), GPU)
+    ]
+    with pytest.raises(TypeError):
+        list(VLLMPageHashes().translated([object()]))
+
+
+def test_counting_listener_hears_the_first_store_and_the_last_remove() -> None:
+    """One block of two leaves, and the page is said to be gone."""
+    store, remove = BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU)
+    heard = BlockCounter().heard
+    assert list(heard([store, store, remove, remove])) == [store, remove]
+    assert list(BlockCounter().heard([store, AllBlocksCleared(), store])) == [
+        store,
+        AllBlocksCleared(),
+        store,
+    ]
+    cache = CountedCache(PLAIN)
+    cache.admit(1, KEY)
+    cache.admit(2, KEY)
+    assert len(cache.take_events()) == len(KEY)
+
+
+@pytest.mark.parametrize("namespace", [*NAMESPACES, Namespace(cache_salt="\0"), TENANT])
+def test_namespaces_come_back(namespace: Namespace) -> None:
+    """Two namespaces are one to vLLM because of how they are written."""
+    salt = prompts.salt_of(namespace)
+    assert salt != ""
+    assert prompts.namespace_of(salt, namespace.lora) == namespace
+
+
+def test_miniature_is_judged() -> None:
+    """The adapter itself breaks a law, or nothing is judged through it."""
+    offer = Offer(
+        mamba=(False,),
+        bigram=(False,),
+        write_policies=(WritePolicy.NONE,),
+        eviction_policies=(EvictionPolicy.LRU,),
+        windows_tokens=(None,),
+        events=(True,),
+        one_pool=True,
+    )
+    adapter = Adapter("mini", ManagedCache, offer, kind=CacheKind.REQUEST)
+    judged, found = 0, set[str]()
+    for seed in range(60):
+        findings, tallies = play(draw_case(seed, offer), [adapter], JudgeConfig(black_box=True))
+        found.update(finding.name for finding in findings)
+        judged += tallies["mini"].laws["MATCH-3"]
+    # It tells of every block, as vLLM does.
+    assert found <= {"EVENT-2"}
+    assert judged > 25
+
+
+def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no vLLM is not told how to get one."""
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="kvcanon peers make vllm"):
+        load_adapter("vllm")

@@ -1,0 +1,178 @@
+"""The variant: what the book leaves free must be free, and each variation makes a difference."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from attrs import fields
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import FULL, Counts, Slots, make_key
+from paths import DOCS
+
+REFERENCE = load_adapter("reference")
+NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
+"""Variations of what nobody compares: slots and ids."""
+SLOTS = ("new_slots_heal",)
+"""Variations of who has which slot, which nobody compares, either."""
+OUTSIDE = JudgeConfig(black_box=True)
+CASES_AT_MOST = 400
+
+
+def findings(
+    seed: int, adapter: Adapter, judges: JudgeConfig = ALL_JUDGES, against: Adapter | None = None
+) -> list[str]:
+    """What is found in the case of a seed."""
+    found, _ = play(draw_case(seed, Offer()), [adapter], judges, against)
+    return [_in_words(each) for each in found]
+
+
+def _in_words(finding: Finding) -> str:
+    return f"{finding.grounds} {finding.name}: {finding.words}"
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_lawful_variation_is_not_accused(name: str) -> None:
+    """A law draws its line too narrowly: it takes a choice of the plain cache for the law."""
+    alone = varied(name, [name])
+    for seed in range(4):
+        assert findings(seed, alone) == []
+        assert findings(seed, alone, OUTSIDE) == []
+
+
+def test_variant_is_not_accused() -> None:
+    """A law accuses a cache that does otherwise in everything at once."""
+    for seed in range(20):
+        assert findings(seed, VARIANT) == []
+
+
+@pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES + SLOTS])
+def test_variation_makes_a_difference(name: str) -> None:
+    """A variation does what the plain cache does: that no law speaks about it shows nothing."""
+    one_law = JudgeConfig(laws=(LAWS["TREE-1"],))
+    alone = varied(name, [name])
+    assert any(findings(seed, alone, one_law, REFERENCE) for seed in range(CASES_AT_MOST))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_names_are_given(name: str) -> None:
+    """Slots and ids are the plain cache's: laws that rely on them are never noticed."""
+    plain, other = _cut_in_two(REFERENCE), _cut_in_two(varied(name, [name]))
+    assert _named(plain) != _named(other)
+
+
+def test_healing_moves_full_slots() -> None:
+    """A variation that heals with new slots does what the plain cache does."""
+
+    def slots_of_healed(adapter: Adapter) -> tuple[Slots, Slots]:
+        """The slots of a tombstone, and those of the same page once it is healed."""
+        config = CacheConfig(window_tokens=1, device_slots=Counts(full=8, swa=8))
+        cache, key = make_subject(adapter, config).cache, make_key([1, 2], 1)
+        cache.insert(key, 0, cache.allocate(Counts(full=2, swa=2)))
+        cache.evict(Counts(swa=1))
+        before = cache.match(key).slots
+        cache.insert(key, 0, cache.allocate(Counts(full=2, swa=2)))
+        return before, cache.match(key).slots
+
+    before, after = slots_of_healed(REFERENCE)
+    assert (before.full, len(before.swa), len(after.swa)) == (after.full, 1, 2)
+    before, after = slots_of_healed(varied("mine", SLOTS))
+    assert before.full[0] != after.full[0]
+    assert before.full[1] == after.full[1]
+
+
+def test_variant_departs_in_all_that_a_profile_can_say() -> None:
+    """Some field of the profile is never tried on a cache that departs in it."""
+    profile = VARIANT.profile
+    same = [
+        each.name
+        for each in Profile.__attrs_attrs__
+        if getattr(profile, each.name) == getattr(CANON, each.name)
+    ]
+    assert not same
+    assert make_subject(VARIANT, CacheConfig()).cache.snapshot().profile == profile
+
+
+def test_variant_has_a_name() -> None:
+    """The variant cannot be checked from the command line."""
+    assert load_adapter("variant") is VARIANT
+    assert set(CHOSEN) <= VARIATIONS.keys()
+
+
+def _cut_in_two(adapter: Adapter) -> Snapshot:
+    """The state of a cache with one prompt, the first part of which is locked."""
+    made = make_subject(adapter, CacheConfig(device_slots=Counts(full=8))).cache
+    key = make_key([1, 2, 3, 4], 1)
+    made.insert(key, 0, made.allocate(Counts(full=4)))
+    made.lock(key.prefix(2))
+    return made.snapshot()
+
+
+def _named(state: Snapshot) -> list[tuple[object, ...]]:
+    """What nodes and slots are called."""
+    return sorted(
+        (state.starts[node.node_id], node.node_id, node[FULL].device) for node in state.below_root()
+    )
+
+
+def test_the_docs_list_every_freedom() -> None:
+    """docs/freedoms.md lacks a variation, or names a field that it does not declare."""
+    page = (DOCS / "freedoms.md").read_text("utf-8")
+    told = re.findall(r"^\| `(\w+)` \|(?: ((?:`\w+`(?:, )?)+) \|)? [A-Z].+ \|$", page, re.MULTILINE)
+    assert {name: re.findall(r"\w+", listed) for name, listed in told} == {
+        name: [
+            field.name
+            for field in fields(Profile)
+            if getattr(each.declared(CANON), field.name) != getattr(CANON, field.name)
+        ]
+        for name, each in VARIATIONS.items()
+    }
+
+
+HOST_ORDER_IS_NOT_BY_USE = Case(
+    CacheConfig(
+        window_tokens=2,
+        device_slots=Counts(4, 3),
+        host_slots=Counts(5, 4),
+        write_policy="write_through",
+    ),
+    (
+        Action("evict_above_a_bare_tail", 3, 0, 0),
+        Action("evict_above_a_bare_tail", 0, 0, 0),
+        Action("evict_above_a_bare_tail", 3, 1, 0),
+    ),
+    (),
+)
+"""An insert uses window data on the host, and backs up; that data left the device first."""
+
+CANCELLED_COPIES_SETTLE = Case(
+    CacheConfig(device_slots=Counts(4), host_slots=Counts(4), write_policy="write_through"),
+    (
+        Action("admit"),
+        Action("grow"),
+        Action("hit_again"),
+        Action("copy", 0, 3),
+        Action("grow"),
+        Action("grow"),
+        Action("hit_again"),
+        Action("copy", 1),
+    ),
+)
+"""Of three copies, each of which builds on the one before, the first fails and the last is done."""
+
+
+@pytest.mark.parametrize("case", [HOST_ORDER_IS_NOT_BY_USE, CANCELLED_COPIES_SETTLE])
+def test_what_was_taken_for_a_fault_once_is_lawful(case: Case) -> None:
+    """A law knows of one departure, and not of another that goes with it."""
+    assert play(case, [load_adapter("variant")])[0] == []

@@ -1,0 +1,401 @@
+"""The explorer: it visits all there is, asks every law, and finds the shortest way to a fault."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path as File
+
+import pytest
+from attrs import evolve
+
+from exploring import (
+    FULL,
+    HOST,
+    NAMESPACES,
+    PLAIN,
+    STATES,
+    TINY,
+    WINDOW,
+    expander,
+    explored,
+    paths_in,
+)
+from faulty import choosy
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.exact_actions import exactly
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.variants.override import Overrides, Plant, overriding
+from kvcanon.conformance.verify.explore import exploration as exploring_module
+from kvcanon.conformance.verify.explore import frontier
+from kvcanon.conformance.verify.explore.expansion import Expander, Expansion
+from kvcanon.conformance.verify.explore.exploration import (
+    Exploration,
+    ExplorationLimits,
+    ExplorationSpec,
+    explore,
+)
+from kvcanon.conformance.verify.explore.failure_case import UNSEEN, failure_of, retold
+from kvcanon.conformance.verify.explore.frontier import Codes, Path, Visited
+from kvcanon.conformance.verify.explore.moves import moves
+from kvcanon.conformance.verify.explore.reach import has_to_come_up
+from kvcanon.conformance.verify.explore.scope import Scope
+from kvcanon.reference import (
+    ReferenceCache,
+    cache,
+    evict,
+    insert,
+    match,
+    snapshot,
+    transfer,
+    victims,
+)
+from kvcanon.reference.state import State
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.operations import Inserted, Matched
+from kvcanon.spec.snapshot import Usage
+from kvcanon.spec.types import Component, Key, Slots
+
+each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in TINY])
+
+
+def told(found: Exploration) -> tuple[object, ...]:
+    """All that must not depend on how it was found."""
+    counts = found.states, found.edges, found.steps, found.laws_exercised
+    return found.levels, counts, found.broken
+
+
+@each_scope
+def test_a_sound_cache_is_exhausted(scope: Scope) -> None:
+    """The plain cache is accused in some state, or some states are left out."""
+    found = explored(scope)
+    assert found.exhausted
+    assert found.states == sum(found.levels) == len(paths_in(scope))
+    assert found.edges >= found.states - 1
+    assert found.steps >= found.edges // 2
+
+
+def test_every_state_is_visited() -> None:
+    """A walk of any kind comes to a state of the scope that the explorer does not know."""
+    by = expander(WINDOW)
+    known = {by.digest(by.origin.at(path)) for path in paths_in(WINDOW)}
+    path: Path = ()
+    for turn in range(400):
+        product = by.origin.at(path)
+        options = list(moves(WINDOW, product, product.subject.cache.snapshot()))
+        path = (*path, options[turn * 7919 % len(options)]) if turn % 25 else ()
+        assert by.digest(by.origin.at(path)) in known
+
+
+def test_the_laws_of_states_are_asked_of_every_state() -> None:
+    """A state is passed over, or one that is reached twice is asked twice."""
+    found = Expansion()
+    by = expander(FULL)
+    for path in paths_in(FULL):
+        assert by.judge(path, found) is not None
+    total = by.expand(paths_in(FULL))
+    assert total.states == len(paths_in(FULL))
+
+
+def test_a_law_that_is_not_exercised_is_told() -> None:
+    """A scope without a host tier claims to have tried load-backs."""
+    found = explored(FULL)
+    assert {"LOAD-1", "REC-1", "RES-9", "RES-5"} <= set(found.not_exercised)
+    assert {"LOCK-8", "EVICT-1", "TREE-4", "EVENT-4"} <= found.laws_exercised.keys()
+
+
+def test_laws_of_states_are_exercised_once_a_state() -> None:
+    """What is counted depends on how often a state is passed, or on the processes that pass it."""
+    found = explored(FULL)
+    by = expander(FULL)
+    # The empty cache has no node.
+    states = [by.origin.at(path).subject.cache.snapshot() for path in paths_in(FULL)]
+    trees = sum(len(state.nodes) > 1 for state in states)
+    assert found.laws_exercised["TREE-1"] == found.laws_exercised["RES-1"] == trees < found.states
+
+
+@pytest.mark.parametrize(
+    ("page_size", "window_tokens", "pages", "comes_up"),
+    [(1, 1, 2, False), (1, 1, 3, True), (2, 3, 3, False), (2, 3, 4, True), (2, 2, 3, True)],
+)
+def test_short_prompts_leave_no_window_behind(
+    page_size: int, window_tokens: int, pages: int, comes_up: bool
+) -> None:
+    """A scope is to exercise what no prompt of its is long enough for, or need not what one is."""
+    config = evolve(WINDOW.config, page_size=page_size, window_tokens=window_tokens)
+    scope = evolve(WINDOW, config=config, fans=(1,) * pages)
+    assert has_to_come_up(scope, "REC-1") is comes_up
+
+
+def test_tiny_scopes_exercise_nearly_every_law() -> None:
+    """What the tests explore is so small that most laws say nothing there."""
+    exercised = frozenset[str]().union(*(explored(scope).laws_exercised for scope in TINY))
+    assert LAWS.keys() - exercised == NEED_MORE
+
+
+NEED_MORE = {"REC-1", "ASYNC-1", "ASYNC-8", "ALLOC-10"}
+"""Laws whose premises take more than a tiny scope has; the named scopes exercise them."""
+
+
+# Faults.
+
+
+def evicts_too_much(patch: Overrides) -> None:
+    """Every leaf leaves, however many slots were asked for."""
+    leaves = victims.leaves_in_turn
+    patch.setattr(evict, "leaves_in_turn", lambda state, medium, _: leaves(state, medium, 1 << 10))
+
+
+def finds_too_much(patch: Overrides) -> None:
+    """A match that finds something finds all that it was asked for."""
+
+    def generous(state: State, key: Key) -> Matched:
+        found = match.match(state, key)
+        return evolve(found, prefix_pages=len(key)) if found.prefix_pages else found
+
+    patch.setattr(cache, "match", generous)
+
+
+def miscounts_locked_room(patch: Overrides) -> None:
+    """What is locked is counted as evictable."""
+    count_usage = snapshot._usage
+
+    def all_evictable(state: State, component: Component) -> Usage:
+        usage = count_usage(state, component)
+        return Usage(usage.evictable + usage.protected, 0)
+
+    patch.setattr(snapshot, "_usage", all_evictable)
+
+
+def copies_nothing(patch: Overrides) -> None:
+    """A copy that is performed moves no bytes."""
+    patch.setattr(transfer, "_perform", lambda *_: None)
+
+
+def fails_at_the_second_insert(patch: Overrides) -> None:
+    """To insert what is there already ends in an error that is none of the book's."""
+
+    def fragile(
+        state: State, key: Key, start: int, slots: Slots, *, counted_pages: int, priority: int
+    ) -> Inserted:
+        outcome = insert.insert(
+            state, key, start, slots, counted_pages=counted_pages, priority=priority
+        )
+        if outcome.present_pages:
+            raise ZeroDivisionError("twice")
+        return outcome
+
+    patch.setattr(cache, "insert", fragile)
+
+
+PUT = exactly("put", (0,))
+FAULTS: list[tuple[Plant, Scope, str, Path]] = [
+    (
+        evicts_too_much,
+        FULL,
+        "REC-3",
+        (PUT, exactly("put", (0, 0), start_pages=1), Action("evict", 1, 0, 0)),
+    ),
+    (finds_too_much, FULL, "MATCH-1", (PUT, exactly("look", (0, 0)))),
+    (miscounts_locked_room, FULL, "ALLOC-2", (PUT, exactly("hold", (0,)))),
+    (
+        fails_at_the_second_insert,
+        FULL,
+        "ZeroDivisionError",
+        (PUT, exactly("put", (0,), start_pages=1)),
+    ),
+    (
+        copies_nothing,
+        evolve(HOST, fetches=False),
+        "DATA-1",
+        (
+            PUT,
+            Action("flush"),
+            Action("evict", 1, 0, 0),
+            exactly("bring", (0,)),
+            Action("flush"),
+            exactly("look", (0,)),
+        ),
+    ),
+]
+each_fault = pytest.mark.parametrize(
+    ("plant", "scope", "name", "path"), FAULTS, ids=[fault[0].__name__ for fault in FAULTS]
+)
+
+
+@each_fault
+def test_a_fault_is_found_by_the_shortest_path(
+    plant: Plant, scope: Scope, name: str, path: Path
+) -> None:
+    """A planted fault is not found, or by a detour, or what it breaks is not said."""
+    adapter = Adapter(plant.__name__, overriding(plant))
+    found = explore(expander(scope, adapter))
+    assert found.broken is not None
+    assert found.broken.path == path
+    assert found.broken.name == name
+    assert not found.exhausted
+    failure = failure_of(adapter, scope, found.broken, found.law_ids)
+    assert failure.finding.name == name
+    assert UNSEEN not in failure.finding.words
+    assert failure.case.actions == path
+    nearer = explore(expander(scope, adapter), limits=ExplorationLimits(levels=len(path) - 1))
+    assert nearer.broken is None
+    assert nearer.left
+
+
+def test_what_the_guard_does_not_see_is_told_as_such() -> None:
+    """What cannot be shown again is told as if it could, or kept back."""
+    adapter = Adapter("moves nothing", overriding(copies_nothing))
+    found = explore(expander(HOST, adapter))
+    assert found.broken is not None
+    # The guard knows what is behind slots from the first write on, and there is none here.
+    assert found.broken.path[0].name == "fetch"
+    failure = failure_of(adapter, HOST, found.broken, found.law_ids)
+    assert failure.finding.name == found.broken.name == "DATA-1"
+    assert UNSEEN in failure.finding.words
+    assert not retold(adapter, failure, found.law_ids).again
+
+
+def test_only_the_laws_that_were_asked_for_are_asked() -> None:
+    """Another law than the one that was asked for speaks."""
+    adapter = Adapter("generous", overriding(finds_too_much))
+    assert explore(Expander(adapter, FULL, [LAWS["ALLOC-1"]])).exhausted
+
+
+# The same whoever goes through it.
+
+
+@pytest.mark.parametrize("scope", [HOST, NAMESPACES], ids=["host", "namespaces"])
+def test_a_copy_is_as_good_as_the_way_played_again(scope: Scope) -> None:
+    """A copy shares something with its original, or lacks something of it."""
+    played = Adapter("played again", overriding(lambda _: None))
+    assert told(explore(expander(scope, played))) == told(explored(scope))
+
+
+def test_what_is_done_to_a_copy_is_done_to_it_alone() -> None:
+    """A move changes the state that other moves are made from."""
+    by = expander(HOST)
+    for path in paths_in(HOST)[::5]:
+        product = by.origin.at(path)
+        before = by.digest(product)
+        for action in moves(HOST, product, product.subject.cache.snapshot()):
+            by.origin.again(product, path).do(action)
+        assert by.digest(product) == before
+
+
+def test_any_number_of_processes_finds_the_same() -> None:
+    """Numbers, or the path to a fault, depend on who was done first."""
+    one, two = (explore(ExplorationSpec("reference", FULL), jobs) for jobs in (1, 2))
+    assert told(one) == told(two)
+    one, two = (explore(ExplorationSpec("faulty:Short", HOST), jobs) for jobs in (1, 2))
+    assert told(one) == told(two)
+    assert one.broken is not None
+    assert one.broken.path == (PUT, exactly("look", (0,)))
+
+
+def test_several_processes_need_a_name() -> None:
+    """A cache that cannot be sent to another process is explored by one, unasked."""
+    with pytest.raises(UsageError, match="named"):
+        explore(expander(FULL), jobs=2)
+
+
+# Stopping, and going on.
+
+
+def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done before a stop is done again, or left out, or counted twice."""
+    whole = explored(HOST)
+    monkeypatch.setattr(exploring_module, "CHUNK", 4)
+    clock = count()
+    monkeypatch.setattr(exploring_module, "monotonic", lambda: next(clock))
+    limits = ExplorationLimits(seconds=8, checkpoint=tmp_path / "progress.npz")
+    runs = [explore(expander(HOST), limits=limits)]
+    while runs[-1].left:
+        assert len(runs) < 100
+        runs.append(explore(expander(HOST), limits=limits))
+    assert len(runs) > 5
+    assert told(runs[-1]) == told(whole)
+    assert len({each.states for each in runs}) > 5
+    assert told(explore(expander(HOST), limits=limits)) == told(whole)
+
+
+def test_it_stops_after_so_many_levels() -> None:
+    """A limit is no limit, or what is left beyond it is not told."""
+    found = explore(expander(FULL), limits=ExplorationLimits(levels=2))
+    whole = explored(FULL)
+    assert found.levels == whole.levels[:3]
+    assert found.left == whole.levels[2]
+    assert not found.exhausted
+
+
+def test_a_fault_is_not_lost_between_two_runs(tmp_path: File) -> None:
+    """Progress is kept from which a fault that was seen is not found again."""
+    adapter = Adapter("generous", overriding(finds_too_much))
+    limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
+    for _ in range(2):
+        assert explore(expander(FULL, adapter), limits=limits).broken is not None
+
+
+def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
+    """What was visited in one scope is taken for visited in another."""
+    limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
+    explore(expander(FULL), limits=limits)
+    with pytest.raises(UsageError, match="another scope"):
+        explore(expander(evolve(FULL, receipts=2)), limits=limits)
+    with pytest.raises(UsageError, match="another laws"):
+        explore(Expander(PLAIN, FULL, [LAWS["ALLOC-1"]]), limits=limits)
+    for content in (b"no progress", b""):
+        (tmp_path / "progress.npz").write_bytes(content)
+        with pytest.raises(UsageError, match="is no progress"):
+            explore(expander(FULL), limits=limits)
+
+
+def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A digest is forgotten when many come, or one is taken for another."""
+    monkeypatch.setattr(frontier, "RECENT", 50)
+    visited, known = Visited(), set[bytes]()
+    for turn in range(60):
+        digests = [blake2b(bytes([turn * at % 251]), digest_size=16).digest() for at in range(9)]
+        digests.append(bytes(15) + bytes([turn]))
+        for digest, is_new in zip(digests, visited.enter(digests), strict=True):
+            assert is_new == (digest not in known)
+            known.add(digest)
+        assert len(visited) == len(known)
+    assert not any(Visited(visited.all()).enter(list(known)))
+
+
+def test_paths_are_kept_whole() -> None:
+    """A path that was coded is another one afterwards."""
+    codes = Codes()
+    for path in paths_in(HOST):
+        coded = b"".join(map(codes.code, path))
+        assert len(coded) == 2 * len(path)
+        assert codes.path(coded) == Codes(codes.actions).path(coded) == path
+
+
+# Caches that cannot be explored.
+
+
+class Opaque(ReferenceCache):
+    """Has a hand on its copies of its own."""
+
+    copies = object()
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "said"),
+    [
+        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), "recency"),
+        (Adapter("own", Opaque), "decides about its copies itself"),
+        (Adapter("choosy", choosy), "cannot be explored there"),
+    ],
+)
+def test_a_cache_that_cannot_be_explored_is_told_why(adapter: Adapter, said: str) -> None:
+    """Two states that look alike are taken for one, or an error says nothing."""
+    with pytest.raises(UsageError, match=said):
+        explore(expander(STATES, adapter))

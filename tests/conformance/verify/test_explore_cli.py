@@ -1,0 +1,160 @@
+"""`kvcanon explore`: what it prints, what it exits with, and the script that shows a fault."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from exploring import FULL, HOST, WINDOW, explored
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.verify.explore.report import markdown_of
+from kvcanon.conformance.verify.explore.scopes.naming import GROUPS, SCOPES
+from kvcanon.spec.law import LAWS
+from paths import DOCS, HELPERS
+
+EXPLORED = DOCS / "explore.md"
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scope in (FULL, HOST):
+        # Most of what is within its reach takes more than a tiny scope has.
+        monkeypatch.setitem(SCOPES, scope.name, evolve(scope, made_for=("MATCH-1",)))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+    """What the command prints."""
+    assert main(["explore", *arguments, "--jobs", "1"]) == code
+    return capsys.readouterr().out
+
+
+def fault(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command complains of, in one line."""
+    assert main(["explore", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said of how much was visited, asked or left."""
+    text = said(capsys, "reference", "--scope", "tiny_full,tiny_host", code=0)
+    assert "40 that differ by more than names, and none is left" in text
+    assert re.search(rf"laws +\d+ of {len(LAWS)} exercised; \d+ beyond the scope", text)
+    assert "states/s" in text
+    assert "209 states were visited, and none is left." in text
+
+
+def test_a_fault_exits_with_1_and_a_script_that_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fault is found, and not shown: in words, call by call, and as a script."""
+    text = said(capsys, "faulty:Short", "--scope", "tiny_full", "--scripts", str(tmp_path), code=1)
+    assert "MATCH-1 longest_usable_prefix, after 2 actions, and no fewer" in text
+    assert "match(key_1)" in text
+    assert text.rstrip().endswith("BROKEN in tiny_full")
+    (script,) = tmp_path.iterdir()
+    code = script.read_text("utf-8")
+    for cache, exit_code in (("faulty:Short", 1), ("reference", 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", code.replace("faulty:Short", cache)],
+            cwd=HELPERS,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == exit_code, done.stderr
+
+
+def test_what_is_not_exhausted_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A scope that was left half way looks like one that holds."""
+    text = said(capsys, "--scope", "tiny_full", "--levels", "2", code=0)
+    assert "8 of them were not gone on from" in text
+    assert "tiny_full not exhausted" in text
+
+
+def test_it_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was explored is explored again, or is another scope's."""
+    options = ("--scope", "tiny_full,tiny_host", "--checkpoint", str(tmp_path), "--json")
+    first = json.loads(said(capsys, *options, "--levels", "3", code=0))
+    again = json.loads(said(capsys, *options, code=0))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "reference-tiny_full.npz",
+        "reference-tiny_host.npz",
+    }
+    assert [each["left"] > 0 for each in first] == [True, True]
+    assert [(each["states"], each["left"]) for each in again] == [(40, 0), (169, 0)]
+
+
+def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody learns of which laws nothing came up."""
+    text = said(capsys, "--scope", "tiny_full", "--premises", code=0)
+    found = explored(FULL)
+    assert "LOAD-1 full_only_pre_evict" in text
+    assert "beyond the scope" in text
+    assert re.search(rf"TREE-1 .* a node +{found.laws_exercised['TREE-1']} ", text)
+    value = json.loads(said(capsys, "--scope", "tiny_full", "--json", code=0))[0]
+    assert value["laws_exercised"] == found.laws_exercised
+    assert value["not_exercised"] == list(found.not_exercised)
+
+
+def test_a_scope_that_asks_nothing_exits_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A law is said to hold in every state, of which nothing that it speaks of came up."""
+    monkeypatch.setitem(SCOPES, "tiny_full", evolve(FULL, made_for=("LOAD-1",)))
+    text = said(capsys, "--scope", "tiny_full", code=1)
+    assert "NOT EXERCISED: LOAD-1" in text
+    assert text.rstrip().endswith("NOT EXERCISED: laws that have to be, in tiny_full.")
+    text = said(capsys, "--scope", "tiny_full", "--levels", "1", code=0)
+    assert "not exhausted" in text
+
+
+def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The docs have a table that the command does not print, or more than tables are printed."""
+    text = said(capsys, "--scope", "tiny_full,tiny_host", "--markdown", code=0)
+    assert all(line.startswith("|") or not line for line in text.splitlines())
+    assert "| `tiny_full` | 40 | 522 |" in text
+    assert "| together | 209 |" in text
+    assert "| LOAD-4 `whole_prefix_comes` | a load-back that was enqueued | `tiny_host` |" in text
+
+
+def test_most_scopes_are_told_by_the_others() -> None:
+    """A cell of a table names two dozen scopes, or it names the wrong ones."""
+    text = markdown_of([explored(FULL), explored(WINDOW), explored(HOST)])
+    assert "| TREE-4 `children_differ` | two children of one parent | all but `tiny_host` |" in text
+    assert (
+        "| ALLOC-4 `mapping_agrees` | a page with window data on the device | `tiny_window` |"
+        in text
+    )
+    beyond = "a use of a prefix with window data out of its reach"
+    assert f"| REC-1 `window_only_refresh` | {beyond} | none |" in text
+    assert "| RES-1 `no_dead_node` | a node | all |" in text
+
+
+def test_the_docs_have_every_scope() -> None:
+    """A scope is added, and nobody reads of it."""
+    text = EXPLORED.read_text("utf-8")
+    assert all(f"`{name}`" in text for group in GROUPS.values() for name in group)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--scope", "everything"), "there is no scope 'everything'; name"),
+        (("--scope", ","), "names no scope"),
+        (("--scope", "tiny_full", "--only", "LOAD-99"), "no law LOAD-99"),
+        (("nonsense", "--scope", "tiny_full"), "no cache 'nonsense'"),
+        (("faulty:OPAQUE", "--scope", "tiny_full", "--jobs", "1"), "does not show"),
+    ],
+)
+def test_a_call_at_fault_exits_with_2(
+    arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip ends in a traceback, or goes unnoticed."""
+    assert expected in fault(capsys, *arguments)

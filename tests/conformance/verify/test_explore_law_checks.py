@@ -1,0 +1,184 @@
+"""Which laws are asked of a step is found out from the laws; none may be left out wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.mutants.kill_matrix import mutated
+from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.relevance import Relevant
+from kvcanon.conformance.protocol.adapter import make_subject
+from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
+from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import PrefixNotCached
+from kvcanon.spec.events import AllBlocksCleared, Residency
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Stream, Subject, Violation
+from kvcanon.spec.operations import Evict, Lock, Match, Matched, Receipt, Refused
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Counts, Key, Slots
+from kvcanon.spec.views import Step
+from meta.mutants import MUTANTS, Mutant
+
+STEP_LAWS = [law for law in LAWS.values() if law.kind is Kind.STEP]
+STREAM_LAWS = [law for law in LAWS.values() if law.kind is Kind.STREAM]
+
+
+def broken(law: Law, subject: Subject) -> list[str]:
+    """What a law says."""
+    return list(law.check(subject))
+
+
+def step() -> Step:
+    """A match in an empty cache, after which there is a page."""
+    cache = ReferenceCache(CacheConfig(device_slots=Counts(1)))
+    before = cache.snapshot()
+    cache.insert(Key(((0,),)), 0, cache.allocate(Counts(1)))
+    return Step(before, Match(Key(())), Matched(0, 0, Slots()), cache.snapshot())
+
+
+def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
+    """What laws say of a faulty cache in a vector, with the steps that they say it of."""
+    said: list[tuple[Violation, Step]] = []
+    config = vector.case.config
+    subject = make_subject(mutated(mutant), config)
+    judged = guard(subject.cache, on_violation=lambda *each: said.append(each))
+    client = Client(judged, subject.can, subject.copies, Stamps(config.slot_bytes))
+    try:
+        for action in vector.case.actions:
+            act(client, *action)
+        client.drain(vector.case.drain)
+    except Exception:  # noqa: BLE001  # What was said until then is enough.
+        return iter(said)
+    return iter(said)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_law_that_speaks_is_asked(mutant: Mutant) -> None:
+    """A law is left out of a step of which it has something to say."""
+    heard, levels = 0, set[VectorLevel]()
+    for vector in read_vectors():
+        if vector.law_id != mutant.law_id:
+            continue
+        levels.add(vector.level)
+        steps, streams = Relevant(STEP_LAWS, broken), Relevant(STREAM_LAWS, broken)
+        for violation, about in spoken(mutant, vector):
+            heard += 1
+            if violation.law.kind is Kind.STATE:
+                # A tree of a wrong shape, for one, is nothing that steps could be compared by.
+                continue
+            stream = Stream(Residency(), about.events, about.after)
+            asked = (*steps.of_step(about), *streams.of_stream(stream))
+            # The guard's streams have what was sent before, too.
+            assert violation.law in asked or not about.events
+    # What shows from outside need not show to the guard, which knows only bytes that were written.
+    # How copies end, and how a cache begins, the guard is told by whoever made it.
+    told = mutant.law_id in ("ASYNC-10", "EVENT-13")
+    assert heard or told or VectorLevel.BLACK_BOX in levels
+
+
+def test_laws_of_other_operations_are_left_out() -> None:
+    """All laws are asked of every step, and exploring takes three times as long."""
+    asked = {law.law_id for law in Relevant(STEP_LAWS, broken).of_step(step())}
+    assert {"MATCH-1", "MATCH-5", "REC-7", "LOCK-4", "EVENT-10"} <= asked
+    assert not {"LOCK-8", "EVICT-1", "LOAD-1", "ALLOC-5", "RES-7", "EVENT-7"} & asked
+    assert SHAPE[0] not in asked
+
+
+def test_laws_about_what_a_state_lacks_are_left_out() -> None:
+    """A law about copies is asked where none is in flight, or one about changes where none is."""
+    config = CacheConfig(device_slots=Counts(2), host_slots=Counts(2), write_policy="write_through")
+    cache = ReferenceCache(config, ManualEngine())
+    empty = cache.snapshot()
+
+    def asked(before: Snapshot, after: Snapshot) -> set[str]:
+        about = Step(before, Match(Key(())), Matched(0, 0, Slots()), after)
+        return {law.law_id for law in Relevant(STEP_LAWS, broken).of_step(about)}
+
+    key = Key(((0,),))
+    slots = cache.allocate(Counts(1))
+    held = cache.snapshot()
+    cache.insert(key, 0, slots)
+    copying = cache.snapshot()
+    assert {"MATCH-1", "MATCH-5"} <= asked(empty, empty)
+    assert {"ASYNC-1", "LOCK-10", "EVENT-10"}.isdisjoint(asked(empty, empty))
+    assert {"ASYNC-1", "LOCK-10"}.isdisjoint(asked(empty, held))
+    assert "EVENT-5" not in asked(empty, held)
+    assert {"ASYNC-1", "LOCK-10", "EVENT-10"} <= asked(held, copying)
+    assert {"ASYNC-1", "LOCK-10"} <= asked(copying, held)
+    assert {"REC-7", "LOCK-10"} <= asked(empty, copying)
+    assert "ASYNC-1" in asked(copying, copying)
+    assert {"REC-7", "LOCK-10"}.isdisjoint(asked(copying, copying))
+
+
+def test_laws_about_what_a_configuration_lacks_are_left_out() -> None:
+    """A law about windows is asked of a cache without one, or not of a cache with one."""
+    for window, is_asked in ((None, False), (4, True)):
+        state = ReferenceCache(CacheConfig(window_tokens=window)).snapshot()
+        about = Step(state, Lock(Key(())), Receipt(1, Key(())), state)
+        asked = {law.law_id for law in Relevant(STEP_LAWS, broken).of_step(about)}
+        assert "LOCK-9" in asked
+        assert ("LOCK-6" in asked) is is_asked
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda about: about.operation.key,
+        lambda about: about.operation == Match(Key(())),
+        lambda about: about.outcome.prefix_pages > 3,
+        lambda about: about.outcome.slots is None,
+        lambda about: bool(about.changed[0]),
+        lambda about: about.before.nodes is about.after.nodes,
+        lambda about: about.before == about.after,
+        lambda about: about.before.pools,
+        lambda about: about.before.transfers == about.after.recency,
+        lambda about: about.events,
+        lambda about: repr(about.outcome),
+        lambda about: len(about.before.nodes),
+        lambda about: isinstance(about.outcome.error, PrefixNotCached),
+    ],
+)
+def test_whoever_looks_is_asked(look: object) -> None:
+    """A law looks at what there is, comes to nothing once, and is never asked again."""
+    about = evolve(step(), events=(AllBlocksCleared(),))
+
+    def ask(question: str, sealed: Step) -> object:
+        try:
+            return look(sealed) and None  # type: ignore[operator]
+        except Exception:  # noqa: BLE001  # Nobody who looks gets away with it.
+            return None
+
+    assert Relevant(["question"], ask).of_step(about) == ("question",)
+
+
+@pytest.mark.parametrize(
+    "glance",
+    [
+        lambda about: isinstance(about.operation, Evict),
+        lambda about: type(about.operation) in {Evict: 1, Matched: 2},
+        lambda about: {Match: False, Evict: True}.get(type(about.operation)),
+        lambda about: isinstance(about.outcome, Refused),
+        lambda about: about.before.config.mamba,
+        lambda about: about.after.profile.heals_in_place is False,
+        lambda about: bool(about.stamps),
+    ],
+)
+def test_whoever_looks_at_types_alone_is_not(glance: object) -> None:
+    """What can be known of a step without a look is taken for a look at it."""
+    relevant = Relevant(["question"], lambda _, sealed: glance(sealed))  # type: ignore[operator]
+    assert relevant.of_step(step()) == ()
+
+
+def test_premises_that_cannot_come_up_are_left_out() -> None:
+    """Each premise is asked of each step, whatever was done in it."""
+    steps = [law for law in LAWS.values() if law.kind is Kind.STEP]
+    relevant = Relevant(steps, lambda law, about: law.premise.is_met(about))
+    waiting = {law.law_id for law in relevant.of_step(step())}
+    assert "MATCH-1" in waiting
+    assert "EVICT-1" not in waiting

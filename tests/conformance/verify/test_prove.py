@@ -1,0 +1,251 @@
+"""Proofs: what a solver says is told as it is, and what was confirmed once is not lost unawares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import claimed
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli import prove as command
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.verify.prove.claim import ClaimKind, claims, kernels, read_claim
+from kvcanon.conformance.verify.prove.proof_run import chosen_claims, lines_of, need_solvers, settle
+from kvcanon.conformance.verify.prove.record import (
+    Confirmed,
+    confirmed,
+    lost,
+    read_record,
+    write_record,
+)
+from kvcanon.conformance.verify.prove.seeding import Seeded, planted
+from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
+from paths import ROOT
+
+WRONG_IN_WINDOW = Seeded("kvcanon.spec.oracle.window.in_window", ">=", ">", ())
+
+
+def proofs_of(function: Callable[..., object], budget_s: float = 60.0) -> list[Proof]:
+    """What becomes of a function's contract."""
+    return [settle(line, budget_s) for line in lines_of([read_claim(ClaimKind.CONTRACT, function)])]
+
+
+def verdicts(function: Callable[..., object], budget_s: float = 60.0) -> list[str]:
+    """By whom it is said, and what."""
+    return [f"{each.solver}: {each.verdict}" for each in proofs_of(function, budget_s)]
+
+
+# What solvers say.
+
+
+def test_lines_are_confirmed_or_refuted_one_by_one() -> None:
+    """A line that is wrong takes the others along, or is taken along by them."""
+    sound, wrong = proofs_of(claimed.doubled)
+    assert (sound.verdict, wrong.verdict) == (ProofVerdict.CONFIRMED, ProofVerdict.REFUTED)
+    assert "doubled(31)" in wrong.found
+
+
+def test_what_raises_is_refuted() -> None:
+    """A function that fails for an input within its bounds passes."""
+    (proof,) = proofs_of(claimed.raised)
+    assert proof.verdict is ProofVerdict.REFUTED
+    assert "raised(4711)" in proof.found
+
+
+def test_bounds_that_nothing_meets_confirm_nothing() -> None:
+    """A claim of no input at all counts as confirmed."""
+    assert verdicts(claimed.halved) == ["crosshair: unable to meet precondition"]
+    assert verdicts(claimed.none_at_all) == [
+        "crosshair: unable to meet precondition",
+        "z3: unable to meet precondition",
+    ]
+
+
+def test_what_no_solver_sees_through_is_not_confirmed() -> None:
+    """A budget that is used up counts as a proof, or as a refutation."""
+    assert verdicts(claimed.hashed, budget_s=0.5) == ["crosshair: not confirmed"]
+
+
+def test_terms_are_asked_of_their_own_size() -> None:
+    """z3 settles another contract than CrossHair, or of tuples of another size."""
+    *_, sound, wrong = proofs_of(claimed.all_alike)
+    assert sound.bounds == ("tuples of 8", "same")
+    assert (sound.verdict, wrong.verdict) == (ProofVerdict.CONFIRMED, ProofVerdict.REFUTED)
+    assert wrong.found.count("False") >= 1
+    assert "same = True" in wrong.found
+
+
+def test_an_input_is_tried_before_it_refutes() -> None:
+    """An input counts as a refutation though in plain Python it breaks nothing."""
+    (proof,) = proofs_of(claimed.cut_alike)
+    assert proof.verdict is ProofVerdict.NOT_CONFIRMED
+    assert "false alarm" in proof.found
+
+
+# What is claimed.
+
+
+def test_claims_can_be_chosen_by_kernel_and_by_name() -> None:
+    """A kernel's name brings its contract and not what else is claimed of it, or too much."""
+    chosen = [claim.name for claim in chosen_claims(["may_leave_device"])]
+    assert chosen == [
+        "may_leave_device",
+        "may_leave_device_is_trying",
+        "eviction_grounds_device",
+    ]
+    assert [claim.name for claim in chosen_claims(["no_slot_is_lost"])] == ["no_slot_is_lost"]
+    assert len(chosen_claims([])) == len(claims())
+    with pytest.raises(UsageError, match="nothing is claimed of 'nobody'"):
+        chosen_claims(["nobody"])
+
+
+@pytest.mark.parametrize("kernel", kernels())
+def test_each_kernel_has_a_contract_and_a_second_definition(kernel: str) -> None:
+    """A kernel is confirmed to do what it does."""
+    about = {claim.kind for claim in chosen_claims([kernel])}
+    assert about >= {ClaimKind.CONTRACT, ClaimKind.EQUIVALENCE}
+
+
+def test_a_function_that_claims_nothing_is_said() -> None:
+    """A contract whose lines are spelled wrong is passed over."""
+    with pytest.raises(UsageError, match="main claims nothing"):
+        read_claim(ClaimKind.CONTRACT, main)
+
+
+# The record.
+
+
+def test_all_that_is_claimed_is_recorded_as_confirmed() -> None:
+    """A claim was added or changed, and `kvcanon prove --record` has not confirmed it."""
+    recorded = {(each.claim, each.post, each.solver) for each in read_record()}
+    lines = lines_of(list(claims().values()))
+    assert recorded == {(line.claim.name, line.claim.post[line.at], line.solver) for line in lines}
+
+
+def test_the_record_keeps_bounds() -> None:
+    """Bounds can be narrowed until what is claimed is confirmed."""
+    by_name = claims()
+    for each in read_record():
+        claim = by_name[each.claim]
+        if each.solver is Solver.CROSSHAIR:
+            assert each.bounds == claim.pre
+        else:
+            assert each.bounds == (f"tuples of {claim.terms}", *claim.pre[1:])
+
+
+def test_what_is_no_longer_confirmed_is_lost(tmp_path: Path) -> None:
+    """A claim that is gone, or not confirmed any more, is not missed."""
+    proofs = proofs_of(claimed.doubled)
+    path = tmp_path / "confirmed.json"
+    write_record(proofs, path)
+    recorded = read_record(path)
+    assert recorded == confirmed(proofs)
+    assert len(recorded) == 1
+    assert lost(recorded, proofs, None) == []
+    assert lost(recorded, [], None) == recorded
+    assert lost(recorded, [], {"doubled"}) == recorded
+    assert lost(recorded, [], {"another"}) == []
+    (kept,) = recorded
+    narrower = Confirmed(kept.claim, kept.post, kept.solver, ("0 <= number <= 1000",))
+    assert lost([narrower], proofs, None) == [narrower]
+
+
+def test_the_page_holds_what_is_recorded() -> None:
+    """`docs/prove.md` is of earlier claims; `kvcanon prove --markdown` prints its tables anew."""
+    page = (ROOT / "docs/prove.md").read_text("utf-8")
+    for each in read_record():
+        post = f"`{each.post}`".replace("|", "&#124;")
+        rows = [row for row in page.splitlines() if row.startswith(f"| `{each.claim}`")]
+        assert any(post in row and f"confirmed by {each.solver}" in row for row in rows), each
+
+
+# The command.
+
+Prove = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def prove(capsys: pytest.CaptureFixture[str]) -> Prove:
+    """The command in this process, where a fault can be planted: its exit code and its output."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        code = main(["prove", "--jobs", "1", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out or captured.err
+
+    return run
+
+
+def test_a_table_says_what_is_confirmed(prove: Prove) -> None:
+    """A table leaves out what was asked, within which bounds, or what came of it."""
+    code, out = prove("in_window_is_every_page")
+    assert code == 0
+    for cell in ("in_window_is_every_page", "naive.in_window", "1 <= pages <= 6", "CONFIRMED"):
+        assert cell in out
+    assert "1 of 1 contract lines are confirmed" in out
+
+
+def test_a_refutation_prints_the_input(prove: Prove) -> None:
+    """A kernel is wrong, and the command succeeds, or does not say for which input."""
+    with planted(WRONG_IN_WINDOW):
+        code, out = prove("in_window_is_every_page")
+    assert code == 1
+    assert "REFUTED: in_window_is_every_page" in out
+    assert "when calling in_window_is_every_page(" in out
+    assert "NO LONGER CONFIRMED by crosshair: in_window_is_every_page" in out
+    assert "1 refuted or unreachable, 1 no longer confirmed." in out
+
+
+def test_what_is_lost_fails(prove: Prove, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was confirmed once is not confirmed any more, and the command succeeds."""
+    kept = Confirmed("evicted_room_is_enough", "__return__ is True", Solver.CROSSHAIR, ())
+    monkeypatch.setattr(command, "read_record", lambda: [kept])
+    code, out = prove("evicted_room_is_enough")
+    assert code == 1
+    assert "NO LONGER CONFIRMED by crosshair: evicted_room_is_enough" in out
+    assert prove("in_window_is_every_page")[0] == 0
+
+
+def test_json_has_the_same(prove: Prove) -> None:
+    """A reader of JSON learns less than one of the table."""
+    code, out = prove("has_ground_is_being_a_part", "--json")
+    assert code == 0
+    (proof,) = json.loads(out)["proofs"]
+    assert proof["verdict"] == "confirmed"
+    assert proof["claim"] == "has_ground_is_being_a_part"
+    assert proof["seconds"] >= 0
+
+
+def test_faults_are_planted_and_refuted(prove: Prove) -> None:
+    """`--faults` says nothing of who refutes what."""
+    code, out = prove("--faults", "in_window")
+    assert code == 0
+    assert "1 faults in 1 functions are refuted, 2 times in all." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nobody",), "nothing is claimed of 'nobody'"),
+        (("--faults", "nobody"), "no fault is planted in nobody"),
+        (("--record", "in_window"), "--record records everything"),
+    ],
+)
+def test_calls_at_fault_are_said_in_one_line(
+    arguments: tuple[str, ...], said: str, prove: Prove
+) -> None:
+    """A slip on the command line ends in a traceback."""
+    code, err = prove(*arguments)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_solvers_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the solvers there is a traceback of an import."""
+    monkeypatch.setattr("kvcanon.conformance.verify.prove.proof_run.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"install kvcanon\[formal\]"):
+        need_solvers()

@@ -1,0 +1,173 @@
+"""The page about adapters: its snippets run, its talk is real, and its tables are complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kvcanon.conformance.protocol import request, tree
+from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
+from kvcanon.conformance.protocol.calls import CALLS
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.pipe import Hello
+from kvcanon.conformance.protocol.wire import (
+    REFUSALS,
+    decoder,
+    from_json,
+    refusal_from_json,
+)
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from paths import DOCS
+
+EXAMPLES = DOCS / "examples" / "adapters"
+PAGE = (DOCS / "adapters.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```python\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TALK = [
+    (who, json.loads(line))
+    for who, line in re.findall(r"^(judge|child)> (.+)$", PAGE, re.MULTILINE)
+]
+ROWS = {
+    cells[0].strip("` "): cells
+    for line in re.findall(r"^\|.+\|$", PAGE, re.MULTILINE)
+    if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0].startswith("`")
+}
+NODE = shutil.which("node")
+BLACK_BOX = JudgeConfig(black_box=True)
+
+
+@pytest.fixture(name="_examples")
+def in_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the page says is to be done from the folder of the examples."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    yield
+    sys.modules.pop("simple_cache", None)
+
+
+def run(snippet: str) -> dict[str, object]:
+    """What a snippet defines."""
+    names: dict[str, object] = {"__name__": "snippet"}
+    exec(compile(snippet, "adapters.md", "exec"), names)  # noqa: S102 # The page is ours.
+    return names
+
+
+@pytest.mark.usefixtures("_examples")
+def test_first_snippet_judges(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a newcomer pastes first does not run, or judges nothing."""
+    run(SNIPPETS[0])
+    assert capsys.readouterr().out == "0 findings; judged\n"
+
+
+def test_second_snippet_breaks_the_law_that_the_page_says() -> None:
+    """The cache of requests on the page does not run, or breaks another law."""
+    adapter = run(SNIPPETS[1])["ADAPTER"]
+    assert isinstance(adapter, Adapter)
+    spoken = set[str]()
+    for seed in range(100):
+        found, _ = play(draw_case(seed, adapter.offer), [adapter])
+        spoken.update(each.name for each in found)
+    assert spoken == {"MATCH-6"}
+    assert "breaks a law, MATCH-6" in PAGE
+
+
+def test_there_are_snippets_and_a_talk() -> None:
+    """The tests of this module find nothing to try."""
+    assert len(SNIPPETS) == 2
+    assert len(TALK) == 13
+
+
+@pytest.mark.usefixtures("_examples")
+def test_commands_name_caches_that_there_are() -> None:
+    """A command of the page names no cache."""
+    names = re.findall(r"^kvcanon check (\S+)$", PAGE, re.MULTILINE)
+    assert names
+    for name in names:
+        assert load_adapter(name).name == "simple"
+
+
+def test_talk_is_of_values_of_the_protocol() -> None:
+    """The page shows lines that the judge does not send, or would not take."""
+    assert from_json(Hello, TALK[0][1]).name == "simple in JavaScript"
+    talk = iter(TALK[1:])
+    for (asker, call), (answerer, answer) in zip(talk, talk, strict=True):
+        assert (asker, answerer) == ("judge", "child")
+        name, given = call["op"], {each: value for each, value in call.items() if each != "op"}
+        takes = {"config": CacheConfig} if name == "make" else CALLS[name].takes
+        assert list(given) == list(takes)
+        for each, value in given.items():
+            assert decoder(takes[each])(value) is not None
+        if "refused" in answer:
+            assert str(refusal_from_json(answer["refused"]))
+        else:
+            decoder(None if name == "make" else CALLS[name].answers)(answer["ok"])
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="node, which runs the example, is not here"
+)
+def test_talk_is_what_the_example_says() -> None:
+    """The page shows answers that the example does not give."""
+    asked = "".join(json.dumps(line) + "\n" for who, line in TALK if who == "judge")
+    command = [str(NODE), str(EXAMPLES / "simple_cache.mjs")]
+    said = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
+    answers = [json.loads(line) for line in said.splitlines()]
+    assert answers == [line for who, line in TALK if who == "child"]
+
+
+def test_tables_have_every_operation() -> None:
+    """An operation of the protocols is not on the page, or takes something else there."""
+    operations = {*tree.ESSENTIAL, *request.ESSENTIAL, *(each.value for each in Capability)}
+    assert set(ROWS) == operations
+    for name, (_, takes, *_) in ROWS.items():
+        told = [each for each in CALLS[name].takes if each in takes]
+        assert told == list(CALLS[name].takes), name
+    optional = re.search(r"It may have (.+?) besides", PAGE, re.DOTALL)
+    assert optional is not None
+    assert set(re.findall(r"`(\w+)`", optional[1])) == set(OF_REQUESTS)
+
+
+def test_refusals_of_the_tables_are_those_of_the_protocol() -> None:
+    """The page says that a call may be refused for what it may not, or leaves a reason out."""
+    protocol = (DOCS.parent / "spec" / "cache.py").read_text(encoding="utf-8")
+    for name in [*tree.ESSENTIAL, *Capability]:
+        body = re.search(rf"    def {name}\(.+?\"\"\"(.+?)\"\"\"", protocol, re.DOTALL)
+        assert body is not None
+        raised = {each for each in REFUSALS if each in body[1]}
+        assert raised == {each for each in REFUSALS if each in ROWS[name][3]}, name
+
+
+def test_links_lead_somewhere() -> None:
+    """A file that the page links to is not there."""
+    targets = re.findall(r"\]\(([^)]+)\)", PAGE)
+    assert targets
+    assert all((DOCS / target).is_file() for target in targets)
+
+
+def laws_exercised(methods: set[str]) -> set[str]:
+    """What is judged from outside of a cache that has these methods besides the six."""
+    lacking = {each.value for each in Capability} - methods
+    make = type("Fewer", (ReferenceCache,), dict.fromkeys(lacking))
+    adapter, total = Adapter("fewer", make), Tally()
+    for seed in range(60):
+        _, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
+        total.add(tallies["fewer"])
+    return set(total.laws)
+
+
+@pytest.mark.parametrize("name", [each for each in Capability if re.search(r"\d", ROWS[each][-1])])
+def test_capability_opens_the_laws_that_the_page_says(name: str) -> None:
+    """A method is said to open a law that is asked without it, or is not asked with it."""
+    opened = set(re.findall(r"[A-Z]+-\d+", ROWS[name][-1]))
+    with_others = set(re.findall(r"`(\w+)`", ROWS[name][-1]))
+    assert opened <= laws_exercised({name, *with_others})
+    assert not opened & laws_exercised(with_others)

@@ -1,0 +1,139 @@
+"""The examples of adapters: they are lawful, and a fault planted in either is found."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.pipe import pipe_adapter
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+from paths import DOCS
+
+EXAMPLES = DOCS / "examples" / "adapters"
+BLACK_BOX = JudgeConfig(black_box=True)
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="node, which runs the example, is not here")
+
+
+def broken_laws(adapter: Adapter, cases: int) -> tuple[set[str], Tally]:
+    """The laws that are broken in cases of consecutive seeds, and what was judged."""
+    spoken, total = set[str](), Tally()
+    for seed in range(cases):
+        found, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
+        spoken.update(law_id for each in found for law_id in (*each.broken, each.name))
+        total.add(tallies[adapter.name])
+    return spoken, total
+
+
+@pytest.fixture(name="simple")
+def simple_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The example in Python."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    load_adapter("simple_cache:ADAPTER")
+    yield sys.modules["simple_cache"]
+    del sys.modules["simple_cache"]
+
+
+def test_python_example_is_lawful(simple: ModuleType) -> None:
+    """Whoever starts from the example starts from a cache that breaks a law."""
+    spoken, total = broken_laws(simple.ADAPTER, cases=150)
+    assert not spoken
+    assert not total.unoffered
+    for law_id in ("MATCH-1", "REC-3", "EVENT-4", "EVICT-1", "LOCK-4", "REFUSE-1"):
+        assert total.laws[law_id], law_id
+
+
+def forget_namespaces(cache: Any) -> None:  # noqa: ANN401  # A class of a module that is loaded late.
+    """All tenants share pages."""
+    names_of = sys.modules[cache.__module__].names_of
+    cache.prefix = lambda self, key: [
+        self.blocks[name]
+        for name in names_of(evolve(key, namespace=evolve(key.namespace, lora=None)))
+        if name in self.blocks
+    ]
+
+
+def evict_the_latest(cache: Any) -> None:  # noqa: ANN401  # As above.
+    """What was used last is not made recent."""
+    cache.touch = lambda self, blocks: None
+
+
+def forget_a_removal(cache: Any) -> None:  # noqa: ANN401  # As above.
+    """A page that leaves is not mentioned."""
+    remove = cache.remove
+
+    def silently(self: Any, block: object) -> None:  # noqa: ANN401  # As above.
+        remove(self, block)
+        self.events.pop()
+
+    cache.remove = silently
+
+
+def unlock_nothing(cache: Any) -> None:  # noqa: ANN401  # As above.
+    """A receipt is taken back, and its pages stay held for ever."""
+    cache.unlock = lambda self, receipt: self.receipts.pop(receipt.receipt_id, None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "law_id"),
+    [
+        (forget_namespaces, "MATCH-1"),
+        (evict_the_latest, "REC-3"),
+        (forget_a_removal, "EVENT-4"),
+        (unlock_nothing, "EVICT-1"),
+    ],
+)
+def test_fault_in_the_python_example_is_found(simple: ModuleType, plant: Any, law_id: str) -> None:  # noqa: ANN401  # As above.
+    """A reader who breaks the example is told that all is well."""
+    planted = type("Planted", (simple.SimpleCache,), {"__module__": simple.__name__})
+    plant(planted)
+    spoken, _ = broken_laws(evolve(simple.ADAPTER, make=planted), cases=60)
+    assert law_id in spoken
+
+
+def javascript(folder: Path = EXAMPLES) -> str:
+    """The command of the example in JavaScript."""
+    return shlex.join([str(NODE), str(folder / "simple_cache.mjs")])
+
+
+@needs_node
+def test_javascript_example_is_lawful() -> None:
+    """A cache in another language cannot be lawful behind a pipe, or the example is not."""
+    spoken, total = broken_laws(pipe_adapter(javascript()), cases=40)
+    assert not spoken
+    assert not total.unoffered
+    for law_id in ("MATCH-1", "REC-3", "EVENT-4", "EVENT-6", "EVICT-1", "REFUSE-1"):
+        assert total.laws[law_id], law_id
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("good", "bad", "law_id"),
+    [
+        ("other.used < one.used", "other.used > one.used", "REC-3"),
+        ('createHash("sha256").update(name)', 'createHash("sha256")', "EVENT-6"),
+        ("block.locks -= 1", "block.locks -= 0", "EVICT-1"),
+        ("free.push(...surplus)", "", "ALLOC-3"),
+    ],
+)
+def test_fault_in_the_javascript_example_is_found(
+    tmp_path: Path, good: str, bad: str, law_id: str
+) -> None:
+    """A fault in a cache of another language is not seen through the pipe."""
+    source = (EXAMPLES / "simple_cache.mjs").read_text(encoding="utf-8")
+    assert source.count(good) == 1
+    (tmp_path / "simple_cache.mjs").write_text(source.replace(good, bad), encoding="utf-8")
+    spoken, _ = broken_laws(pipe_adapter(javascript(tmp_path)), cases=40)
+    assert law_id in spoken

@@ -1,0 +1,37 @@
+"""The page for a newcomer: its cache has the fault that it says, and is sound once it is mended."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.walker import draw_case
+from paths import DOCS
+
+PAGE = DOCS / "run-it-on-your-cache.md"
+WRONG, RIGHT = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+CASES = 40
+
+
+def laws_broken(source: str) -> set[str]:
+    """What is found in the cache of a module, by the names of laws and of what was raised."""
+    module: dict[str, object] = {}
+    exec(source, module)  # noqa: S102 # Our own page.
+    adapter = module["ADAPTER"]
+    assert isinstance(adapter, Adapter)
+    found = [each for n in range(CASES) for each in play(draw_case(n, adapter.offer), [adapter])[0]]
+    return {each.name for each in found}
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_the_cache_of_the_page_is_as_it_says(mended: bool) -> None:
+    """A newcomer sees another failure than the page tells of, or one that stays."""
+    begin = WRONG.index("        for page, slot in enumerate(slots.full, start_pages):")
+    end = WRONG.index("    def require_held")
+    replaced = WRONG[begin:end].strip("\n").splitlines()
+    assert len(replaced) == 4
+    source = f"{WRONG[:begin]}{RIGHT}\n{WRONG[end:]}" if mended else WRONG
+    assert laws_broken(source) == (set() if mended else {"ALLOC-1"})

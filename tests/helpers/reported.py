@@ -1,0 +1,221 @@
+"""What tests of reports share: caches with faults, by name, and what a check would say of them.
+
+Every planted fault is a factory here, by the name of its mutant: `reported:duplicates_leak`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from attrs import evolve
+
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.result import (
+    CacheResult,
+    CheckResult,
+    Failure,
+    StageResult,
+    Standing,
+)
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.conformance.variants.override import overriding
+from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.errors import OutOfSlots
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
+from kvcanon.spec.types import Counts, Key, Slots
+from meta.mutants import MUTANTS
+from serving import ServingCache
+
+
+class Forgetful(ReferenceCache):
+    """Forgets to release a lock."""
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Do nothing."""
+
+
+class Crashing(ReferenceCache):
+    """Raises what is no refusal."""
+
+    def lock(self, key: Key) -> Receipt:
+        """Raise at every key that is not empty."""
+        if len(key):
+            raise KeyError("<nothing> & \x00")
+        return super().lock(key)
+
+
+class Generous(ReferenceCache):
+    """Evicts one page more than it was asked for."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Evict more."""
+        return super().evict(evolve(counts, full=counts.full + 1))
+
+
+class Wordy(ReferenceCache):
+    """Refuses what the plain cache refuses, and calls the pool otherwise: lawful."""
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take slots, or refuse in other words."""
+        try:
+            return super().allocate(counts)
+        except OutOfSlots as refusal:
+            raise evolve(refusal, pool="the large pool") from refusal
+
+
+class Silent(ReferenceCache):
+    """Gives no answer to an insert."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Go round in a ring."""
+        while True:
+            pass
+
+
+class Nonsense(ReferenceCache):
+    """Answers with what is no answer."""
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take slots, and name none of them."""
+        super().allocate(counts)
+        return Slots(full=None)  # type: ignore[arg-type]
+
+
+class Blind:
+    """Has the least that a cache must have, and forgets locks."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self._cache = ReferenceCache(config)
+        self.config = config
+        self.lock, self.allocate, self.free = (
+            self._cache.lock,
+            self._cache.allocate,
+            self._cache.free,
+        )
+
+    def match(self, key: Key) -> Matched:
+        """Find one page more than there is."""
+        found = self._cache.match(key)
+        return evolve(found, prefix_pages=min(len(key), found.prefix_pages + 1))
+
+    def unlock(self, receipt: Receipt) -> None:
+        """Release a lock."""
+        self._cache.unlock(receipt)
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        """Hand over the data of a key."""
+        return self._cache.insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
+
+
+class Reusing(ServingCache):
+    """Gives the first page of a running request to the next one, too."""
+
+    def finish(self, request_id: int) -> None:
+        """End a request, and leave its slots where they are."""
+        self.running.pop(request_id)
+
+
+REQUESTS = Adapter("requests", Reusing, kind=CacheKind.REQUEST)
+
+_chances = iter([True])
+
+
+def once(config: CacheConfig) -> ReferenceCache:
+    """Forgetful the first time, and sound ever after."""
+    return Forgetful(config) if next(_chances, False) else ReferenceCache(config)
+
+
+def __getattr__(name: str) -> MakeCache:
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return overriding(mutant.plant)
+    raise AttributeError(name)
+
+
+SERVE = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve"),), ())
+"""One request of two pages."""
+
+ASK_TOO_MUCH = Case(CacheConfig(device_slots=Counts(full=2)), (Action("ask_nonsense", c=5),), ())
+"""An allocation of more slots than there are."""
+
+
+def failure_in(name: str, case: Case, against: str | None = None) -> Failure:
+    """What is found in a case."""
+    model = None if against is None else adapter_as(against)
+    finding, _ = Trial(adapter_as(name), against=model).play(case)
+    assert finding is not None
+    laws = frozenset(finding.broken)
+    return Failure(finding, case, "walker, seed 7, case 3", 12, against=against, laws=laws)
+
+
+@cache
+def failure_of(name: str, against: str | None = None) -> Failure:
+    """The first fault that cases show, in its smallest case."""
+    model = None if against is None else adapter_as(against)
+    trial = Trial(adapter_as(name), against=model)
+    for seed in range(400):
+        case = draw_case(seed, trial.adapter.offer)
+        finding, _ = trial.play(case)
+        if finding is not None:
+            smallest = reduce_case(case, finding, trial)
+            return failure_in(name, smallest[0] if smallest else case, against)
+    raise AssertionError(f"nothing was found in {name}")
+
+
+def result_of(
+    name: str,
+    *failures: Failure,
+    known: str = "",
+    profile: Profile = CANON,
+    lacks: tuple[str, ...] = (),
+    unkept: tuple[Failure, ...] = (),
+    missing: tuple[str, ...] = (),
+) -> CacheResult:
+    """What a check would say of a cache: laws that nothing is said of held."""
+    standings = dict.fromkeys(LAWS, Standing.HELD)
+    for law in LAWS.values():
+        if {need.value for need in law.needs} & set(lacks):
+            standings[law.law_id] = Standing.NOT_EXERCISED
+    for failure in failures:
+        standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
+    for failure in unkept:
+        standings |= dict.fromkeys(failure.laws, Standing.NOT_KEPT)
+    if known:
+        standings[known] = Standing.KNOWN
+    came = [law for law, how in standings.items() if how is not Standing.NOT_EXERCISED]
+    served = Counter(match=40, insert=9)
+    tallies = {
+        "vectors": Tally(cases=82, actions=90, steps=410, laws=Counter(dict.fromkeys(came, 2))),
+        "walker": Tally(
+            cases=480,
+            actions=9_000,
+            steps=31_415,
+            laws=Counter(dict.fromkeys(came, 7)),
+            served=served,
+            refused=Counter(insert=1, reset=3),
+        ),
+    }
+    return CacheResult(name, profile, lacks, tallies, standings, failures, unkept, missing)
+
+
+def check_of(*caches: CacheResult, against: str | None = None) -> CheckResult:
+    """A check of these."""
+    stages = (
+        StageResult("vectors", 82, 410, 0.5),
+        StageResult("walker", 480, 31_415, 12.25, "time was over"),
+    )
+    return CheckResult(caches, "quick", 7, stages, against)

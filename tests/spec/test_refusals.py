@@ -1,0 +1,340 @@
+"""The table of grounds, cell by cell: where a ground stands a call is refused, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve, fields, frozen
+
+from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig, Limit, Profile
+from kvcanon.spec.errors import (
+    BadArgument,
+    CacheBusy,
+    CacheError,
+    OutOfSlots,
+    PrefixNotCached,
+    ReceiptSpent,
+    SlotNotHeld,
+    TransferPending,
+)
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    EvictHost,
+    Free,
+    HostPayload,
+    Insert,
+    InsertHost,
+    LoadBack,
+    Lock,
+    Match,
+    Operation,
+    Read,
+    Receipt,
+    Refused,
+    Reset,
+    Unlock,
+    UnlockWindow,
+    Write,
+    method_of,
+)
+from kvcanon.spec.refusals import REFUSALS, cells
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_key
+from kvcanon.spec.views import Step
+from paths import DOCS
+from scenes import BOTH_CACHES, judged_cache, lock, put
+from telling import ask, step
+
+CONFIG = CacheConfig(
+    window_tokens=2,
+    mamba=True,
+    device_slots=Counts(12, 12, 5),
+    host_slots=Counts(8, 8, 4),
+    write_policy="write_through",
+)
+PLAIN = CacheConfig(device_slots=Counts(4))
+LAWS_OF_REFUSALS = ("REFUSE-1", "REFUSE-2", "REFUSE-3")
+
+WARM, COMING, NEW = (make_key(tokens, 1) for tokens in ([7, 8], [1, 2, 3], [4, 5]))
+"""What is on the device, what is being loaded, and what is nowhere."""
+WIDE = make_key([7, 8], 2)
+PAIRS = make_key([7, 8, 9], 1, bigram=True)
+BYTES = bytes(8)
+
+
+@frozen
+class World:
+    """A cache in which every ground can stand."""
+
+    cache: Cache
+    copies: WatchedCopies
+    held: Slots
+    """Two pages of a request, with a state."""
+    open_receipt: Receipt
+    spent: Receipt
+
+    def settle(self) -> None:
+        """End all copies."""
+        self.cache.flush()
+
+    def rest(self) -> None:
+        """Close all receipts."""
+        self.settle()
+        self.cache.unlock(self.open_receipt)
+
+
+def world(name: str) -> World:
+    """`WARM` on the device, `COMING` on its way there, and a request with slots of its own."""
+    cache, copies = judged_cache(name, CONFIG)
+    put(cache, [1, 2, 3])
+    cache.flush()
+    cache.evict(Counts(full=3))
+    put(cache, [7, 8])
+    cache.flush()
+    spent = lock(cache, [7, 8])
+    cache.unlock(spent)
+    opened = lock(cache, [7, 8])
+    cache.load_back(COMING)
+    return World(cache, copies, cache.allocate(Counts(2, 2, 1)), opened, spent)
+
+
+def call(cache: Cache, asked: Operation) -> object:
+    """What a cache answers to an operation."""
+    given = {each.name: getattr(asked, each.name) for each in fields(type(asked))}
+    return getattr(cache, method_of(type(asked)))(**given)
+
+
+Asked = Callable[[World], Operation]
+
+
+def insert(start: int = 0, counted: int = 0, **slots: tuple[int, ...]) -> Asked:
+    """An insert of `NEW` with the slots that the request holds, or others."""
+    return lambda w: Insert(NEW, start, evolve(w.held, **slots), counted)
+
+
+def fetch(start: int = 0, *, full: int = 2, swa: int = 0, size: int = 8) -> Asked:
+    """A host insert of `NEW` with so many pages, and slots of so many bytes."""
+    payload = HostPayload((bytes(size),) * full, (bytes(size),) * swa)
+    return lambda _: InsertHost(NEW, start, payload)
+
+
+REFUSED: list[tuple[type[CacheError], Asked]] = [
+    (BadArgument, lambda _: Match(WIDE)),
+    (BadArgument, lambda _: Match(PAIRS)),
+    (BadArgument, lambda _: Lock(WIDE)),
+    (PrefixNotCached, lambda _: Lock(NEW)),
+    (ReceiptSpent, lambda w: Unlock(w.spent)),
+    (ReceiptSpent, lambda w: Unlock(evolve(w.open_receipt, key=COMING))),
+    (ReceiptSpent, lambda w: UnlockWindow(w.spent)),
+    (BadArgument, lambda _: Allocate(Counts(-1))),
+    (BadArgument, lambda _: Allocate(Counts(1, 2))),
+    (OutOfSlots, lambda _: Allocate(Counts(12))),
+    (OutOfSlots, lambda _: Allocate(Counts(mamba=5))),
+    (BadArgument, lambda w: Free(Slots(w.held.full[:1] * 2))),
+    (SlotNotHeld, lambda w: Free(Slots((*w.held.full, 11)))),
+    (BadArgument, insert(start=-1)),
+    (BadArgument, insert(start=3)),
+    (BadArgument, insert(counted=3)),
+    (BadArgument, insert(full=())),
+    (BadArgument, insert(mamba=(0, 1))),
+    (BadArgument, insert(swa=())),
+    (BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, full=w.held.full[::-1]))),
+    (BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, full=w.held.full[:1] * 2))),
+    (BadArgument, lambda w: Insert(WIDE, 0, Slots(w.held.full[:1], w.held.swa[:1]))),
+    (SlotNotHeld, insert(mamba=(4,))),
+    (PrefixNotCached, lambda _: Insert(NEW, 2, Slots())),
+    (TransferPending, lambda w: Insert(COMING.prefix(2), 0, w.held)),
+    (BadArgument, lambda _: Evict(Counts(-1))),
+    (BadArgument, lambda _: EvictHost(Counts(swa=-1))),
+    (BadArgument, lambda _: LoadBack(WARM, -1)),
+    (BadArgument, lambda _: LoadBack(WIDE)),
+    (PrefixNotCached, lambda _: LoadBack(NEW)),
+    (BadArgument, fetch(start=3)),
+    (BadArgument, fetch(full=1)),
+    (BadArgument, fetch(swa=3)),
+    (BadArgument, fetch(size=7)),
+    (BadArgument, lambda _: InsertHost(WIDE, 0, HostPayload((BYTES,)))),
+    (PrefixNotCached, fetch(start=1, full=1)),
+    (CacheBusy, lambda _: Reset()),
+    (BadArgument, lambda w: Write(FULL, w.held.full[0], BYTES[1:])),
+    (SlotNotHeld, lambda w: Write(FULL, 11, BYTES)),
+    (SlotNotHeld, lambda w: Write(MAMBA, 4, BYTES)),
+    (BadArgument, lambda _: Read(FULL, CPU, 8)),
+    (BadArgument, lambda _: Read(SWA, GPU, -1)),
+]
+"""Calls for whose refusal a ground stands in the world, each with its error."""
+
+
+def coming_later(w: World) -> Operation:
+    """The insert that had to wait for a load, once that has ended."""
+    w.settle()
+    return Insert(COMING, 3, Slots())
+
+
+def reset_at_rest(w: World) -> Operation:
+    """A reset of a cache that nobody uses."""
+    w.rest()
+    return Reset()
+
+
+SERVED: list[Asked] = [
+    lambda _: Match(NEW),
+    lambda _: Match(COMING),
+    lambda _: Lock(COMING),
+    lambda w: Unlock(w.open_receipt),
+    lambda w: UnlockWindow(w.open_receipt),
+    lambda _: Allocate(Counts()),
+    lambda _: Allocate(Counts(5, 5, 1)),
+    lambda w: Free(w.held),
+    insert(),
+    coming_later,
+    lambda _: Evict(Counts(99)),
+    lambda _: EvictHost(Counts(99)),
+    lambda _: LoadBack(COMING, 0),
+    lambda _: LoadBack(WARM),
+    fetch(),
+    lambda _: InsertHost(COMING, 3, HostPayload()),
+    reset_at_rest,
+    lambda w: Write(SWA, w.held.swa[1], BYTES),
+    lambda _: Read(MAMBA, CPU, 3),
+]
+"""Calls against which no ground stands."""
+
+
+def of_refusals(told: Step) -> list[str]:
+    """What the laws of refusals say of a step."""
+    return [text for law_id in LAWS_OF_REFUSALS for text in ask(law_id, told)]
+
+
+def test_every_cell_of_the_table_is_tried() -> None:
+    """A ground is in the table, and no test has seen it stand."""
+    w = world("reference")
+    tried = {(type(asked(w)), error) for error, asked in REFUSED}
+    by_profile = {(LoadBack, TransferPending)}
+    assert tried | by_profile == {
+        (operation, error) for operation, row in REFUSALS.items() for error in row
+    }
+    refusable = {operation for operation, row in REFUSALS.items() if row}
+    assert {type(asked(world("reference"))) for asked in SERVED} == refusable
+
+
+@pytest.mark.parametrize("name", BOTH_CACHES)
+@pytest.mark.parametrize(("error", "asked"), REFUSED)
+def test_a_call_is_refused_where_a_ground_stands(
+    name: str, error: type[CacheError], asked: Asked
+) -> None:
+    """A cache serves what it must refuse, or a law accuses it of its refusal, or is silent."""
+    w = world(name)
+    operation = asked(w)
+    before = w.cache.snapshot()
+    with pytest.raises(error) as raised:
+        call(w.cache, operation)
+    assert of_refusals(step(before, operation, before, Refused(raised.value))) == []
+    said = of_refusals(step(before, operation, before))
+    assert any(f"must be refused with {error.__name__}: " in text for text in said)
+
+
+@pytest.mark.parametrize("name", BOTH_CACHES)
+@pytest.mark.parametrize("asked", SERVED)
+def test_a_call_is_served_where_no_ground_stands(name: str, asked: Asked) -> None:
+    """A cache refuses what it can do, or a law says that it must, or none says that it may not."""
+    w = world(name)
+    operation = asked(w)
+    before = w.cache.snapshot()
+    call(w.cache, operation)
+    assert of_refusals(step(before, operation, before)) == []
+    for error in REFUSALS[type(operation)]:
+        (text,) = of_refusals(step(before, operation, before, Refused(made(error))))
+        assert "but this is not so: " in text
+
+
+def made(error: type[CacheError]) -> CacheError:
+    """A refusal of a kind; what is in it does not matter here."""
+    count = len(fields(error))  # type: ignore[arg-type]  # All kinds are attrs classes.
+    return error(*[1] * count)
+
+
+def test_what_the_cache_has_not_is_refused() -> None:
+    """A cache without a window, states and host tier takes slots and data for them."""
+    cache, _ = judged_cache("reference", PLAIN)
+    (slot,) = cache.allocate(Counts(1)).full
+    for asked in (
+        Allocate(Counts(1, 1)),
+        Allocate(Counts(mamba=1)),
+        Free(Slots((slot,), mamba=(0,))),
+        Insert(NEW.prefix(1), 0, Slots((slot,), mamba=(0,))),
+        InsertHost(NEW, 0, HostPayload((BYTES,) * 2)),
+    ):
+        with pytest.raises(BadArgument) as raised:
+            call(cache, asked)
+        state = cache.snapshot()
+        assert of_refusals(step(state, asked, state, Refused(raised.value))) == []
+        assert "must be refused with BadArgument" in of_refusals(step(state, asked, state))[0]
+
+
+# Limits.
+
+
+def limited(limit: Limit) -> tuple[Snapshot, World]:
+    """A world whose cache declares a limit."""
+    w = world("reference")
+    return evolve(w.cache.snapshot(), profile=Profile(limits=frozenset({limit}))), w
+
+
+INSIDE = WARM.prefix(1)
+"""A key that ends inside a node."""
+AT_LIMITS: list[tuple[Limit, type[CacheError], Asked]] = [
+    (Limit.NODE_HANDLES, BadArgument, lambda _: Lock(INSIDE)),
+    (Limit.NODE_HANDLES, BadArgument, lambda _: LoadBack(INSIDE)),
+    (Limit.NODE_HANDLES, BadArgument, lambda w: Insert(make_key([7, 9, 9], 1), 1, w.held)),
+    (Limit.NO_QUOTA, BadArgument, lambda _: LoadBack(WARM, 3)),
+    (Limit.ONE_LOAD, TransferPending, lambda _: LoadBack(WARM)),
+    (Limit.PAIRS_TOGETHER, BadArgument, lambda w: Free(Slots(w.held.full))),
+    (Limit.STATE_WITH_INSERT, BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, mamba=()))),
+]
+
+
+@pytest.mark.parametrize(("limit", "error", "asked"), AT_LIMITS)
+def test_a_limit_permits_a_refusal(limit: Limit, error: type[CacheError], asked: Asked) -> None:
+    """A cache is accused of what it declares, or held to it, or excused without a declaration."""
+    state, w = limited(limit)
+    operation, refused = asked(w), Refused(made(error))
+    assert of_refusals(step(state, operation, state, refused)) == []
+    assert of_refusals(step(state, operation, state)) == []
+    bare = evolve(state, profile=Profile())
+    (text,) = of_refusals(step(bare, operation, bare, refused))
+    assert "but this is not so: " in text
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_a_limit_excuses_no_other_refusal(limit: Limit) -> None:
+    """Whoever declares a limit may refuse anything."""
+    state, w = limited(limit)
+    for asked in (Match(WARM), Lock(WARM), LoadBack(WARM), Insert(NEW, 0, w.held), Free(w.held)):
+        expected = limit is Limit.ONE_LOAD and isinstance(asked, LoadBack)
+        for error in REFUSALS[type(asked)]:
+            said = of_refusals(step(state, asked, state, Refused(made(error))))
+            assert (said == []) is (expected and error is TransferPending)
+
+
+# Where it is printed.
+
+PAGE = (DOCS / "refusals.md").read_text("utf-8")
+
+
+def test_table_stands_in_the_docs() -> None:
+    """docs/refusals.md has an earlier table; `kvcanon laws --refusals` prints it."""
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
+    assert rows == cells()
+    never = [method_of(operation) for operation, row in REFUSALS.items() if not row]
+    assert "`" + "`, `".join(never[:-1]) + f"` and `{never[-1]}` are never refused." in PAGE
+
+
+def test_limits_stand_in_the_docs() -> None:
+    """docs/refusals.md lacks a limit, or has one that no cache can declare."""
+    assert re.findall(r"^\| `(\w+)` \| (?!`\w+` \|)", PAGE, re.MULTILINE) == list(Limit)
