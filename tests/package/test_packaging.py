@@ -7,6 +7,7 @@ be followed in the checkout and dangle in a wheel, and a folder can be found as 
 
 import fcntl
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,8 @@ def run_well(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = No
 def sources() -> dict[str, bytes]:
     """Return the Python files that a wheel must hold, by the path that each must have there."""
     own = ROOT / "src/kvcanon"
-    found = {f"kvcanon/{name}": own / name for name in ("__init__.py", "py.typed")}
+    own_files = ("__init__.py", "__main__.py", "py.typed")
+    found = {f"kvcanon/{name}": own / name for name in own_files}
     for part in PARTS:
         for path in [*(ROOT / part).rglob("*.py"), *(ROOT / part).rglob("*.pyi")]:
             found[f"kvcanon/{path.relative_to(ROOT)}"] = path
@@ -269,6 +272,34 @@ def test_without_numpy_optimized_says_how_to_mend_it(release: Release) -> None:
     )
 
 
+def test_without_the_suite_the_command_says_how_to_mend_it(release: Release) -> None:
+    """Without the suite's packages the command names one, and the install command; exit 2."""
+    purelib = release.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    run_command = "import runpy; runpy.run_module('kvcanon', None, '__main__')"
+    code = f"import sys; sys.path.append({purelib!r}); {run_command}"
+    done = release.run("python", "-S", "-c", code)
+    assert done.returncode == 2
+    assert "which is not installed; run `pip install 'kvcanon[suite]'`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def needed(extra: str = "") -> set[str]:
+    """The packages that the distribution requires, with an extra or without."""
+    reached: set[str] = set()
+    for line in requires("kvcanon") or ():
+        name, _, condition = line.partition(";")
+        if ("extra ==" in condition) == bool(extra) and (f'"{extra}"' in condition or not extra):
+            reached.add(re.split(r"[^\w-]", name, maxsplit=1)[0].lower())
+    return reached
+
+
+def test_engines_get_no_test_tools() -> None:
+    """The base install and the optimized cache pull in no package of the suite."""
+    assert needed() == {"attrs"}
+    assert needed("optimized") == {"numpy", "torch", "triton"}
+    assert needed("suite") == {"hypothesis", "pytest", "rich", "typer"}
+
+
 @pytest.mark.parametrize("arguments", [("laws",), ("check", "reference", "--only", "vectors")])
 def test_without_core_the_rest_works(coreless: Release, arguments: tuple[str, ...]) -> None:
     """Who only wants the suite needs no compiler."""
@@ -293,7 +324,7 @@ def test_installed_command_answers(release: Release, arguments: tuple[str, ...])
 
 
 def test_installed_suite_judges(release: Release) -> None:
-    """The suite is not found in what is installed, or its options are not."""
+    """Pytest finds the installed suite and its options."""
     asked = ("--pyargs", "kvcanon.conformance", "--kvcanon-cache", "reference", "-k", "TREE-1")
     done = release.run("python", "-m", "pytest", *asked)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,25 @@
+"""The command `kvcanon`, and `python -m kvcanon`: the command line of the suite, where installed."""
+
+import sys
+from importlib import import_module
+
+USAGE_ERROR = 2
+
+
+def main() -> int:
+    """Run the command line on `sys.argv`, and return its exit code."""
+    try:
+        cli = import_module("kvcanon.conformance.cli")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "kvcanon":
+            raise
+        sys.stderr.write(
+            f"kvcanon: the command line needs {error.name}, which is not installed; "
+            "run `pip install 'kvcanon[suite]'`\n"
+        )
+        return USAGE_ERROR
+    return int(cli.main())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
