@@ -1,4 +1,4 @@
-"""The command `kvcanon`, and `python -m kvcanon`: the command line of the suite, where installed."""
+"""The command `kvcanon`, also `python -m kvcanon`: the suite's command line, where installed."""
 
 import sys
 from importlib import import_module
