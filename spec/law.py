@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event, Residency
 from kvcanon.spec.snapshot import NodeState, Snapshot
@@ -125,6 +126,29 @@ def _has(state: Snapshot, kind: NodeKind, enough: int) -> bool:
     return sum(1 for _ in islice(found, enough)) == enough
 
 
+@frozen
+class Bounds:
+    """How far a run can go: the configuration of its cache, and how much there is at once."""
+
+    config: CacheConfig
+    pages: int
+    """Pages of the longest prompt."""
+    receipts: int
+    """How many locks requests hold at once."""
+    requests: int
+    """How many requests hold slots between calls."""
+    fetches: bool
+    """Whether pages come from storage, by host inserts."""
+
+
+def always(run: Bounds) -> bool:  # noqa: ARG001  # It does not matter which.
+    """The law can come up in any run."""
+    return True
+
+
+AnyOf: TypeAlias = tuple[Callable[..., object], ...]
+"""Methods of `spec.cache.Cache`, one of which is enough."""
+
 StateLaw: TypeAlias = Callable[[Snapshot], Iterator[str]]
 NodeLaw: TypeAlias = Callable[[Snapshot, Collection[NodeState]], Iterator[str]]
 """A law of states that says what is wrong with some nodes below the root, one by one."""
@@ -153,6 +177,11 @@ class Law:
     why: str
     seen_broken: str
     check: Callable[..., Iterator[str]]
+    enabled_if: Callable[[Bounds], bool] = always
+    """Whether the law can come up in a run; a law that cannot is out of the run's reach."""
+    from_outside: tuple[AnyOf, ...] | None = None
+    """The methods that show the law to somebody who sees answers, events and bytes alone: one of
+    each group, besides those that every cache has. None: it takes a snapshot."""
     outlasts: Callable[[Difference], bool] = never
     """Of a law of states that held before a step: whether it is certain to hold after, which is
     found out from what the step touched. If it is not, the whole state has to be asked."""
@@ -204,6 +233,8 @@ def law(
     needs: Iterable[Need] = (Need.SNAPSHOT,),
     level: Level = Level.MUST,
     *,
+    enabled_if: Callable[[Bounds], bool] = always,
+    from_outside: tuple[AnyOf, ...] | None = None,
     outlasts: Callable[[Difference], bool] = never,
 ) -> Callable[[AnyLaw], AnyLaw]:
     """Register a function as a law; its docstring must have the form that a page has.
@@ -232,6 +263,8 @@ def law(
             why=page["why"],
             seen_broken=page["seen"],
             check=check,
+            enabled_if=enabled_if,
+            from_outside=from_outside,
             outlasts=outlasts,
         )
         return check
@@ -250,10 +283,13 @@ def order_by_id() -> None:
 
 def node_law(
     law_id: str,
+    *,
     premise: Premise[Any],
+    needs: Iterable[Need] = (Need.SNAPSHOT,),
+    enabled_if: Callable[[Bounds], bool] = always,
+    from_outside: tuple[AnyOf, ...] | None = None,
     over: Callable[[Difference], Collection[NodeState]],
     reads: Iterable[str] = (),
-    needs: Iterable[Need] = (Need.SNAPSHOT,),
 ) -> Callable[[NodeLaw], NodeLaw]:
     """Register a law of states that goes over all nodes below the root.
 
@@ -273,7 +309,15 @@ def node_law(
                 return True
             return next(check(difference.after, over(difference)), None) is None
 
-        law(law_id, Kind.STATE, premise, needs, outlasts=outlasts)(everywhere)
+        law(
+            law_id,
+            Kind.STATE,
+            premise=premise,
+            needs=needs,
+            enabled_if=enabled_if,
+            from_outside=from_outside,
+            outlasts=outlasts,
+        )(everywhere)
         return check
 
     return register

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.comparing import changes, page_in_words, slot_of
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import (
@@ -31,7 +31,15 @@ _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
 """What may cut nodes, so that orders have to be compared page by page."""
 
 
-@law("REC-7", Kind.STEP, premises.CHANGE_WITHOUT_USE, needs=(Need.SNAPSHOT, Need.RECENCY))
+@law(
+    "REC-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change that is no use",
+        lambda step: not isinstance(step.operation, Match | Insert) and situations.changed(step),
+    ),
+    needs=(Need.SNAPSHOT, Need.RECENCY),
+)
 def only_use_makes_recent(step: Step) -> Iterator[str]:
     """Nothing but a match or an insert makes anything recent, and these only on their own path.
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     freed_slots,
@@ -46,7 +47,13 @@ from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, S
 from kvcanon.spec.views import Step
 
 
-@law("ALLOC-1", Kind.STATE, premises.ANY_NODE, outlasts=lambda step: step.balanced)
+@law(
+    "ALLOC-1",
+    Kind.STATE,
+    premise=premises.ANY_NODE,
+    from_outside=visibility.ANSWERS,
+    outlasts=lambda step: step.balanced,
+)
 def one_owner(state: Snapshot) -> Iterator[str]:
     """No slot has two owners: each belongs to the free list, to one node, or to requests.
 
@@ -92,7 +99,16 @@ def counts_follow(difference: Difference) -> bool:
     return True
 
 
-@law("ALLOC-2", Kind.STATE, premises.EVICTABLE_AND_PROTECTED, outlasts=counts_follow)
+@law(
+    "ALLOC-2",
+    Kind.STATE,
+    premise=Premise[Snapshot](
+        "slots that are evictable beside slots that are not",
+        lambda state: any(usage.evictable and usage.protected for usage in state.usage.values()),
+    ),
+    enabled_if=bounds.has_locks,
+    outlasts=counts_follow,
+)
 def accounting(state: Snapshot) -> Iterator[str]:
     """The counts that a cache gives of its slots are true.
 
@@ -117,7 +133,7 @@ def accounting(state: Snapshot) -> Iterator[str]:
                 yield f"{told} {component} slots are said to be {name}, and {found} are"
 
 
-@law("ALLOC-3", Kind.STEP, premises.EVICTION_FREES)
+@law("ALLOC-3", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=visibility.ANSWERS)
 def counts_are_true(step: Step) -> Iterator[str]:
     """What an operation says it freed or took is what came into the free lists, or left them.
 
@@ -159,7 +175,16 @@ def remapped(difference: Difference) -> Collection[NodeState]:
     return difference.those(ids)
 
 
-@node_law("ALLOC-4", premises.WINDOW_DATA, over=remapped, reads=("swa_of_full",))
+@node_law(
+    "ALLOC-4",
+    premise=nodes_premise(
+        "a page with window data on the device",
+        lambda _, node: node[SWA].device is not None and situations.below_root(node),
+    ),
+    enabled_if=bounds.has_windows,
+    over=remapped,
+    reads=("swa_of_full",),
+)
 def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The mapping leads from the full slot of each page to its window slot.
 
@@ -186,7 +211,15 @@ def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
                     )
 
 
-@law("ALLOC-5", Kind.STEP, premises.ALLOCATION)
+@law(
+    "ALLOC-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an allocation",
+        lambda step: isinstance(step.outcome, Slots),
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def allocate_takes_free(step: Step) -> Iterator[str]:
     """An allocation gives exactly as many slots as were asked for, each of them free until then.
 
@@ -222,7 +255,15 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
     yield from pages_changed(step)
 
 
-@law("ALLOC-6", Kind.STEP, premises.REFUSAL)
+@law(
+    "ALLOC-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a refusal",
+        lambda step: not situations.went_well(step),
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def refusals_change_nothing(step: Step) -> Iterator[str]:
     """A refused call leaves tree, slots and counts exactly as they were: not a node is cut.
 
@@ -254,7 +295,19 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
             yield f"{said}, and {name} is not as it was"
 
 
-@law("ALLOC-7", Kind.STEP, premises.RESET_OF_TREE)
+@law(
+    "ALLOC-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a reset of a tree",
+        lambda step: (
+            isinstance(step.operation, Reset)
+            and situations.went_well(step)
+            and situations.nodes(step.before) > 0
+        ),
+    ),
+    from_outside=((Cache.reset,),),
+)
 def reset_frees_the_tree(step: Step) -> Iterator[str]:
     """After a reset the tree is empty and all slots are free, but for those that requests hold.
 

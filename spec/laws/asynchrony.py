@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import BlockStored
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.announcements import announces_at_enqueue
 from kvcanon.spec.laws.copies import builds_on, settled_transfers
 from kvcanon.spec.laws.names import PageNames, short
@@ -29,7 +30,17 @@ from kvcanon.spec.views import Step
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-1", Kind.STEP, premises.ONE_OF_TWO_COPIES_ENDS, needs=NEEDS)
+@law(
+    "ASYNC-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "the end of one of two copies of a direction",
+        situations.settled_out_of_two,
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.SETTLEMENTS,),
+)
 def settles_in_order(step: Step) -> Iterator[str]:
     """A transfer settles after every earlier one that it builds on.
 
@@ -62,7 +73,13 @@ def settles_in_order(step: Step) -> Iterator[str]:
             yield f"transfer {transfer_id} is reported as settled, and was not in flight"
 
 
-@law("ASYNC-2", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
+@law(
+    "ASYNC-2",
+    Kind.STEP,
+    premise=premises.COPY_ENDED,
+    needs=(*NEEDS, Need.HOLDS),
+    enabled_if=bounds.has_host_tier,
+)
 def every_end_gives_back(step: Step) -> Iterator[str]:
     """A transfer has one receipt from its enqueue to its settlement, and none afterwards.
 
@@ -107,7 +124,17 @@ def named(difference: Difference) -> Collection[NodeState]:
     return difference.those(ids)
 
 
-@node_law("ASYNC-3", premises.COPY_IN_FLIGHT, over=named, reads=("transfers",), needs=NEEDS)
+@node_law(
+    "ASYNC-3",
+    premise=Premise[Snapshot](
+        "a copy in flight",
+        lambda state: any(not each.cancelled for each in state.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    over=named,
+    reads=("transfers",),
+)
 def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The nodes that a transfer names wait for it, and their slots are what it fills.
 
@@ -138,7 +165,16 @@ def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Itera
                     yield f"{waits}, which does not name its {component} data"
 
 
-@law("ASYNC-4", Kind.STEP, premises.COPY_DONE, needs=(*NEEDS, Need.EVENTS))
+@law(
+    "ASYNC-4",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that is done",
+        lambda step: TransferStatus.DONE in situations.ended(step),
+    ),
+    needs=(*NEEDS, Need.EVENTS),
+    enabled_if=bounds.has_host_tier,
+)
 def done_is_announced(step: Step) -> Iterator[str]:
     """What a transfer copied is announced once it is done, upper parts first.
 
@@ -178,7 +214,17 @@ def done_is_announced(step: Step) -> Iterator[str]:
             )
 
 
-@law("ASYNC-5", Kind.STEP, premises.COPY_FAILED, needs=NEEDS)
+@law(
+    "ASYNC-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that failed",
+        lambda step: TransferStatus.FAILED in situations.ended(step),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.SETTLEMENTS,),
+)
 def failure_leaves_nothing(step: Step) -> Iterator[str]:
     """A transfer that failed or was cancelled leaves free slots, and nothing else.
 
@@ -204,7 +250,17 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
             yield from _built_on(step, transfer, statuses)
 
 
-@law("ASYNC-6", Kind.STEP, premises.FLUSH_OF_COPIES, needs=NEEDS)
+@law(
+    "ASYNC-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a flush of copies in flight",
+        lambda step: isinstance(step.operation, Flush) and bool(step.before.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=((Cache.flush,),),
+)
 def flush_ends_all(step: Step) -> Iterator[str]:
     """After a flush nothing is in flight.
 

@@ -15,15 +15,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds
 from kvcanon.spec.snapshot import NO_POOL, Pool, Snapshot, TransferState
 from kvcanon.spec.types import GPU, Component, Slot
 from kvcanon.spec.views import Step
 
 
-@law("DATA-1", Kind.STEP, premises.BYTES_READ, needs=(Need.SNAPSHOT, Need.BYTES))
+@law(
+    "DATA-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "bytes that were read",
+        lambda step: bool(step.stamps),
+    ),
+    needs=(Need.SNAPSHOT, Need.BYTES),
+    from_outside=((Cache.read,), (Cache.write,)),
+)
 def bytes_are_the_pages(step: Step) -> Iterator[str]:
     """Behind every slot that a match returns are the bytes that were written for that page.
 
@@ -63,8 +73,12 @@ def copies_go_on(difference: Difference) -> bool:
 @law(
     "DATA-2",
     Kind.STATE,
-    premises.ANY_COPY_IN_FLIGHT,
+    premise=Premise[Snapshot](
+        "a copy in flight, cancelled or not",
+        lambda state: bool(state.transfers),
+    ),
     needs=(Need.SNAPSHOT, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
     outlasts=copies_go_on,
 )
 def copy_slots_untouched(state: Snapshot) -> Iterator[str]:

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -50,8 +51,8 @@ from kvcanon.spec.events import (
     fold_events,
 )
 from kvcanon.spec.hashing import namespace_seed, page_hash
-from kvcanon.spec.law import Kind, Need, Stream, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, Stream, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.announcements import (
     Told,
     churns,
@@ -72,7 +73,19 @@ from kvcanon.spec.views import Step
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 
 
-@law("EVENT-1", Kind.STREAM, premises.STREAM_STORE_WITH_PARENT, needs=NEEDS)
+@law(
+    "EVENT-1",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "a store of a page that has a parent",
+        lambda stream: any(
+            isinstance(event, BlockStored) and event.parent_hash is not None
+            for event in stream.events
+        ),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def parents_first(stream: Stream) -> Iterator[str]:
     """When a page is stored on a medium, the page before it is there, as far as events tell.
 
@@ -97,7 +110,16 @@ def parents_first(stream: Stream) -> Iterator[str]:
         told.hear(event)
 
 
-@law("EVENT-2", Kind.STREAM, premises.STREAM_REMOVE, needs=NEEDS)
+@law(
+    "EVENT-2",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "a remove",
+        lambda stream: any(isinstance(event, BlockRemoved) for event in stream.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """A page is stored on a medium only when it is absent there, and removed only when present.
 
@@ -123,7 +145,16 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
         told.hear(event)
 
 
-@law("EVENT-4", Kind.STREAM, premises.STREAM_EVENTS, needs=NEEDS)
+@law(
+    "EVENT-4",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "something said",
+        lambda stream: bool(stream.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def stream_is_residency(stream: Stream) -> Iterator[str]:
     """What the events add up to is exactly what is where: page by page, on each medium.
 
@@ -156,7 +187,16 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
                 )
 
 
-@law("EVENT-5", Kind.STEP, premises.SILENT_CHANGE, needs=NEEDS)
+@law(
+    "EVENT-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change of which nothing is to be said",
+        lambda step: situations.changed(step) and not step.events,
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def silence(step: Step) -> Iterator[str]:
     """What moves no full data sends nothing: matches, locks, slots, refusals.
 
@@ -177,7 +217,13 @@ def silence(step: Step) -> Iterator[str]:
         yield f"{name} sent {listed(step.events)}"
 
 
-@law("EVENT-6", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
+@law(
+    "EVENT-6",
+    Kind.STREAM,
+    premise=premises.STREAM_STORE,
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def hashes_chain(stream: Stream) -> Iterator[str]:
     """The name in a store is that of its page after its parent, or after its namespace's seed.
 
@@ -208,7 +254,19 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
             )
 
 
-@law("EVENT-7", Kind.STEP, premises.STORE_WITH_PARENT, needs=NEEDS)
+@law(
+    "EVENT-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a store of a page that has a parent",
+        lambda step: any(
+            isinstance(event, BlockStored) and event.parent_hash is not None
+            for event in step.events
+        ),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def parent_is_the_page_before(step: Step) -> Iterator[str]:
     """A store names the page that stands before its own in the tree, and its tokens and namespace.
 
@@ -238,7 +296,16 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
             yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
 
 
-@law("EVENT-8", Kind.STEP, premises.RESET, needs=NEEDS)
+@law(
+    "EVENT-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a reset",
+        lambda step: isinstance(step.operation, Reset) and situations.went_well(step),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS, (Cache.reset,)),
+)
 def reset_clears(step: Step) -> Iterator[str]:
     """A reset says that all is cleared, once and nothing else; no other operation says so.
 
@@ -255,7 +322,13 @@ def reset_clears(step: Step) -> Iterator[str]:
         yield f"{type(step.operation).__name__} sent AllBlocksCleared"
 
 
-@law("EVENT-9", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
+@law(
+    "EVENT-9",
+    Kind.STREAM,
+    premise=premises.STREAM_STORE,
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def one_page_an_event(stream: Stream) -> Iterator[str]:
     """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
 
@@ -281,7 +354,16 @@ def one_page_an_event(stream: Stream) -> Iterator[str]:
             )
 
 
-@law("EVENT-10", Kind.STEP, premises.EVENTS_SENT, needs=NEEDS)
+@law(
+    "EVENT-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "something to be said",
+        lambda step: bool(step.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def media_of_operations(step: Step) -> Iterator[str]:
     """A page that an operation brings to a medium is stored there, one that it takes is removed.
 
@@ -329,7 +411,15 @@ def media_of_operations(step: Step) -> Iterator[str]:
             )
 
 
-@law("EVENT-11", Kind.STEP, premises.EVENTS_TAKEN, needs=NEEDS)
+@law(
+    "EVENT-11",
+    Kind.STEP,
+    premise=Premise[Step](
+        "events that are taken",
+        lambda step: isinstance(step.outcome, Taken) and bool(step.outcome.events),
+    ),
+    needs=NEEDS,
+)
 def taken_once(step: Step) -> Iterator[str]:
     """Events wait in the order in which they were sent, and are handed out once, all of them.
 
@@ -347,7 +437,16 @@ def taken_once(step: Step) -> Iterator[str]:
         yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
 
 
-@law("EVENT-12", Kind.STEP, premises.TWO_REMOVES, needs=NEEDS)
+@law(
+    "EVENT-12",
+    Kind.STEP,
+    premise=Premise[Step](
+        "two pages that are removed",
+        lambda step: sum(isinstance(event, BlockRemoved) for event in step.events) > 1,
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def children_leave_first(step: Step) -> Iterator[str]:
     """A page is removed from a medium after the pages that build on it.
 
@@ -384,7 +483,12 @@ def children_leave_first(step: Step) -> Iterator[str]:
         begun.add((event.medium, place.node.node_id))
 
 
-@law("EVENT-13", Kind.STREAM, premises.STREAM_BEGINS, needs=NEEDS)
+@law(
+    "EVENT-13",
+    Kind.STREAM,
+    premise=Premise[Stream]("the first events of a cache", lambda it: it.begins),
+    needs=NEEDS,
+)
 def begins_cleared(stream: Stream) -> Iterator[str]:
     """The first event of a cache says that all is cleared.
 
@@ -399,7 +503,16 @@ def begins_cleared(stream: Stream) -> Iterator[str]:
         yield f"the first events of the cache are {listed(stream.events)}, not AllBlocksCleared"
 
 
-@law("EVENT-14", Kind.STEP, premises.MOVE_TO_OTHER_MEDIUM, needs=NEEDS)
+@law(
+    "EVENT-14",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a page that leaves one medium in a step that brings it to another",
+        situations.sends_both_ways,
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+)
 def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
     """A page that moves from one medium to another is stored there before it is removed here.
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Level, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Level, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparing import (
     Loss,
     candidates,
@@ -47,7 +48,15 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
 
-@law("EVICT-1", Kind.STEP, premises.EVICTION)
+@law(
+    "EVICT-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction",
+        lambda step: isinstance(step.operation, Evict | EvictHost) and situations.went_well(step),
+    ),
+    from_outside=(visibility.EVICTIONS,),
+)
 def asked_is_freed(step: Step) -> Iterator[str]:
     """An eviction frees at least what was asked of each component, or there is no victim left.
 
@@ -74,7 +83,7 @@ def asked_is_freed(step: Step) -> Iterator[str]:
             break
 
 
-@law("EVICT-2", Kind.STEP, premises.EVICTION_FREES)
+@law("EVICT-2", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=((Cache.evict,),))
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """Nothing more is evicted once what was asked is freed: the last victim was still needed.
 
@@ -93,7 +102,16 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
         yield from _overshoot(step.before, step.operation.counts, victims, medium)
 
 
-@law("EVICT-3", Kind.STEP, premises.EVICTION_OF_AUXILIARY)
+@law(
+    "EVICT-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction of a node with more than full data",
+        situations.cascades,
+    ),
+    enabled_if=bounds.has_windows_or_states,
+    from_outside=(visibility.DEVICE_EVICTIONS,),
+)
 def cascade(step: Step) -> Iterator[str]:
     """With full data goes all that stands on it, with window data the state, with that nothing.
 
@@ -144,7 +162,14 @@ def _outlived(
             yield above, below
 
 
-@law("EVICT-4", Kind.STEP, premises.EVICTION_FROM_TREE)
+@law(
+    "EVICT-4",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction that takes pages out of the tree",
+        situations.left_the_tree,
+    ),
+)
 def no_orphan(step: Step) -> Iterator[str]:
     """What leaves the tree has nothing below it that stays, and has no data left elsewhere.
 
@@ -180,7 +205,18 @@ def no_orphan(step: Step) -> Iterator[str]:
         )
 
 
-@law("EVICT-5", Kind.STEP, premises.EVICTION_OF_BACKED)
+@law(
+    "EVICT-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction from the device of what has a host copy",
+        lambda step: any(
+            row.slot(FULL, CPU) is not None for row, _ in situations.lost_from(step, GPU)
+        ),
+    ),
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.EVENTS,),
+)
 def demote_keeps_backup(step: Step) -> Iterator[str]:
     """A page that leaves the device and has a host copy stays in the tree, in its host slots.
 
@@ -208,7 +244,7 @@ def demote_keeps_backup(step: Step) -> Iterator[str]:
                 )
 
 
-@law("EVICT-6", Kind.STEP, premises.EVICTION_FREES)
+@law("EVICT-6", Kind.STEP, premise=premises.EVICTION_FREES)
 def victims_only(step: Step) -> Iterator[str]:
     """An eviction takes slots from what is not locked, and touches nothing else.
 
@@ -229,7 +265,20 @@ def victims_only(step: Step) -> Iterator[str]:
     yield from others_untouched(step, medium, spared=set())
 
 
-@law("EVICT-7", Kind.STEP, premises.DUPLICATES_ON_HOST, level=Level.SHOULD)
+@law(
+    "EVICT-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction of full data from the host while there are duplicates",
+        lambda step: (
+            situations.evicts_from(step) is CPU
+            and writes_back(step.before)
+            and any(is_duplicate(step.before, node) for node in step.before.below_root())
+        ),
+    ),
+    level=Level.SHOULD,
+    enabled_if=bounds.writes_back,
+)
 def duplicates_leave_first(step: Step) -> Iterator[str]:
     """Under write_back, no host leaf is evicted for full slots while a host copy is a duplicate.
 

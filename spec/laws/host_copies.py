@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises
 from kvcanon.spec.laws.comparing import in_words, page_in_words, pool_in_words, slot_of
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.replay.backup import enqueued_parts
@@ -21,7 +22,13 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Key
 from kvcanon.spec.views import COLUMN, PageRow, Step, Stop, path_of, rows_along
 
 
-@law("RES-9", Kind.STEP, premises.HOST_INSERT)
+@law(
+    "RES-9",
+    Kind.STEP,
+    premise=premises.HOST_INSERT,
+    enabled_if=lambda run: run.config.host_tier and run.fetches,
+    from_outside=((Cache.insert_host,),),
+)
 def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
     """A host insert places data at the pages that it was given for, and changes nothing else.
 
@@ -54,7 +61,16 @@ def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
             yield f"a host insert changed which slots of {pool_in_words(pool)} are free or held"
 
 
-@law("RES-10", Kind.STEP, premises.INSERT_BACKS_UP, needs=(Need.SNAPSHOT, Need.HITS))
+@law(
+    "RES-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert that backs something up",
+        lambda step: isinstance(step.outcome, Inserted) and bool(step.outcome.backups),
+    ),
+    needs=(Need.SNAPSHOT, Need.HITS),
+    enabled_if=bounds.backs_up_inserts,
+)
 def backups_are_whole(step: Step) -> Iterator[str]:
     """What an insert backs up it backs up whole: all that a page has on the device, or nothing.
 

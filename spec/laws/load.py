@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     Loss,
@@ -44,7 +44,13 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Sl
 from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 
 
-@law("LOAD-1", Kind.STEP, premises.LOAD_EVICTS)
+@law(
+    "LOAD-1",
+    Kind.STEP,
+    premise=premises.LOAD_EVICTS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load evicts from a pool only what that pool is short of: full data for full slots alone.
 
@@ -72,7 +78,13 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
             )
 
 
-@law("LOAD-2", Kind.STEP, premises.LOAD_EVICTS)
+@law(
+    "LOAD-2",
+    Kind.STEP,
+    premise=premises.LOAD_EVICTS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def own_path_spared(step: Step) -> Iterator[str]:
     """A load never evicts what it is for: its key's full data, its window and the state at its end.
 
@@ -109,7 +121,15 @@ def own_path_spared(step: Step) -> Iterator[str]:
                     )
 
 
-@law("LOAD-3", Kind.STEP, premises.LOAD_WITHOUT_ROOM)
+@law(
+    "LOAD-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back for which there is no room",
+        lambda step: situations.decision_of(step) is LoadDecision.NO_ROOM,
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def failure_changes_nothing(step: Step) -> Iterator[str]:
     """A load that is not enqueued leaves no trace but what it evicted for want of room.
 
@@ -130,7 +150,13 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     yield from others_untouched(step, GPU, spared=())
 
 
-@law("LOAD-4", Kind.STEP, premises.LOAD_ENQUEUED, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
+@law(
+    "LOAD-4",
+    Kind.STEP,
+    premise=premises.LOAD_ENQUEUED,
+    needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
+)
 def whole_prefix_comes(step: Step) -> Iterator[str]:
     """Once a load is enqueued, its key is on the device as far as it is of use, or on its way.
 
@@ -175,7 +201,7 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     yield from _transfer_of(step, load.outcome, gained)
 
 
-@law("LOAD-5", Kind.STEP, premises.LOAD_ENQUEUED)
+@law("LOAD-5", Kind.STEP, premise=premises.LOAD_ENQUEUED, enabled_if=bounds.has_host_tier)
 def host_copy_stays(step: Step) -> Iterator[str]:
     """What is loaded keeps its host copy, from the enqueue to the end of the copy, and then too.
 
@@ -208,7 +234,15 @@ def host_copy_stays(step: Step) -> Iterator[str]:
                 )
 
 
-@law("LOAD-6", Kind.STEP, premises.LOAD)
+@law(
+    "LOAD-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back",
+        lambda step: situations.decision_of(step) is not None,
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def decisions(step: Step) -> Iterator[str]:
     """A load is not enqueued for the reason that it gives, and for no other.
 
@@ -251,7 +285,17 @@ def decisions(step: Step) -> Iterator[str]:
         )
 
 
-@law("LOAD-7", Kind.STEP, premises.LOAD_BESIDE_OTHERS)
+@law(
+    "LOAD-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back while there are nodes off its path",
+        lambda step: (
+            situations.decision_of(step) is LoadDecision.ENQUEUED and situations.others_before(step)
+        ),
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def others_left_alone(step: Step) -> Iterator[str]:
     """Besides the pages of its key a load changes only victims, which were not locked.
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparing import (
     MEDIA,
     changes,
@@ -45,7 +45,15 @@ Refs = dict[NodeId, list[int]]
 """Lock refs of full, swa and mamba, by node."""
 
 
-@node_law("LOCK-1", premises.LOCKED_NODE, over=Difference.own)
+@node_law(
+    "LOCK-1",
+    premise=nodes_premise(
+        "a locked node",
+        lambda _, node: node[FULL].lock_refs != 0 and situations.below_root(node),
+    ),
+    enabled_if=bounds.has_locks,
+    over=Difference.own,
+)
 def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """No count of locks is below zero.
 
@@ -61,7 +69,17 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
                 yield f"{state.describe(node)} has {data.lock_refs} {component} lock_refs"
 
 
-@node_law("LOCK-2", premises.LOCKED_AUXILIARY, over=Difference.own)
+@node_law(
+    "LOCK-2",
+    premise=nodes_premise(
+        "locked window data, or a locked state",
+        lambda _, node: (
+            (node[SWA].lock_refs != 0 or node[MAMBA].lock_refs != 0) and situations.below_root(node)
+        ),
+    ),
+    enabled_if=bounds.has_windows_or_states,
+    over=Difference.own,
+)
 def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """On every node full data is locked at least as often as window data, and that as the state.
 
@@ -92,10 +110,14 @@ def covered(difference: Difference) -> Collection[NodeState]:
 
 @node_law(
     "LOCK-3",
-    premises.OPEN_RECEIPT,
+    premise=Premise[Snapshot](
+        "an open receipt",
+        lambda state: bool(state.holds),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_locks,
     over=covered,
     reads=("holds",),
-    needs=(Need.SNAPSHOT, Need.HOLDS),
 )
 def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The lock refs of each node are the open receipts that cover it, component by component.
@@ -134,7 +156,20 @@ def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
                 )
 
 
-@law("LOCK-4", Kind.STEP, premises.CHANGE_UNDER_LOCK)
+@law(
+    "LOCK-4",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change while something is locked",
+        lambda step: (
+            situations.locked(step.before, FULL)
+            and situations.changed(step)
+            and not isinstance(step.operation, Unlock | UnlockWindow)
+        ),
+    ),
+    enabled_if=bounds.has_locks,
+    from_outside=(visibility.DEVICE_EVICTIONS,),
+)
 def locked_stays(step: Step) -> Iterator[str]:
     """What is locked before a step stays in its slots, unless the step is a release.
 
@@ -174,7 +209,15 @@ def locked_stays(step: Step) -> Iterator[str]:
                     )
 
 
-@node_law("LOCK-5", premises.LOCKED_CHILD, over=Difference.near)
+@node_law(
+    "LOCK-5",
+    premise=nodes_premise(
+        "a locked node below another",
+        lambda state, node: node[FULL].lock_refs != 0 and situations.is_below_node(state, node),
+    ),
+    enabled_if=bounds.has_locks,
+    over=Difference.near,
+)
 def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node's full data is locked at least as often as that of each of its children.
 
@@ -194,7 +237,19 @@ def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[
             )
 
 
-@law("LOCK-6", Kind.STEP, premises.WINDOW_LOCK)
+@law(
+    "LOCK-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock of window data",
+        lambda step: (
+            isinstance(step.operation, Lock)
+            and situations.went_well(step)
+            and situations.locked(step.after, SWA)
+        ),
+    ),
+    enabled_if=bounds.has_windows,
+)
 def window_covered(step: Step) -> Iterator[str]:
     """A lock adds one swa lock ref to exactly the pages of the window at the end of its key.
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import (
@@ -33,7 +33,15 @@ from kvcanon.spec.views import (
 )
 
 
-@law("MATCH-1", Kind.STEP, premises.MATCH_FINDS)
+@law(
+    "MATCH-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds something",
+        lambda step: isinstance(step.outcome, Matched) and step.outcome.prefix_pages > 0,
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def longest_usable_prefix(step: Step) -> Iterator[str]:
     """A match finds exactly the longest usable prefix, wherever its data is.
 
@@ -61,7 +69,15 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-2", Kind.STEP, premises.MATCH_FINDS_ON_DEVICE)
+@law(
+    "MATCH-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds something on the device",
+        lambda step: isinstance(step.outcome, Matched) and step.outcome.device_pages > 0,
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def device_prefix(step: Step) -> Iterator[str]:
     """The device prefix is exactly the longest prefix that is usable from the device alone.
 
@@ -90,7 +106,15 @@ def device_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-3", Kind.STEP, premises.MATCH_RETURNS_SLOTS)
+@law(
+    "MATCH-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that returns slots",
+        lambda step: isinstance(step.outcome, Matched) and bool(step.outcome.slots.counts()),
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def slots_of_the_key(step: Step) -> Iterator[str]:
     """The slots that a match returns are those of its pages: found by tokens, in order.
 
@@ -124,7 +148,14 @@ def slots_of_the_key(step: Step) -> Iterator[str]:
         yield from _other_slots(step.after, component, outcome.slots[component], expected)
 
 
-@law("MATCH-5", Kind.STEP, premises.MATCH_CHANGES)
+@law(
+    "MATCH-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that makes something recent, or cuts",
+        lambda step: isinstance(step.outcome, Matched) and situations.changed(step),
+    ),
+)
 def match_only_looks(step: Step) -> Iterator[str]:
     """A match changes nothing but recency, and where nodes are cut.
 
@@ -145,7 +176,7 @@ def match_only_looks(step: Step) -> Iterator[str]:
     yield from _changed_books(step)
 
 
-@law("MATCH-6", Kind.STEP, premises.INSERT)
+@law("MATCH-6", Kind.STEP, premise=premises.INSERT, from_outside=visibility.ANSWERS)
 def inserted_is_found(step: Step) -> Iterator[str]:
     """After an insert its whole key is on the device, with all that it brought or found there.
 
@@ -195,7 +226,17 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             )
 
 
-@law("MATCH-7", Kind.STEP, premises.MATCH_FINDS_LOADING, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+@law(
+    "MATCH-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds what a load-back in flight brings",
+        situations.finds_of_loads,
+    ),
+    needs=(Need.SNAPSHOT, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def pending_loads_named(step: Step) -> Iterator[str]:
     """A match names the transfers that are loading data of the usable prefix, and no others.
 

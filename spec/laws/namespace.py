@@ -12,14 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.names import PageNames, short
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.views import Step
 
 
-@law("NS-3", Kind.STEP, premises.NAMED_ANEW)
+@law(
+    "NS-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a node with names that came, or was cut",
+        situations.named_anew,
+    ),
+)
 def hashes_follow_the_chain(step: Step) -> Iterator[str]:
     """Names that a step gave are those of the chain, one a page, and a page never changes its name.
 

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, law, nodes_premise
 from kvcanon.spec.laws.comparing import MEDIA
 from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
@@ -35,7 +34,13 @@ def orders_follow(difference: Difference) -> bool:
     )
 
 
-@law("REC-4", Kind.STATE, premises.TWO_LEAVES, needs=NEEDS, outlasts=orders_follow)
+@law(
+    "REC-4",
+    Kind.STATE,
+    premise=nodes_premise("two leaves on one medium", is_device_leaf, is_host_leaf, enough=2),
+    needs=NEEDS,
+    outlasts=orders_follow,
+)
 def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     """There is always exactly one next victim.
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparing import MEDIA, in_words, orphaned_slots, owners_of
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
@@ -35,7 +35,7 @@ def owners_follow(difference: Difference) -> bool:
     )
 
 
-@law("ALLOC-8", Kind.STATE, premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
+@law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
     """Every slot has an owner: the free list, a node, a request, or a cancelled copy alone.
 
@@ -89,7 +89,17 @@ def mapping_follows(difference: Difference) -> bool:
     return next(_strays(after, suspects), None) is None
 
 
-@law("ALLOC-9", Kind.STATE, premises.MAPPED_SLOT, needs=NEEDS, outlasts=mapping_follows)
+@law(
+    "ALLOC-9",
+    Kind.STATE,
+    premise=Premise[Snapshot](
+        "a mapping that leads somewhere",
+        lambda state: bool(state.swa_of_full),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_windows,
+    outlasts=mapping_follows,
+)
 def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     """The mapping leads from full slots of pages with window data, and from no other of the tree.
 
@@ -110,7 +120,20 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     yield from _strays(state, others)
 
 
-@law("ALLOC-10", Kind.STEP, premises.MAPPING_CHANGE)
+@law(
+    "ALLOC-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change of the mapping while a request has slots with window data",
+        lambda step: (
+            step.before.swa_of_full != step.after.swa_of_full
+            and bool(
+                situations.held_slots(step.before, SWA) & situations.held_slots(step.after, SWA)
+            )
+        ),
+    ),
+    enabled_if=bounds.has_requests_with_windows,
+)
 def pairs_of_requests_last(step: Step) -> Iterator[str]:
     """Where a request holds a full slot and its window slot, nothing that others do parts them.
 
@@ -139,7 +162,18 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
             )
 
 
-@law("ALLOC-11", Kind.STEP, premises.INSERT_OF_SLOTS)
+@law(
+    "ALLOC-11",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert that hands over slots",
+        lambda step: (
+            isinstance(step.operation, Insert)
+            and isinstance(step.outcome, Inserted)
+            and bool(step.operation.slots.counts())
+        ),
+    ),
+)
 def slots_go_to_their_pages(step: Step) -> Iterator[str]:
     """An insert puts each slot at the page that it was handed over for, and moves no other.
 

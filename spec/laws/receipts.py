@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparing import (
     changes,
     in_words,
@@ -28,7 +28,18 @@ from kvcanon.spec.types import FULL, MAMBA, NodeId, ReceiptId
 from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
 
 
-@law("LOCK-8", Kind.STEP, premises.RELEASE, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a release",
+        lambda step: (
+            isinstance(step.operation, Unlock | UnlockWindow) and situations.went_well(step)
+        ),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+)
 def release_mirrors(step: Step) -> Iterator[str]:
     """A release lowers by one exactly the refs that its receipt covered, and changes nothing else.
 
@@ -80,7 +91,16 @@ def release_mirrors(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-9", Kind.STEP, premises.LOCK)
+@law(
+    "LOCK-9",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock of something",
+        lambda step: isinstance(step.outcome, Receipt) and len(step.outcome.key) > 0,
+    ),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def lock_only_counts(step: Step) -> Iterator[str]:
     """A lock adds one full ref to every page of its key and one to the state, and changes no more.
 
@@ -102,7 +122,17 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-10", Kind.STEP, premises.CHANGE_UNDER_RECEIPT, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change while a request has a receipt",
+        lambda step: situations.of_requests(step.before) and situations.changed(step),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def receipts_last_until_released(step: Step) -> Iterator[str]:
     """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
 
@@ -135,7 +165,16 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
             yield f"{name} changed receipt {receipt_id}: {hold}"
 
 
-@law("LOCK-11", Kind.STEP, premises.SECOND_LOCK, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-11",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock while another is open",
+        lambda step: isinstance(step.outcome, Receipt) and situations.of_requests(step.before),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=lambda run: run.receipts > 1,
+)
 def lock_gives_a_receipt(step: Step) -> Iterator[str]:
     """A lock gives a fresh receipt: of its key, open, and of a number that none had before.
 

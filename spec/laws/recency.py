@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from kvcanon.spec.config import MambaRefresh
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparing import slot_of
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
@@ -45,7 +45,16 @@ from kvcanon.spec.views import (
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 
 
-@law("REC-1", Kind.STEP, premises.USE_BEYOND_WINDOW, needs=_ORDERS)
+@law(
+    "REC-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix with window data out of its reach",
+        situations.window_left_behind,
+    ),
+    needs=_ORDERS,
+    enabled_if=bounds.has_pages_beyond_the_window,
+)
 def window_only_refresh(step: Step) -> Iterator[str]:
     """The end of a match or of an insert makes only the window data of its own window recent.
 
@@ -76,7 +85,15 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, SWA, may_move, must_lead)
 
 
-@law("REC-2", Kind.STEP, premises.USE_BESIDE_OTHERS, needs=_ORDERS)
+@law(
+    "REC-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix while there are nodes off its path",
+        lambda step: situations.used_pages(step) > 0 and situations.others_before(step),
+    ),
+    needs=_ORDERS,
+)
 def full_path_refresh(step: Step) -> Iterator[str]:
     """A match or an insert makes all full data of its prefix recent, and no other.
 
@@ -120,7 +137,16 @@ def full_path_refresh(step: Step) -> Iterator[str]:
             )
 
 
-@law("REC-5", Kind.STEP, premises.USE_WITH_STATES, needs=_ORDERS)
+@law(
+    "REC-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix where states are kept",
+        lambda step: situations.used_pages(step) > 0 and MAMBA in step.after.config.components,
+    ),
+    needs=_ORDERS,
+    enabled_if=lambda run: run.config.mamba,
+)
 def state_refresh(step: Step) -> Iterator[str]:
     """The end of a match or of an insert makes only its own recurrent state recent.
 
@@ -142,7 +168,7 @@ def state_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, MAMBA, pages, pages)
 
 
-@law("REC-6", Kind.STEP, premises.INSERT, needs=(*_ORDERS, Need.AGES))
+@law("REC-6", Kind.STEP, premise=premises.INSERT, needs=(*_ORDERS, Need.AGES))
 def insert_ranks_its_path(step: Step) -> Iterator[str]:
     """An insert raises priorities on its path to its own, and gives new pages its own age.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.operations import ANSWERS, Refused, Reset, Unlock, UnlockWindow
 from kvcanon.spec.refusals import REFUSALS, may_refuse, must_refuse
 from kvcanon.spec.views import Step
@@ -19,7 +19,12 @@ _OF_RECEIPTS = (Unlock, UnlockWindow, Reset)
 """What is refused for receipts alone, which not every cache shows."""
 
 
-@law("REFUSE-1", Kind.STEP, premises.CALL_SERVED_OR_REFUSED)
+@law(
+    "REFUSE-1",
+    Kind.STEP,
+    premise=Premise[Step]("a call", lambda _: True),
+    from_outside=visibility.ANSWERS,
+)
 def refused_with_a_ground(step: Step) -> Iterator[str]:
     """A call is served unless a ground for refusal stands, and it is refused with that ground.
 
@@ -35,7 +40,17 @@ def refused_with_a_ground(step: Step) -> Iterator[str]:
         yield from _refused_wrongly(step)
 
 
-@law("REFUSE-2", Kind.STEP, premises.RECEIPT_OR_RESET, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "REFUSE-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a release, or a reset",
+        lambda step: isinstance(step.operation, Unlock | UnlockWindow | Reset),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def receipts_are_refused_truly(step: Step) -> Iterator[str]:
     """A release is refused exactly when its receipt is not open, a reset exactly when one is.
 
@@ -49,7 +64,17 @@ def receipts_are_refused_truly(step: Step) -> Iterator[str]:
         yield from _served_wrongly(step)
 
 
-@law("REFUSE-3", Kind.STEP, premises.GROUND_STANDS)
+@law(
+    "REFUSE-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a refusal, for other than a receipt",
+        lambda step: (
+            not situations.went_well(step)
+            and not isinstance(step.operation, Unlock | UnlockWindow | Reset)
+        ),
+    ),
+)
 def grounds_are_heeded(step: Step) -> Iterator[str]:
     """A call is not served while a ground for its refusal stands.
 
@@ -62,7 +87,7 @@ def grounds_are_heeded(step: Step) -> Iterator[str]:
         yield from _served_wrongly(step)
 
 
-@law("REFUSE-4", Kind.STEP, premises.SERVED)
+@law("REFUSE-4", Kind.STEP, premise=Premise[Step]("a call that was served", situations.went_well))
 def answers_are_of_their_kind(step: Step) -> Iterator[str]:
     """Each operation is answered with its own kind of answer, or refused.
 

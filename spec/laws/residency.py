@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparing import parts_on_host
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.backup import backup_chain
@@ -26,7 +27,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-1", premise=premises.ANY_NODE, over=Difference.own)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node has full data, on the device or on the host.
 
@@ -40,7 +41,17 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
             yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
 
 
-@node_law("RES-2", premises.AUXILIARY_DATA, over=Difference.own)
+@node_law(
+    "RES-2",
+    premise=nodes_premise(
+        "window data, or a recurrent state",
+        lambda _, node: (
+            situations.below_root(node) and (node[SWA].anywhere or node[MAMBA].anywhere)
+        ),
+    ),
+    enabled_if=bounds.has_windows_or_states,
+    over=Difference.own,
+)
 def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Window data and recurrent states are on a medium only where their node's full data is.
 
@@ -65,7 +76,15 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
                     )
 
 
-@node_law("RES-3", premises.DEVICE_CHILD, over=Difference.near)
+@node_law(
+    "RES-3",
+    premise=nodes_premise(
+        "full data on the device, below another node",
+        lambda state, node: node[FULL].device is not None and situations.is_below_node(state, node),
+    ),
+    from_outside=(visibility.DEVICE_EVICTIONS,),
+    over=Difference.near,
+)
 def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Where full data is on the device, that of the parent is too, and does not arrive later.
 
@@ -97,7 +116,19 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
             )
 
 
-@node_law("RES-4", premises.HOST_CHILD, over=Difference.near)
+@node_law(
+    "RES-4",
+    premise=nodes_premise(
+        "a host copy below another node, where parents need one",
+        lambda state, node: (
+            state.config.backed_parents
+            and node[FULL].host is not None
+            and situations.is_below_node(state, node)
+        ),
+    ),
+    enabled_if=lambda run: run.config.backed_parents,
+    over=Difference.near,
+)
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node on the host has its parent on the host, unless the policy is write_back.
 
@@ -120,7 +151,19 @@ def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
             )
 
 
-@law("RES-5", Kind.STEP, premises.INSERT_WITH_BACKUP, needs=(Need.SNAPSHOT, Need.HITS))
+@law(
+    "RES-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert where hits are copied to the host",
+        lambda step: (
+            isinstance(step.outcome, Inserted) and step.before.config.backup_hits is not None
+        ),
+    ),
+    needs=(Need.SNAPSHOT, Need.HITS),
+    enabled_if=bounds.backs_up_inserts,
+    from_outside=((Cache.take_events, Cache.free_slots),),
+)
 def write_through_completes(step: Step) -> Iterator[str]:
     """After an insert, all of its path that was hit often enough has a host copy, or is counted.
 
@@ -174,7 +217,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-6", premise=premises.ANY_NODE, over=Difference.own)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, a recurrent state one slot, and each is of that pool.
 
@@ -199,7 +242,7 @@ def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
                     )
 
 
-@law("RES-7", Kind.STEP, premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
+@law("RES-7", Kind.STEP, premise=premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
 def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at every node of its key that its request has not reached before.
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from kvcanon.spec.config import StoreMoment
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparing import (
     Change,
     changes,
@@ -38,7 +38,16 @@ from kvcanon.spec.views import COLUMN, Step, pages_by_node
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-7", Kind.STEP, premises.COPY_ENQUEUED, needs=NEEDS)
+@law(
+    "ASYNC-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a call that enqueues a copy",
+        lambda step: len(step.after.transfers) > len(step.before.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+)
 def transfers_are_told(step: Step) -> Iterator[str]:
     """The transfers that an operation enqueues are those that it names, and they come last.
 
@@ -77,7 +86,16 @@ def transfers_are_told(step: Step) -> Iterator[str]:
             yield f"{name} made transfer {transfer_id} another one: {now}"
 
 
-@law("ASYNC-8", Kind.STEP, premises.COPY_CANCELLED, needs=NEEDS)
+@law(
+    "ASYNC-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that is cancelled for one that failed",
+        situations.cancelled_some,
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+)
 def ends_have_reasons(step: Step) -> Iterator[str]:
     """What is done is there, and what is cancelled builds on a copy that failed in the same step.
 
@@ -107,7 +125,13 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
             yield f"{name} was cancelled; it builds on none of {ids}, which failed in this step"
 
 
-@law("ASYNC-9", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
+@law(
+    "ASYNC-9",
+    Kind.STEP,
+    premise=premises.COPY_ENDED,
+    needs=(*NEEDS, Need.HOLDS),
+    enabled_if=bounds.has_host_tier,
+)
 def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     """A poll or a flush changes only what the transfers that end in it wait for and hold.
 
@@ -163,7 +187,16 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     yield from _freed_besides(step)
 
 
-@law("ASYNC-10", Kind.STEP, premises.END_KNOWN, needs=(*NEEDS, Need.ENDS))
+@law(
+    "ASYNC-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a poll or a flush after a copy has ended",
+        lambda step: isinstance(step.outcome, Settled) and bool(step.ended),
+    ),
+    needs=(*NEEDS, Need.ENDS),
+    enabled_if=bounds.has_host_tier,
+)
 def what_ended_is_settled(step: Step) -> Iterator[str]:
     """A poll settles every copy that has ended, as far as all before it have, and with its own end.
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from attrs import frozen
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import premises, situations
 from kvcanon.spec.operations import (
     Allocate,
     Free,
@@ -42,7 +42,7 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@node_law("TREE-1", premises.ANY_NODE, over=Difference.near)
+@node_law("TREE-1", premise=premises.ANY_NODE, over=Difference.near)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """There is one root, without pages and data, and every node hangs on it.
 
@@ -61,7 +61,7 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@node_law("TREE-2", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=Difference.near)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node is a child of its parent, once, and the parent of each of its children.
 
@@ -84,7 +84,7 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
                 )
 
 
-@node_law("TREE-3", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-3", premise=premises.NODE_BELOW_NODE, over=Difference.near)
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
@@ -115,7 +115,14 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             )
 
 
-@node_law("TREE-4", premises.SIBLINGS, over=Difference.near)
+@node_law(
+    "TREE-4",
+    premise=nodes_premise(
+        "two children of one parent",
+        lambda _, node: len(node.child_ids) > 1,
+    ),
+    over=Difference.near,
+)
 def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.
 
@@ -135,7 +142,14 @@ def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
                 )
 
 
-@law("TREE-5", Kind.STEP, premises.CALL_BESIDE_OTHERS)
+@law(
+    "TREE-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a call on a key while there are nodes off its path",
+        situations.others_before,
+    ),
+)
 def cuts_are_neutral(step: Step) -> Iterator[str]:
     """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
 
@@ -160,7 +174,17 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     yield from _changes_off_path(step, set(step.numbers.of_key(operation.key)))
 
 
-@law("TREE-6", Kind.STEP, premises.BOOKKEEPING)
+@law(
+    "TREE-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "bookkeeping while there is a tree",
+        lambda step: (
+            isinstance(step.operation, Allocate | Free | TakeEvents)
+            and situations.nodes(step.before) > 0
+        ),
+    ),
+)
 def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
     """Allocating, freeing and taking events change nothing in the tree.
 

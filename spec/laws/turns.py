@@ -12,8 +12,8 @@ from itertools import permutations, product
 
 from attrs import evolve
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparing import parts_on_host, slot_of, writes_back
 from kvcanon.spec.operations import (
     Evict,
@@ -42,7 +42,16 @@ MOST_GIVEN_UP = 4
 """Of so many duplicates that left every order is tried; of more, what follows is not asked."""
 
 
-@law("REC-3", Kind.STEP, premises.CHOICE_OF_VICTIM, needs=_ORDERS)
+@law(
+    "REC-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction that had a choice",
+        situations.chose_a_victim,
+    ),
+    needs=_ORDERS,
+    from_outside=(visibility.EVICTIONS,),
+)
 def victims_in_policy_order(step: Step) -> Iterator[str]:
     """An eviction takes the victims whose turn it is, one after the other, until there is room.
 
@@ -84,7 +93,13 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     yield from (f"{name}: {words}" for words in first or ())
 
 
-@law("RES-11", Kind.STEP, premises.HOST_INSERT, needs=_ORDERS)
+@law(
+    "RES-11",
+    Kind.STEP,
+    premise=premises.HOST_INSERT,
+    needs=_ORDERS,
+    enabled_if=bounds.has_host_tier,
+)
 def fetched_data_is_placed(step: Step) -> Iterator[str]:
     """A host insert places what it was given as far as there is room, and evicts only for that.
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparing import (
     Change,
     Loss,
@@ -32,7 +33,20 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, No
 from kvcanon.spec.views import COLUMN, Step
 
 
-@law("EVICT-8", Kind.STEP, premises.EVICTION_OF_UNBACKED)
+@law(
+    "EVICT-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction under write_back of what is on the device alone",
+        lambda step: (
+            writes_back(step.before)
+            and situations.evicts_from(step) is GPU
+            and situations.had_to_copy(step)
+        ),
+    ),
+    enabled_if=bounds.writes_back,
+    from_outside=((Cache.evict,), visibility.EVENTS, (Cache.free_slots,)),
+)
 def write_back_copies(step: Step) -> Iterator[str]:
     """Under write_back, data that leaves the device without a host copy has one afterwards.
 
