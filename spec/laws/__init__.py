@@ -26,11 +26,15 @@ from kvcanon.spec.laws import ageing as ageing
 from kvcanon.spec.laws import lock as lock
 from kvcanon.spec.laws import receipts as receipts
 from kvcanon.spec.laws import alloc as alloc
+from kvcanon.spec.laws import accounting as accounting
 from kvcanon.spec.laws import ownership as ownership
 from kvcanon.spec.laws import evict as evict
+from kvcanon.spec.laws import victims as victims
 from kvcanon.spec.laws import write_back as write_back
 from kvcanon.spec.laws import load as load
 from kvcanon.spec.laws import event as event
+from kvcanon.spec.laws import event_order as event_order
+from kvcanon.spec.laws import event_content as event_content
 from kvcanon.spec.laws import data as data
 from kvcanon.spec.laws import asynchrony as asynchrony
 from kvcanon.spec.laws import settling as settling

@@ -9,12 +9,19 @@ in flight owns a host slot, and must not be announced there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
+from kvcanon.spec.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    Residency,
+    Resident,
+)
 from kvcanon.spec.laws.comparing import MEDIA
 from kvcanon.spec.laws.emission import emissions
 from kvcanon.spec.laws.names import PageNames, Place, short
@@ -170,6 +177,11 @@ def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
             elif was is not None:
                 note(names_before.row_place(was), step.before, medium, came=came)
     return moves
+
+
+def stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
+    """The events of a step that speak of a page."""
+    return (event for event in step.events if not isinstance(event, AllBlocksCleared))
 
 
 def listed(events: Sequence[Event]) -> str:

@@ -42,17 +42,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import (
-    AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     Resident,
     fold_events,
 )
-from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
-from kvcanon.spec.laws import bounds, premises, situations, visibility
+from kvcanon.spec.laws import situations, visibility
 from kvcanon.spec.laws.announcements import (
     Told,
     churns,
@@ -62,12 +59,13 @@ from kvcanon.spec.laws.announcements import (
     may_send,
     moves_of,
     residency_of,
+    stores_and_removes,
 )
 from kvcanon.spec.laws.comparing import MEDIA
-from kvcanon.spec.laws.names import changed_pages, everywhere, short
-from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
+from kvcanon.spec.laws.names import everywhere, short
+from kvcanon.spec.operations import Refused, Reset
 from kvcanon.spec.oracle.folding import is_alternating
-from kvcanon.spec.types import FULL, Medium, NodeId
+from kvcanon.spec.types import FULL, Medium
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
@@ -218,143 +216,6 @@ def silence(step: Step) -> Iterator[str]:
 
 
 @law(
-    "EVENT-6",
-    Kind.STREAM,
-    premise=premises.STREAM_STORE,
-    needs=NEEDS,
-    from_outside=(visibility.EVENTS,),
-)
-def hashes_chain(stream: Stream) -> Iterator[str]:
-    """The name in a store is that of its page after its parent, or after its namespace's seed.
-
-    No parent means: the first page of the namespace.
-
-    Why: a router that computes names from prompts never finds the page, or finds another tenant's.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/24568,
-    https://github.com/vllm-project/vllm/issues/44103
-    """
-    if not stream.state.config.events:
-        return
-    for event in stream.events:
-        if not isinstance(event, BlockStored):
-            continue
-        seed = namespace_seed(event.namespace)
-        if event.parent_hash == seed:
-            yield (
-                f"page {short(event.block_hash)} names its namespace's seed as its parent; "
-                "the first page has none"
-            )
-        expected = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
-        if event.block_hash != expected:
-            yield (
-                f"the page {event.page} was stored as {short(event.block_hash)}; after "
-                f"{'the seed' if event.parent_hash is None else short(event.parent_hash)} of "
-                f"{event.namespace} its name is {short(expected)}"
-            )
-
-
-@law(
-    "EVENT-7",
-    Kind.STEP,
-    premise=Premise[Step](
-        "a store of a page that has a parent",
-        lambda step: any(
-            isinstance(event, BlockStored) and event.parent_hash is not None
-            for event in step.events
-        ),
-    ),
-    needs=NEEDS,
-    from_outside=(visibility.EVENTS,),
-)
-def parent_is_the_page_before(step: Step) -> Iterator[str]:
-    """A store names the page that stands before its own in the tree, and its tokens and namespace.
-
-    After a cut, the parent of a new branch is the last page of what the branches share.
-
-    Why: a router hangs the page below another prefix, and promises it to the wrong prompts.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/24718,
-    https://github.com/vllm-project/vllm-ascend/issues/12252
-    """
-    if not step.after.config.events or not _stores(step):
-        return
-    before, after = changed_pages(step)
-    for event in _stores(step):
-        place, state = after.get(event.block_hash), step.after
-        if place is None:
-            place, state = before.get(event.block_hash), step.before
-        if place is None:
-            continue
-        where = place.describe(state)
-        if event.parent_hash != place.parent:
-            yield (
-                f"{where} was stored with parent {short(event.parent_hash)}; the page before it is "
-                f"{short(place.parent)}"
-            )
-        if (event.page, event.namespace) != (place.node.pages[place.at], place.node.namespace):
-            yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
-
-
-@law(
-    "EVENT-8",
-    Kind.STEP,
-    premise=Premise[Step](
-        "a reset",
-        lambda step: isinstance(step.operation, Reset) and situations.went_well(step),
-    ),
-    needs=NEEDS,
-    from_outside=(visibility.EVENTS, (Cache.reset,)),
-)
-def reset_clears(step: Step) -> Iterator[str]:
-    """A reset says that all is cleared, once and nothing else; no other operation says so.
-
-    Why: routers go on sending requests after a cache that is empty.
-
-    Seen broken: not seen
-    """
-    if not step.after.config.events:
-        return
-    if isinstance(step.operation, Reset) and not isinstance(step.outcome, Refused):
-        if step.events != (AllBlocksCleared(),):
-            yield f"the reset sent {listed(step.events)}, not one AllBlocksCleared"
-    elif AllBlocksCleared() in step.events:
-        yield f"{type(step.operation).__name__} sent AllBlocksCleared"
-
-
-@law(
-    "EVENT-9",
-    Kind.STREAM,
-    premise=premises.STREAM_STORE,
-    needs=NEEDS,
-    from_outside=(visibility.EVENTS,),
-)
-def one_page_an_event(stream: Stream) -> Iterator[str]:
-    """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
-
-    Why: names and tokens that do not line up make a router name every later page wrongly.
-
-    Seen broken: https://github.com/vllm-project/vllm/issues/44451
-    """
-    config = stream.state.config
-    if not config.events:
-        return
-    for event in stream.events:
-        if not isinstance(event, BlockStored):
-            continue
-        if len(event.page) != config.page_size:
-            yield (
-                f"page {short(event.block_hash)} was stored with {len(event.page)} units; a page "
-                f"has {config.page_size}"
-            )
-        elif set(map(type, event.page)) != {tuple if config.bigram else int}:
-            yield (
-                f"page {short(event.block_hash)} was stored with units {event.page}; units are "
-                f"{'pairs of tokens' if config.bigram else 'tokens'}"
-            )
-
-
-@law(
     "EVENT-10",
     Kind.STEP,
     premise=Premise[Step](
@@ -391,7 +252,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
     name = type(step.operation).__name__
     allowed = may_send(step)
     histories: dict[Resident, list[bool]] = {}
-    for event in _stores_and_removes(step):
+    for event in stores_and_removes(step):
         stored = isinstance(event, BlockStored)
         histories.setdefault((event.medium, event.block_hash), []).append(stored)
         if (stored, event.medium) not in allowed:
@@ -411,132 +272,6 @@ def media_of_operations(step: Step) -> Iterator[str]:
             )
 
 
-@law(
-    "EVENT-11",
-    Kind.STEP,
-    premise=Premise[Step](
-        "events that are taken",
-        lambda step: isinstance(step.outcome, Taken) and bool(step.outcome.events),
-    ),
-    needs=NEEDS,
-)
-def taken_once(step: Step) -> Iterator[str]:
-    """Events wait in the order in which they were sent, and are handed out once, all of them.
-
-    Why: what is lost between cache and router is lost for good; nobody can ask for it again.
-
-    Seen broken: not seen
-    """
-    waiting, left = step.before.events, step.after.events
-    if isinstance(step.operation, TakeEvents):
-        if isinstance(step.outcome, Taken) and step.outcome.events != waiting:
-            yield f"{len(waiting)} events waited, and {listed(step.outcome.events)} were taken"
-        if isinstance(step.outcome, Taken) and left:
-            yield f"after all events were taken, {listed(left)} still wait"
-    elif left[: len(waiting)] != waiting:
-        yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
-
-
-@law(
-    "EVENT-12",
-    Kind.STEP,
-    premise=Premise[Step](
-        "two pages that are removed",
-        lambda step: sum(isinstance(event, BlockRemoved) for event in step.events) > 1,
-    ),
-    needs=NEEDS,
-    from_outside=(visibility.EVENTS,),
-)
-def children_leave_first(step: Step) -> Iterator[str]:
-    """A page is removed from a medium after the pages that build on it.
-
-    By profile the pages of one node, as it was before, may be removed in any order, once those of
-    all nodes below it are. On the host neither is asked under write_back, where a parent may lack a
-    backup.
-
-    Why: between the two events a router promises a prefix whose beginning is gone.
-
-    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596
-    """
-    if not step.after.config.events:
-        return
-    closed = closed_media(step.after)
-    gone = [
-        event for event in step.events if isinstance(event, BlockRemoved) and event.medium in closed
-    ]
-    if len(gone) < 2:
-        return
-    before, _ = changed_pages(step)
-    inside_too = step.before.profile.removes_end_first
-    removed: set[Resident] = set()
-    begun: set[tuple[Medium, NodeId | None]] = set()
-    for event in gone:
-        removed.add((event.medium, event.block_hash))
-        place = before.get(event.block_hash)
-        if place is None:
-            continue
-        where = f"{place.describe(step.before)} was removed from {event.medium} after"
-        if (event.medium, place.parent) in removed and (inside_too or not place.at):
-            yield f"{where} the page before it, {short(place.parent)}"
-        elif (event.medium, place.node.parent_id) in begun:
-            yield f"{where} a page of node {place.node.parent_id}, which is above it"
-        begun.add((event.medium, place.node.node_id))
-
-
-@law(
-    "EVENT-13",
-    Kind.STREAM,
-    premise=Premise[Stream]("the first events of a cache", lambda it: it.begins),
-    needs=NEEDS,
-)
-def begins_cleared(stream: Stream) -> Iterator[str]:
-    """The first event of a cache says that all is cleared.
-
-    Why: a router that knew the cache before it was started again goes on sending requests after
-    pages that are gone.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/24718
-    """
-    if not stream.state.config.events or not stream.begins:
-        return
-    if stream.events[:1] != (AllBlocksCleared(),):
-        yield f"the first events of the cache are {listed(stream.events)}, not AllBlocksCleared"
-
-
-@law(
-    "EVENT-14",
-    Kind.STEP,
-    premise=Premise[Step](
-        "a page that leaves one medium in a step that brings it to another",
-        situations.sends_both_ways,
-    ),
-    needs=NEEDS,
-    enabled_if=bounds.has_host_tier,
-)
-def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
-    """A page that moves from one medium to another is stored there before it is removed here.
-
-    Why: in between a router believes that the page is nowhere, and sends the prompt elsewhere.
-
-    Seen broken: not seen
-    """
-    if not step.after.config.events:
-        return
-    removed: dict[bytes, Medium] = {}
-    for event in _stores_and_removes(step):
-        if isinstance(event, BlockRemoved):
-            removed[event.block_hash] = event.medium
-        elif removed.pop(event.block_hash, event.medium) is not event.medium:
-            yield (
-                f"page {short(event.block_hash)} was removed from one medium before it was stored "
-                f"on {event.medium}"
-            )
-
-
-def _stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
-    return (event for event in step.events if not isinstance(event, AllBlocksCleared))
-
-
 def _in_words(step: Step, medium: Medium, page: bytes) -> str:
     """A page that is where it was, and what it waits for there."""
     place = everywhere(step.after).get(page)
@@ -545,7 +280,3 @@ def _in_words(step: Step, medium: Medium, page: bytes) -> str:
     pending = place.node[FULL].pending(medium)
     waits = f", whose slots transfer {pending} has yet to fill," if pending is not None else ""
     return f"{place.describe(step.after)}{waits}"
-
-
-def _stores(step: Step) -> list[BlockStored]:
-    return [event for event in step.events if isinstance(event, BlockStored)]

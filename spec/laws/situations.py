@@ -152,6 +152,13 @@ def freed(step: Step) -> Counts:
     return step.outcome.evicted if isinstance(step.outcome, LoadedBack) else Counts()
 
 
+def eviction_medium(step: Step) -> Medium | None:
+    """The medium that an eviction takes slots from; None where the step is no eviction."""
+    if isinstance(step.outcome, Evicted):
+        return CPU if isinstance(step.operation, EvictHost) else GPU
+    return None
+
+
 def evicts_from(step: Step) -> Medium | None:
     """What an eviction frees room on; None where it frees none."""
     if not isinstance(step.outcome, Evicted) or not step.outcome.freed:
