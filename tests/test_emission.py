@@ -24,7 +24,7 @@ from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.laws import event as chapter
 from kvcanon.spec.laws.emission import EMISSIONS, Emission, Order, emissions, table
-from kvcanon.spec.laws.names import PageNames
+from kvcanon.spec.laws.page_hashes import PageHashes
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
@@ -236,7 +236,7 @@ def parents_of(step: Step, *, within_nodes: bool) -> dict[bytes, bytes | None]:
     """The name of the page before each page that may have changed; or before it in its node."""
     parents: dict[bytes, bytes | None] = {}
     for state, changed in zip((step.before, step.after), step.changed, strict=True):
-        names = PageNames(state)
+        names = PageHashes(state)
         for node_id in {row.node_id for row in changed.values()}:
             node = state.nodes[node_id]
             above = None if within_nodes else names.before(node)

@@ -7,8 +7,8 @@ from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.laws.comparing import losses as losses_of
-from kvcanon.spec.laws.comparing import total
+from kvcanon.spec.laws.comparison import losses as losses_of
+from kvcanon.spec.laws.comparison import total
 from kvcanon.spec.operations import Evict, Evicted, EvictHost, Poll, Refused
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
 from kvcanon.spec.types import (

@@ -24,7 +24,7 @@ from kvcanon.conformance.exploring.watching import Book, WatchedCache, Witness
 from kvcanon.conformance.faults import what_was_raised
 from kvcanon.conformance.verdict import LawsBroken
 from kvcanon.spec.law import LAWS, Law, Need
-from kvcanon.spec.laws.announcements import residency_of
+from kvcanon.spec.laws.expected_events import residency_of
 
 
 @frozen

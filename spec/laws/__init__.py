@@ -1,14 +1,17 @@
 """Chapter 16. The laws, area by area; importing this package registers them all.
 
-An id is an area and a number inside it; ids are never reused. Read in this order: the tree's shape,
-what is where, what a match finds, what counts as recent, locks, slots, evictions, loads, events,
-bytes, time, namespaces, refusals. An area has one module, or two.
-Five modules hold no laws but what several areas share: `comparing` (what a step changed), `copies`
-(how copies ended), `names` (which page has a name), `emission` (which events an operation sends)
-and `announcements` (what has to be said).
+An id is an area and a number; ids are never reused. Read in this order: the tree's shape,
+residency, matches, recency, locks, slots, evictions, load-backs, events, bytes, copies in flight,
+hashes, refusals. An area has one module or several.
 
-What readers get wrong: a step law is not only about what an operation does. Most of what has gone
-wrong in real caches is something that an operation did besides.
+These modules hold no laws, but what several areas share: `premises`, `bounds` (in which runs a law
+can come up), `visibility` (which methods show a law without snapshots), `situations` (what happens
+in a step), `comparison` (what a step changed), `copies` (how copies ended), `uncovered` (tombstones
+that leave with their children), `page_hashes`, `emission` (the table of events) and
+`expected_events`.
+
+What readers get wrong: a step law checks not only what an operation must do, but also what it must
+leave alone. Most faults of real caches are things that an operation did besides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ALLOC, continued: the counts of slots that a cache reports."""
+"""ALLOC, continued: the slot counts that a cache reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Premise, law
 from kvcanon.spec.laws import bounds, premises, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     freed_slots,
     losses,
     pool_in_words,
@@ -31,7 +31,7 @@ from kvcanon.spec.views import Step
 
 
 def counts_follow(difference: Difference) -> bool:
-    """Whether the counts of slots rose and fell as those of the rebuilt nodes did."""
+    """Whether the counts of slots changed exactly as those of the rebuilt nodes did."""
     if difference.leaves("usage"):
         return True
     was, now = difference.before.usage, difference.after.usage
@@ -51,21 +51,20 @@ def counts_follow(difference: Difference) -> bool:
     "ALLOC-2",
     Kind.STATE,
     premise=Premise[Snapshot](
-        "slots that are evictable beside slots that are not",
+        "evictable and protected slots in one pool",
         lambda state: any(usage.evictable and usage.protected for usage in state.usage.values()),
     ),
     enabled_if=bounds.has_locks,
     outlasts=counts_follow,
 )
 def accounting(state: Snapshot) -> Iterator[str]:
-    """The counts that a cache gives of its slots are true.
+    """The counts of evictable and protected slots that a cache reports are right.
 
     Evictable are the device slots of nodes whose component is not locked, protected those of nodes
-    where it is. That with the free, the held and the orphaned ones these are all there are follows
-    from ALLOC-8.
+    where it is. With the free, held and orphaned slots these are all slots of a pool (ALLOC-8).
 
-    Why: an engine admits requests by these counts. Too high, and it finds no room for what it
-    promised; too low, and the pool stands idle, or an idle check stops the server.
+    Why: an engine admits requests by these counts. If they are too high, the slots that it promised
+    are not there; if too low, the pool stays idle, or an idle check stops the server.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/35270,
     https://github.com/sgl-project/sglang/issues/10637,
@@ -83,14 +82,13 @@ def accounting(state: Snapshot) -> Iterator[str]:
 
 @law("ALLOC-3", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=visibility.ANSWERS)
 def counts_are_true(step: Step) -> Iterator[str]:
-    """What an operation says it freed or took is what came into the free lists, or left them.
+    """The slots that an operation reports as freed or taken entered or left the free lists.
 
-    What is given back or handed over comes from the requests: each of these slots was held. Where
-    the profile says that healing puts incoming slots in the place of others, those others are freed
-    and the tree has adopted none.
+    Slots that are given back or handed over were held by requests. By profile, healing puts
+    incoming slots in place of others; then those others are freed, and the tree has adopted none.
 
-    Why: an engine that was told of more room than there is fails when it takes it; one that was
-    told of less evicts again, and loses what it need not have lost.
+    Why: an engine that believes in too many free slots fails when it takes them; one that believes
+    in too few evicts again, and loses pages without need.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/4987
     """
@@ -126,7 +124,7 @@ def _usage(nodes: Iterable[NodeState], component: Component) -> Usage:
 
 
 def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:
-    """Whether exactly as many slots came into the free lists of a medium as was told."""
+    """Checks that as many slots of a medium became free as were reported."""
     for component in step.before.config.components:
         freed = freed_slots(step, component, medium)
         if len(freed) != told[component]:
@@ -137,7 +135,7 @@ def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:
 
 
 def _were_held(step: Step, slots: Slots, said: str) -> Iterator[str]:
-    """Whether requests held all of some slots until now."""
+    """Checks that requests held these slots before."""
     for component, some in slots:
         held = step.before.pools.get((component, GPU), NO_POOL).held
         for slot in sorted(set(some).difference(held)):
@@ -145,7 +143,7 @@ def _were_held(step: Step, slots: Slots, said: str) -> Iterator[str]:
 
 
 def _now_free(step: Step, slots: Slots) -> Iterator[str]:
-    """Whether slots that were given back are free, and not held."""
+    """Checks that slots that were given back are free, and not held."""
     for component, some in slots:
         if some:
             pool = step.after.pools.get((component, GPU), NO_POOL)
@@ -156,7 +154,7 @@ def _now_free(step: Step, slots: Slots) -> Iterator[str]:
 
 
 def _handed_over(step: Step, slots: Slots, outcome: Inserted) -> Iterator[str]:
-    """Whether each slot of an insert is in the tree or free, in the numbers that were told."""
+    """Checks that each slot of an insert is in the tree or free, as often as reported."""
     for component, some in slots:
         if not some:
             continue
@@ -182,7 +180,7 @@ def _handed_over(step: Step, slots: Slots, outcome: Inserted) -> Iterator[str]:
 
 
 def _loaded_and_evicted(step: Step, outcome: LoadedBack) -> Iterator[str]:
-    """Whether a load freed what it says, and took for itself what it says."""
+    """Checks the slots that a load-back reports as evicted and as loading."""
     lost = total(losses(step, GPU))
     for component in step.before.config.components:
         if lost[component] != outcome.evicted[component]:

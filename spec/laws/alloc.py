@@ -1,11 +1,10 @@
-"""ALLOC: slots, each of which has exactly one owner at any time.
+"""ALLOC: every slot has exactly one owner at any time.
 
 The owners are the free list, a node, a request (held), and a cancelled transfer whose copy may
-still be writing (orphaned). A slot changes hands in an operation that says so, and its count is
-told.
+still be writing (orphaned). A slot changes its owner only in an operation that reports it.
 
-What readers get wrong: a slot that a load in flight will fill is not free and not orphaned. Its
-node owns it already; it is only that nothing may be read there yet.
+What readers get wrong: a slot that a load in flight will fill is neither free nor orphaned. Its
+node owns it already, but nothing may be read there yet.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     MEDIA,
     in_words,
     owners_of,
@@ -43,12 +42,12 @@ from kvcanon.spec.views import Step
     outlasts=lambda step: step.balanced,
 )
 def one_owner(state: Snapshot) -> Iterator[str]:
-    """No slot has two owners: each belongs to the free list, to one node, or to requests.
+    """No slot has two owners: each is in the free list, or of one node, or held by requests.
 
-    And to none besides. That each has an owner at all is ALLOC-8; that no copy writes to a slot of
-    somebody else is DATA-2.
+    ALLOC-8 checks that each slot has an owner at all; DATA-2 that no copy writes to a slot of
+    another owner.
 
-    Why: a slot with two owners is two prompts in one place: each overwrites the other.
+    Why: two prompts share a slot with two owners: each overwrites the other's KV.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38269,
     https://github.com/sgl-project/sglang/issues/13483,
@@ -71,7 +70,7 @@ def one_owner(state: Snapshot) -> Iterator[str]:
 
 
 def remapped(difference: Difference) -> Collection[NodeState]:
-    """The nodes that were rebuilt, or whose full slots the mapping leads from to elsewhere."""
+    """The rebuilt nodes, and those whose full slots are mapped to other window slots."""
     moved = difference.remapped
     ids = {node.node_id for node in difference.own()}
     if moved:
@@ -93,9 +92,10 @@ def remapped(difference: Difference) -> Collection[NodeState]:
 def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The mapping leads from the full slot of each page to its window slot.
 
-    That it leads from no other slot is ALLOC-9.
+    ALLOC-9 checks that it leads from no other slot.
 
-    Why: attention finds window data by this mapping alone. A wrong entry is another prompt's data.
+    Why: attention finds window data only through this mapping. A wrong entry leads to another
+    prompt's data.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36457
     """
@@ -126,12 +126,12 @@ def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
     from_outside=visibility.ANSWERS,
 )
 def allocate_takes_free(step: Step) -> Iterator[str]:
-    """An allocation gives exactly as many slots as were asked for, each of them free until then.
+    """An allocation returns exactly as many slots as were asked for, each of them free before.
 
-    They are distinct, held by the request afterwards, and gone from the free list with no others;
-    the window slots are paired with the last of the full slots, in order. Nothing is evicted.
+    They are distinct, held by the request afterwards, and the only ones that left the free list.
+    The window slots are paired with the last of the full slots, in order. Nothing is evicted.
 
-    Why: a slot that was given out while something else had it is overwritten by the next token.
+    Why: a slot that was given out while it had another owner is overwritten by the next token.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/12667
     """
@@ -172,10 +172,10 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
 def refusals_change_nothing(step: Step) -> Iterator[str]:
     """A refused call leaves tree, slots and counts exactly as they were: not a node is cut.
 
-    That recency, receipts and transfers stay too is REC-7, LOCK-10 and ASYNC-7, and that nothing is
-    sent EVENT-5.
+    REC-7, LOCK-10, ASYNC-7 and EVENT-5 check that recency, receipts and transfers stay and that no
+    event is emitted.
 
-    Why: whoever is refused tries something else, or again. Half of a call that was refused is a
+    Why: a caller that is refused tries something else, or tries again. Half of a refused call is a
     lock that nobody can release, or a slot that nobody owns.
 
     Seen broken: not seen
@@ -214,10 +214,10 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
     from_outside=((Cache.reset,),),
 )
 def reset_frees_the_tree(step: Step) -> Iterator[str]:
-    """After a reset the tree is empty and all slots are free, but for those that requests hold.
+    """After a reset the tree is empty, and every slot is free or held by a request.
 
-    Why: a request that is being computed goes on writing into its slots; and a slot that nobody has
-    after a reset is lost until the next start.
+    Why: a running request goes on writing into its slots. And a slot without an owner after a reset
+    is lost until the next start.
 
     Seen broken: not seen
     """
@@ -242,7 +242,7 @@ def _differs(found: Slot | None, expected: Slot) -> bool:
 def _taken(
     component: Component, slots: tuple[Slot, ...], was: PoolState, now: PoolState
 ) -> Iterator[str]:
-    """Whether slots went from the free list to the requests, and no others."""
+    """Checks that these slots, and no others, went from the free list to requests."""
     given = set(slots)
     for slot in sorted(given.difference(was.free)):
         yield f"slot {slot} of {component} was given out and had not been free"

@@ -1,8 +1,8 @@
-"""EVENT: what routers are told.
+"""EVENT: the events that a cache emits for routers.
 
-A router sends a request where its prefix is, and all that it knows it knows from events. So the sum
-of the events must be the truth, at every moment, in an order in which a prefix is never promised
-before it is there in whole. This is all that is ever sent (`laws.emission`):
+A router knows only from events where a prefix is cached, and sends requests there. So the sum of
+the events must be true at every moment, and emitted in an order in which a prefix is never promised
+before all of it is there. These are all events (`laws.emission`):
 
     operation         medium  event    of the pages                       order       only under
     (new cache)       all     cleared  all                                alone
@@ -27,15 +27,15 @@ before it is there in whole. This is all that is ever sent (`laws.emission`):
     removed  of the page  not named
     cleared  not named    not named
 
-`laws.emission` says what its words mean, and what it promises of the order between media.
+`laws.emission` explains the terms, and which order holds between media.
 
-What readers get wrong: events are about *full* data that *is* somewhere. Window data and recurrent
-states come and go in silence, and so does a copy until it is acknowledged.
+What readers get wrong: events describe *full* data that is *resident*. Window data and mamba states
+come and go without events, and so does a copy until it is acknowledged.
 
-Where `CacheConfig.events` is off there is nothing to fold, and these laws say nothing; but a cache
-that sends events all the same is reported by EVENT-5.
+Where `CacheConfig.events` is off these laws check nothing, except that EVENT-5 reports a cache that
+emits events all the same.
 
-See also: `oracle.folding`, and ASYNC-4 for what a finished copy has to announce.
+See also: `oracle.folding`, and ASYNC-4 for the stores of a finished copy.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ from kvcanon.spec.events import (
 )
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import situations, visibility
-from kvcanon.spec.laws.announcements import (
-    Told,
+from kvcanon.spec.laws.comparison import MEDIA
+from kvcanon.spec.laws.expected_events import (
+    ResidencySoFar,
     churns,
     closed_media,
     is_truth,
@@ -61,8 +62,7 @@ from kvcanon.spec.laws.announcements import (
     residency_of,
     stores_and_removes,
 )
-from kvcanon.spec.laws.comparing import MEDIA
-from kvcanon.spec.laws.names import everywhere, short
+from kvcanon.spec.laws.page_hashes import everywhere, short
 from kvcanon.spec.operations import Refused, Reset
 from kvcanon.spec.oracle.folding import is_alternating
 from kvcanon.spec.types import FULL, Medium
@@ -85,17 +85,18 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
     from_outside=(visibility.EVENTS,),
 )
 def parents_first(stream: Stream) -> Iterator[str]:
-    """When a page is stored on a medium, the page before it is there, as far as events tell.
+    """A store comes after the store of the page before it on the same medium.
 
-    On the host this is not so under write_back, where a parent may lack a backup.
+    On the host this is not demanded under write_back, where a parent may lack a backup.
 
-    Why: a router promises a prefix with a hole, and the request computes what it was sent to reuse.
+    Why: otherwise a router promises a prefix with a gap, and the request computes what it was sent
+    to reuse.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/58119
     """
     if not stream.state.config.events:
         return
-    told = Told(stream.start)
+    told = ResidencySoFar(stream.start)
     closed = closed_media(stream.state)
     for event in stream.events:
         if isinstance(event, BlockStored) and event.parent_hash and event.medium in closed:
@@ -105,7 +106,7 @@ def parents_first(stream: Stream) -> Iterator[str]:
                     f"page {short(event.block_hash)} was stored on {event.medium} while the page "
                     f"before it, {short(event.parent_hash)}, was not there"
                 )
-        told.hear(event)
+        told.apply(event)
 
 
 @law(
@@ -119,9 +120,10 @@ def parents_first(stream: Stream) -> Iterator[str]:
     from_outside=(visibility.EVENTS,),
 )
 def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
-    """A page is stored on a medium only when it is absent there, and removed only when present.
+    """A page is stored on a medium only while absent there, and removed only while present.
 
-    Why: whoever counts copies ends with a page that never leaves, or that left while one is there.
+    Why: a router that counts copies ends with a page that never leaves, or that left while a copy
+    is still there.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/55092,
     https://github.com/vllm-project/vllm/issues/48933,
@@ -129,7 +131,7 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    told = Told(stream.start)
+    told = ResidencySoFar(stream.start)
     for event in stream.events:
         if isinstance(event, BlockStored | BlockRemoved):
             stored = isinstance(event, BlockStored)
@@ -140,23 +142,24 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
                     f"page {short(event.block_hash)} was {verb} {event.medium}, where it was "
                     f"{'already' if stored else 'not'}"
                 )
-        told.hear(event)
+        told.apply(event)
 
 
 @law(
     "EVENT-4",
     Kind.STREAM,
     premise=Premise[Stream](
-        "something said",
+        "an event",
         lambda stream: bool(stream.events),
     ),
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),
 )
 def stream_is_residency(stream: Stream) -> Iterator[str]:
-    """What the events add up to is exactly what is where: page by page, on each medium.
+    """The sum of the events is exactly what is resident, page by page, on each medium.
 
-    Why: a router believes the sum. What it lacks is computed again, what it has too much is missed.
+    Why: a router believes this sum. Pages that it lacks are computed again; pages that it has too
+    many of are requested in vain.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/sgl-project/sglang/issues/32537,
@@ -189,18 +192,19 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     "EVENT-5",
     Kind.STEP,
     premise=Premise[Step](
-        "a change of which nothing is to be said",
+        "a change without events",
         lambda step: situations.changed(step) and not step.events,
     ),
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),
 )
 def silence(step: Step) -> Iterator[str]:
-    """What moves no full data sends nothing: matches, locks, slots, refusals.
+    """Operations that move no full data emit no events: matches, locks, slot calls, refusals.
 
-    Where events are off, nothing is sent at all. What the other operations may send says EVENT-10.
+    Where events are off, nothing is emitted at all. EVENT-10 checks what the other operations may
+    emit.
 
-    Why: a router believes that something has changed, and forgets a prefix that is still there.
+    Why: an event without a change makes a router drop a prefix that is still there.
 
     Seen broken: not seen
     """
@@ -219,27 +223,26 @@ def silence(step: Step) -> Iterator[str]:
     "EVENT-10",
     Kind.STEP,
     premise=Premise[Step](
-        "something to be said",
+        "an event",
         lambda step: bool(step.events),
     ),
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),
 )
 def media_of_operations(step: Step) -> Iterator[str]:
-    """A page that an operation brings to a medium is stored there, one that it takes is removed.
+    """Each page that comes to a medium is stored there once, and each that leaves is removed once.
 
-    Once each, and nothing else is sent; and each operation sends only what it can bring about: an
-    insert, for instance, never removes anything from the device. Only an eviction under write_back
-    may copy a page to the host and take it away again.
+    Nothing else is emitted, and each operation emits only what it can cause: an insert, for
+    instance, never removes a page from the device. Only an eviction under write_back may copy a
+    page to the host and take it away again.
 
-    A page is on a medium when its full data is there, in a slot that no copy has yet to fill. So
-    the store of a copy is sent when the copy is acknowledged (of a load-back at its enqueue, where
-    the profile says so), and an eviction that takes window data or a recurrent state alone sends
-    nothing.
+    A page is on a medium when its full data is in a slot that no copy has yet to fill. So the store
+    of a copy is emitted when the copy is acknowledged (by profile, that of a load-back at its
+    enqueue), and an eviction of window data or a mamba state alone emits nothing.
 
-    Why: what arrives unsaid is never asked for, and what leaves unsaid is asked for in vain. A
-    store that is sent too early sends requests after data that may never arrive; a remove for some
-    window data makes routers forget a prefix that is still there.
+    Why: a page that comes without an event is never requested, one that leaves without an event is
+    requested in vain. A store too early sends requests to data that may never arrive; a remove for
+    window data makes routers drop a prefix that is still there.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/22894,
     https://github.com/sgl-project/sglang/pull/24718,
@@ -273,7 +276,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
 
 
 def _in_words(step: Step, medium: Medium, page: bytes) -> str:
-    """A page that is where it was, and what it waits for there."""
+    """A page that did not move, and the transfer that it waits for."""
     place = everywhere(step.after).get(page)
     if place is None:
         return f"page {short(page)}, which is not in the tree,"

@@ -10,7 +10,7 @@ from kvcanon.spec.events import (
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import premises, visibility
-from kvcanon.spec.laws.names import changed_pages, short
+from kvcanon.spec.laws.page_hashes import changed_pages, short
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
@@ -24,11 +24,11 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
     from_outside=(visibility.EVENTS,),
 )
 def hashes_chain(stream: Stream) -> Iterator[str]:
-    """The name in a store is that of its page after its parent, or after its namespace's seed.
+    """The hash in a store is that of its page after its parent hash, or after its namespace's seed.
 
-    No parent means: the first page of the namespace.
+    A store without a parent hash is of a first page of the namespace.
 
-    Why: a router that computes names from prompts never finds the page, or finds another tenant's.
+    Why: a router that computes hashes from prompts never finds the page, or finds another tenant's.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24568,
     https://github.com/vllm-project/vllm/issues/44103
@@ -67,11 +67,11 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
     from_outside=(visibility.EVENTS,),
 )
 def parent_is_the_page_before(step: Step) -> Iterator[str]:
-    """A store names the page that stands before its own in the tree, and its tokens and namespace.
+    """A store names the page before its own as parent, and its own tokens and namespace.
 
-    After a cut, the parent of a new branch is the last page of what the branches share.
+    After a cut, the parent of a new branch is the last page that the branches share.
 
-    Why: a router hangs the page below another prefix, and promises it to the wrong prompts.
+    Why: a router attaches the page to another prefix, and promises it to the wrong prompts.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/24718,
     https://github.com/vllm-project/vllm-ascend/issues/12252
@@ -103,9 +103,9 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
     from_outside=(visibility.EVENTS,),
 )
 def one_page_an_event(stream: Stream) -> Iterator[str]:
-    """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
+    """Every store carries exactly one page: `page_size` tokens, or pairs of tokens for bigrams.
 
-    Why: names and tokens that do not line up make a router name every later page wrongly.
+    Why: if hashes and tokens do not line up, a router computes wrong hashes for all later pages.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/44451
     """

@@ -12,12 +12,12 @@ from kvcanon.spec.events import (
 )
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import bounds, situations, visibility
-from kvcanon.spec.laws.announcements import (
+from kvcanon.spec.laws.expected_events import (
     closed_media,
     listed,
     stores_and_removes,
 )
-from kvcanon.spec.laws.names import changed_pages, short
+from kvcanon.spec.laws.page_hashes import changed_pages, short
 from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
 from kvcanon.spec.types import Medium, NodeId
 from kvcanon.spec.views import Step
@@ -36,9 +36,9 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
     from_outside=(visibility.EVENTS, (Cache.reset,)),
 )
 def reset_clears(step: Step) -> Iterator[str]:
-    """A reset says that all is cleared, once and nothing else; no other operation says so.
+    """A reset emits exactly one AllBlocksCleared, and no other operation emits one.
 
-    Why: routers go on sending requests after a cache that is empty.
+    Why: otherwise routers go on sending requests to an empty cache.
 
     Seen broken: not seen
     """
@@ -61,9 +61,10 @@ def reset_clears(step: Step) -> Iterator[str]:
     needs=NEEDS,
 )
 def taken_once(step: Step) -> Iterator[str]:
-    """Events wait in the order in which they were sent, and are handed out once, all of them.
+    """Events are handed out once, all of them, in the order in which they were emitted.
 
-    Why: what is lost between cache and router is lost for good; nobody can ask for it again.
+    Why: an event that is lost between cache and router is lost for good; nobody can ask for it
+    again.
 
     Seen broken: not seen
     """
@@ -90,9 +91,8 @@ def taken_once(step: Step) -> Iterator[str]:
 def children_leave_first(step: Step) -> Iterator[str]:
     """A page is removed from a medium after the pages that build on it.
 
-    By profile the pages of one node, as it was before, may be removed in any order, once those of
-    all nodes below it are. On the host neither is asked under write_back, where a parent may lack a
-    backup.
+    By profile the pages of one node may be removed in any order, after those of all nodes below it.
+    On the host this is not demanded under write_back, where a parent may lack a backup.
 
     Why: between the two events a router promises a prefix whose beginning is gone.
 
@@ -130,10 +130,9 @@ def children_leave_first(step: Step) -> Iterator[str]:
     needs=NEEDS,
 )
 def begins_cleared(stream: Stream) -> Iterator[str]:
-    """The first event of a cache says that all is cleared.
+    """The first event of a cache is AllBlocksCleared.
 
-    Why: a router that knew the cache before it was started again goes on sending requests after
-    pages that are gone.
+    Why: a router that knew the cache before a restart goes on requesting pages that are gone.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/24718
     """
@@ -154,7 +153,7 @@ def begins_cleared(stream: Stream) -> Iterator[str]:
     enabled_if=bounds.has_host_tier,
 )
 def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
-    """A page that moves from one medium to another is stored there before it is removed here.
+    """A page that moves between media is stored on the new one before it is removed from the old.
 
     Why: in between a router believes that the page is nowhere, and sends the prompt elsewhere.
 

@@ -1,11 +1,10 @@
-"""EVICT: who leaves, with what, and that nobody else is touched.
+"""EVICT: how much an eviction frees, and that it touches nothing but its victims.
 
-Full data leaves with whole leaves; window data and recurrent states leave also from inside the
-tree, where their node stays. The order of victims is the business of REC; here it is how many, and
-what goes together.
+Full data leaves with whole leaves. Window data and mamba states can also leave from inside the
+tree; their node stays. REC laws check the order of victims.
 
-What readers get wrong: the pools are separate, but a leaf is one. That window slots are short is a
-reason to evict a whole leaf that has window data, never one that has none.
+What readers get wrong: pools are separate, but a leaf leaves as a whole. A short window pool is a
+reason to evict a whole leaf with window data, never one without.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Collection, Iterator
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import Kind, Level, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     Loss,
     candidates,
     changes,
@@ -58,10 +57,10 @@ from kvcanon.spec.views import COLUMN, PageNumber, Step
     from_outside=(visibility.EVICTIONS,),
 )
 def asked_is_freed(step: Step) -> Iterator[str]:
-    """An eviction frees at least what was asked of each component, or there is no victim left.
+    """An eviction frees as many slots of each component as were asked for, or no victim is left.
 
-    Why: whoever asked for room has a request waiting for it. With victims left, the request fails
-    or waits for ever beside memory that nobody needs.
+    Why: a request waits for these slots. If victims were left, it fails or waits for ever beside
+    memory that nobody needs.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/22592,
     https://github.com/LMCache/LMCache/issues/1756
@@ -85,14 +84,14 @@ def asked_is_freed(step: Step) -> Iterator[str]:
 
 @law("EVICT-2", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=((Cache.evict,),))
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
-    """Nothing more is evicted once what was asked is freed: the last victim was still needed.
+    """An eviction stops once enough slots are free: without its last victim they were too few.
 
-    Components are served in the order full, swa, mamba, and what one frees by the way counts for
-    the next. Nothing asked, nothing evicted. This holds whatever the order of the victims; where
-    that is known, REC-3 says exactly who leaves. Where the profile says that a tombstone leaves
-    with what uncovered it, the two are one victim.
+    Components are served in the order full, swa, mamba; slots that one frees on the way count for
+    the next. If nothing is asked for, nothing is evicted. This law holds for any order of victims;
+    REC-3 checks exactly who leaves where that order is known. By profile, a tombstone leaves with
+    the last node below it; then the two are one victim.
 
-    Why: each page that leaves without need is a prompt that is computed again.
+    Why: each page that is evicted without need is computed again.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/4987
     """
@@ -104,15 +103,15 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
 
 @law("EVICT-6", Kind.STEP, premise=premises.EVICTION_FREES)
 def victims_only(step: Step) -> Iterator[str]:
-    """An eviction takes slots from what is not locked, and touches nothing else.
+    """An eviction takes slots of nodes that are not locked, and changes nothing else.
 
-    Who is no victim keeps slots, locks and hits (and its place among the others, says REC-7); slots
-    that requests hold stay theirs. Under write_back victims are copied to the host, and what is not
-    locked may lose its host copy to make room there. (A profile may say that the window before a
-    victim is copied with it, and that locks do not hold copies on the host.)
+    Nodes that are no victims keep slots, locks and hits (REC-7: and their place in the LRU order);
+    slots that requests hold stay theirs. Under write_back victims are copied to the host, and
+    unlocked nodes may lose their host copies for that. By profile, the window before a victim may
+    be copied with it, and locks need not hold host copies.
 
-    Why: what an eviction locks, moves or drops besides was neither asked for nor told of, and
-    somebody relies on it.
+    Why: whatever else an eviction moves or drops is neither asked for nor reported, and somebody
+    relies on it.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/17926,
     https://github.com/sgl-project/sglang/issues/27444
@@ -138,11 +137,11 @@ def victims_only(step: Step) -> Iterator[str]:
     enabled_if=bounds.writes_back,
 )
 def duplicates_leave_first(step: Step) -> Iterator[str]:
-    """Under write_back, no host leaf is evicted for full slots while a host copy is a duplicate.
+    """Under write_back, a host eviction for full slots takes duplicates before any host leaf.
 
-    A duplicate is the host copy of what is still on the device.
+    A duplicate is the host copy of data that is still on the device.
 
-    Why: to give up a duplicate costs nothing now, and at worst a copy later; a host leaf is lost.
+    Why: a duplicate costs nothing now, and at worst another copy later; a host leaf is lost.
 
     Seen broken: not seen
     """
@@ -161,9 +160,9 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
 
 
 def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber]) -> Iterator[str]:
-    """What an eviction changed besides taking slots of `medium` that are not locked.
+    """What an eviction changed besides taking unlocked slots of `medium`.
 
-    The pages in `spared` are not looked at.
+    Pages in `spared` are not checked.
     """
     copies = medium is GPU and writes_back(step.before)
     victims = {each.node.node_id for each in losses(step, medium)}
@@ -202,7 +201,7 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
 
 
 def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
-    """All nodes above some."""
+    """All nodes above some nodes."""
     found: set[NodeId] = set()
     for node_id in below:
         above = state.nodes[node_id].parent_id
@@ -213,11 +212,11 @@ def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
 
 
 def _overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
-    """What was evicted although the request was met by then.
+    """Victims that were evicted although enough slots were free by then.
 
-    Nobody saw the order in which victims were chosen, so these are the conclusions that hold for
-    every order: the last victim of all was still needed; so was the last of those that can have
-    been chosen for one component only.
+    The order of victims is not known here, so only conclusions that hold for every order are drawn:
+    the last victim of all was needed, and so was the last of those that can have been chosen for
+    one component only.
     """
     if not lost:
         return
@@ -258,6 +257,6 @@ def _needed_last(freed: int, asked: int, component: Component, lost: list[Loss])
 
 
 def _was_no_duplicate(step: Step, node: NodeState) -> bool:
-    """Whether a node has become a duplicate only by what was evicted after full slots had been."""
+    """Whether a node became a duplicate only by later evictions of the same step."""
     old = step.before.nodes.get(node.node_id)
     return node[FULL].device is not None and (old is None or not is_duplicate(step.before, old))

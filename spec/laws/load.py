@@ -1,11 +1,11 @@
-"""LOAD: load-back, or how what is on the host only comes to the device again.
+"""LOAD: load-back, the copy of a prefix from the host to the device.
 
-A load takes room in each pool for what that pool lacks: full slots for all pages of the key, window
-slots for its window, one slot for its state. Where a pool is short it evicts first; and where that
-does not help it leaves all but the evicted as it was.
+A load-back takes slots from each pool for the data that the device lacks: full slots for all pages
+of the key, window slots for its last window, one mamba slot for its state. Where a pool is short it
+evicts first. If that is not enough, it changes nothing but what it evicted.
 
-What readers get wrong: `min(full free, swa free)` is the free room of no pool. A load that counts
-so evicts full pages because window slots are short, and nothing is gained by it.
+What readers get wrong: the shortage of each pool counts separately. A load-back that computes with
+`min(full free, swa free)` evicts full pages because window slots are short, and gains nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs import frozen
 
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     MEDIA,
     Loss,
     changes,
@@ -52,14 +52,14 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
     from_outside=(visibility.LOADS,),
 )
 def full_only_pre_evict(step: Step) -> Iterator[str]:
-    """A load evicts from a pool only what that pool is short of: full data for full slots alone.
+    """A load-back evicts from a pool only for slots of that pool: full data for full slots alone.
 
-    Where full slots are not short, a leaf leaves only for its window data or its state, and only
-    where that pool is short. That nothing leaves once there is room, REC-3 says. By profile, a
-    tombstone may leave with what uncovered it.
+    Where full slots are not short, a leaf leaves only for its window data or mamba state, and only
+    where that pool is short. REC-3 checks that nothing leaves once enough slots are free. By
+    profile, a tombstone may leave with the last node below it.
 
-    Why: window pools are small and always short. A load that takes their free room for that of the
-    full pool empties the full pool, which had room, each time that it loads.
+    Why: window pools are small and often short. A load-back that takes the lower of two free counts
+    as that of the full pool evicts full pages at every load, although full slots are free.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26302
     """
@@ -86,12 +86,12 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
     from_outside=(visibility.LOADS,),
 )
 def own_path_spared(step: Step) -> Iterator[str]:
-    """A load never evicts what it is for: its key's full data, its window and the state at its end.
+    """A load-back never evicts the prefix that it loads: full data, last window and mamba state.
 
-    Neither from the device nor from the host (unless the profile says that locks do not hold what
-    is there, and the device has it). Window data before the window is no part of it.
+    Neither from the device nor from the host (by profile, locks need not hold host copies of data
+    that is on the device). Window data before the last window does not count as part of the prefix.
 
-    Why: what is evicted from its own path is missing when the copy ends, or was the copy's source.
+    Why: data that is evicted from the loaded path is missing when the copy ends, or was its source.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27444
     """
@@ -125,18 +125,19 @@ def own_path_spared(step: Step) -> Iterator[str]:
     "LOAD-3",
     Kind.STEP,
     premise=Premise[Step](
-        "a load-back for which there is no room",
+        "a load-back that does not fit",
         lambda step: situations.decision_of(step) is LoadDecision.NO_ROOM,
     ),
     enabled_if=bounds.has_host_tier,
 )
 def failure_changes_nothing(step: Step) -> Iterator[str]:
-    """A load that is not enqueued leaves no trace but what it evicted for want of room.
+    """A load-back that is not enqueued changes nothing, except that it may have evicted for slots.
 
-    No lock remains, nor, say LOCK-10 and ASYNC-7, a receipt or a transfer. Nodes may be cut.
+    No lock remains, and LOCK-10 and ASYNC-7 check that no receipt and no transfer does. Nodes may
+    be cut.
 
-    Why: a request whose prefix could not be loaded computes it, and nobody will ever release what
-    the attempt had taken.
+    Why: the request computes its prefix instead, and nobody will ever release what the attempt had
+    taken.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/30986
     """
@@ -158,15 +159,15 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     enabled_if=bounds.has_host_tier,
 )
 def whole_prefix_comes(step: Step) -> Iterator[str]:
-    """Once a load is enqueued, its key is on the device as far as it is of use, or on its way.
+    """Once a load-back is enqueued, all data that its key needs is on the device or on its way.
 
-    Every page has a full slot; window pages and the state have one where they were on any medium.
-    Nothing else comes: no window data from before the window. The transfer is the last in flight,
-    carries exactly what was missing, from the host slots to the new ones, and holds a receipt. The
-    outcome counts it. Where the profile says that a load is of use at its enqueue, no page waits
-    for it.
+    Every page has a full slot; the last window and the mamba state have slots if they were on any
+    medium. No other data comes, and no window data from before the window. The transfer is the last
+    in flight, copies exactly what was missing, from the host slots to the new ones, and holds a
+    receipt. The outcome counts these slots. By profile, a load-back can be used at its enqueue;
+    then no page waits for it.
 
-    Why: a prefix of which a part never comes is no prefix, and the copy was for nothing.
+    Why: a prefix with a missing part cannot be used, and the copy was for nothing.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25088,
     https://github.com/sgl-project/sglang/issues/24869
@@ -203,10 +204,10 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
 
 @law("LOAD-5", Kind.STEP, premise=premises.LOAD_ENQUEUED, enabled_if=bounds.has_host_tier)
 def host_copy_stays(step: Step) -> Iterator[str]:
-    """What is loaded keeps its host copy, from the enqueue to the end of the copy, and then too.
+    """Loaded data keeps its host copy, from the enqueue to the end of the copy and afterwards.
 
-    By profile, under write_back, all that the device has of a node may leave the host when the load
-    of the node is done: in the poll or flush that settles it, and not before.
+    By profile, under write_back, all data of a node that is on the device may leave the host in the
+    poll or flush that settles the load-back of the node, and not before.
 
     Why: a source that is given up while the copy reads it becomes another prompt's data. Once the
     copy is done it saves the next one: the page can leave the device without a backup.
@@ -244,12 +245,12 @@ def host_copy_stays(step: Step) -> Iterator[str]:
     enabled_if=bounds.has_host_tier,
 )
 def decisions(step: Step) -> Iterator[str]:
-    """A load is not enqueued for the reason that it gives, and for no other.
+    """A load-back gives the one right reason where it is not enqueued.
 
-    Nothing to load: all is on the device, or on its way. Below the threshold: fewer full pages than
-    are worth a copy, and nothing else. Over the quota: more full pages than were allowed. No room:
-    some pool would have too few free slots even if all left that may leave, but for what the load
-    is for; whether what is impossible is tried, and so evicts something, is free.
+    Nothing to load: all data is on the device or on its way. Below threshold: fewer full pages than
+    are worth a copy, and no other data. Over quota: more full pages than the quota. No room: some
+    pool would have too few free slots even if everything left that may leave, except the prefix
+    itself; whether the cache evicts for a load-back that cannot fit is free.
 
     Why: the reason decides what the engine does next: wait, compute, or try again.
 
@@ -297,12 +298,12 @@ def decisions(step: Step) -> Iterator[str]:
     enabled_if=bounds.has_host_tier,
 )
 def others_left_alone(step: Step) -> Iterator[str]:
-    """Besides the pages of its key a load changes only victims, which were not locked.
+    """A load-back changes nothing off its key except its victims, which were not locked.
 
-    And on its key it changes slots, locks and what is in flight; not hits, nor what is backed up.
-    Nor does it make anything recent, says REC-7: a load is no use.
+    On its key it changes slots, locks and copies in flight, but neither hits nor backups. It makes
+    nothing recent (REC-7).
 
-    Why: a load is for one prompt. What it does to others decides who is evicted next.
+    Why: a load-back is for one prompt. Whatever it changes elsewhere decides who is evicted next.
 
     Seen broken: not seen
     """
@@ -317,14 +318,14 @@ def others_left_alone(step: Step) -> Iterator[str]:
 
 
 def serves(lost: Loss, short: Counts) -> bool:
-    """Whether what a node lost to a load was of use to a pool that is short."""
+    """Whether data that a node lost to a load-back served a pool that was short."""
     given = (lost.full, lost.swa, lost.mamba)
     return not lost.full or serves_shortage(given, (short.full, short.swa, short.mamba))
 
 
 @frozen
 class _Gain:
-    """A device slot that a page of the key did not have before the load."""
+    """A device slot that a page of the key did not have before the load-back."""
 
     row: PageRow
     component: Component
@@ -333,14 +334,14 @@ class _Gain:
 
 
 def _could_fit(state: Snapshot, load: Load) -> bool:
-    """Whether there is room for a load, or would be if all left that its path does not need."""
+    """Whether a load-back would fit if everything left that its path does not need."""
     board = board_of(state)
     hold_path(board, state, load)
     return could_be_free(board, load.missing.counts(), GPU)
 
 
 def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterator[str]:
-    """What is wrong with the transfer of a load that was enqueued."""
+    """What is wrong with the transfer of a load-back that was enqueued."""
     transfer_id = outcome.transfer_id
     last = step.after.transfers[-1] if step.after.transfers else None
     if last is None or last.transfer_id != transfer_id:

@@ -1,10 +1,10 @@
-"""ALLOC, continued: who owns a slot, to the last one.
+"""ALLOC, continued: no slot is lost, and the mapping follows the owners.
 
-A slot that a cancelled copy still writes to is *orphaned*: its nodes have forgotten it, and it
-comes free when the copy ends. With these, what is free, held and in the tree is all that there is.
+A slot that a cancelled copy still writes to is *orphaned*: its nodes have dropped it, and it
+becomes free when the copy ends. Free, held, orphaned and tree slots are all slots of a pool.
 
-What readers get wrong: attention finds a window slot by the full slot, wherever both are. The
-mapping is as much a part of who owns what as the slots themselves, for requests as for the tree.
+Attention finds a window slot through the full slot, for requests as for the tree. So the mapping
+must follow the owners of both slots.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
-from kvcanon.spec.laws.comparing import MEDIA, in_words, orphaned_slots, owners_of
+from kvcanon.spec.laws.comparison import MEDIA, in_words, orphaned_slots, owners_of
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import FULL, GPU, SWA, Slot
@@ -37,13 +37,13 @@ def owners_follow(difference: Difference) -> bool:
 
 @law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
-    """Every slot has an owner: the free list, a node, a request, or a cancelled copy alone.
+    """Every slot has an owner: the free list, a node, a request, or a cancelled copy.
 
-    So that free + evictable + protected + held + orphaned slots are the pool. A copy owns slots
-    only once it is cancelled; then nobody else does.
+    So free + evictable + protected + held + orphaned slots are the pool. A copy owns slots only
+    once it is cancelled, and then it is their only owner.
 
-    Why: a slot without an owner is lost until a restart. A pool that leaks a slot with each request
-    stands empty and full at once before the day is over.
+    Why: a slot without an owner is lost until a restart. A pool that leaks one slot with each
+    request is exhausted within a day, though nothing is cached.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/7130,
     https://github.com/sgl-project/sglang/issues/38355,
@@ -68,7 +68,7 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
 
 
 def mapping_follows(difference: Difference) -> bool:
-    """Whether no entry of the mapping is left that was good for something that is gone."""
+    """Whether no mapping entry is left whose full or window slot lost its owner."""
     if difference.leaves("swa_of_full", "pools", "transfers"):
         return True
     before, after = difference.before, difference.after
@@ -93,7 +93,7 @@ def mapping_follows(difference: Difference) -> bool:
     "ALLOC-9",
     Kind.STATE,
     premise=Premise[Snapshot](
-        "a mapping that leads somewhere",
+        "a mapping entry",
         lambda state: bool(state.swa_of_full),
     ),
     needs=NEEDS,
@@ -101,12 +101,13 @@ def mapping_follows(difference: Difference) -> bool:
     outlasts=mapping_follows,
 )
 def no_stale_mapping(state: Snapshot) -> Iterator[str]:
-    """The mapping leads from full slots of pages with window data, and from no other of the tree.
+    """The mapping has entries only for full slots of pages that have window data.
 
-    A page without window data on the device has no entry. Slots that are held by requests may have
-    entries, from held to held, and so may those that a cancelled copy still writes to.
+    Slots that requests hold may have entries, from held to held, and so may slots that a cancelled
+    copy still writes to.
 
-    Why: a stale entry frees, with its full slot, a window slot that somebody else has by then.
+    Why: when its full slot is freed, a stale entry also frees a window slot that has another owner
+    by then.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27586,
     https://github.com/sgl-project/sglang/issues/25834
@@ -135,13 +136,13 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     enabled_if=bounds.has_requests_with_windows,
 )
 def pairs_of_requests_last(step: Step) -> Iterator[str]:
-    """Where a request holds a full slot and its window slot, nothing that others do parts them.
+    """While a request holds a full slot and its window slot, no other operation parts the pair.
 
     Neither a reset, nor an eviction, nor another request's insert: the pair lasts until one of the
-    two is given back or handed over.
+    two slots is given back or handed over.
 
-    Why: a request goes on computing through the mapping. Without its entry it reads and writes no
-    window data; with another it reads and writes somebody else's.
+    Why: a running request computes through the mapping. Without its entry it reads and writes no
+    window data; with another, somebody else's.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36457
     """
@@ -177,10 +178,10 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
 def slots_go_to_their_pages(step: Step) -> Iterator[str]:
     """An insert puts each slot at the page that it was handed over for, and moves no other.
 
-    What a page has on the device it keeps. By profile, a page that gets window data again may take
-    the full slot that came with it in place of its own.
+    A page keeps the slots that it has on the device. By profile, a page that gets window data again
+    may take the full slot that came with it in place of its own.
 
-    Why: a slot at the page of its neighbour is read as that page, by every prompt that shares it.
+    Why: a slot at its neighbour's page is read as that page, by every prompt that shares it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25991
     """
@@ -207,7 +208,7 @@ def slots_go_to_their_pages(step: Step) -> Iterator[str]:
 def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Slot]], ...]:
     """The full and window slots that may be mapped though no node has them.
 
-    Those that requests hold, and those that cancelled copies still write to.
+    Requests hold them, or cancelled copies still write to them.
     """
     full, swa = (state.pools.get((component, GPU), NO_POOL).held for component in (FULL, SWA))
     orphans = [frozenset(orphaned_slots(state, component, GPU)) for component in (FULL, SWA)]
@@ -215,7 +216,7 @@ def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Sl
 
 
 def _strays(state: Snapshot, full_slots: Collection[Slot]) -> Iterator[str]:
-    """Entries of the mapping from slots that no node has which lead from nothing or to nothing."""
+    """Mapping entries from slots that no node has, unless both slots have one outside owner."""
     outside = _pairs_outside(state)
     for full_slot in sorted(full_slots):
         swa_slot = state.swa_of_full[full_slot]

@@ -1,11 +1,9 @@
-"""Premises: the situations in which laws have something to say.
+"""Premises that two or more laws share; all others stand on their law.
 
-A law about evictions holds of a cache that never evicts. So each law names the situation in which a
-faulty cache could break it, and whoever judges counts how often that came up: a law is *held* only
-so many times as its premise was met.
-
-What readers get wrong: a premise is no part of a law. A law is asked of every step, and may be
-broken in one in which its premise is not met; but that it was not broken there is no evidence.
+A premise is the situation in which a faulty cache could break a law. A law about evictions says
+nothing about a cache that never evicts: a run counts how often each premise was met, and reports a
+law whose premise never was as not exercised. Laws are checked in every step all the same, whether
+their premise is met or not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""LOCK, continued: how receipts come and go.
+"""LOCK, continued: how receipts open and close.
 
-A lock opens a receipt and a release closes it; in between it belongs to whoever was given it. What
-it holds meanwhile is in its own books, so that the release need only undo them.
-
-What readers get wrong: a receipt is not a name for a prefix. Two requests that lock the same prefix
-have two, and what the one gives back the other still holds.
+A lock opens a receipt, an unlock closes it. Each lock has a receipt of its own: two requests that
+lock the same prefix have two, and what one releases the other still holds.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from collections.abc import Iterator
 
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     changes,
     in_words,
     page_in_words,
@@ -41,13 +38,13 @@ from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
     enabled_if=bounds.has_receipts,
 )
 def release_mirrors(step: Step) -> Iterator[str]:
-    """A release lowers by one exactly the refs that its receipt covered, and changes nothing else.
+    """A release lowers by one exactly the lock refs that its receipt covers, and nothing else.
 
-    An early release of the window does so for window data and state, and keeps the receipt; the
-    release itself does so for all that is left, and closes it.
+    `unlock_window` does so for window data and mamba state, and keeps the receipt. `unlock` does so
+    for everything that is left, and closes the receipt.
 
-    Why: what a release takes beyond its own belongs to another request, which then reads pages that
-    may be evicted; what it leaves is never evicted.
+    Why: refs that a release takes beyond its own belong to another request, whose pages may then be
+    evicted; refs that it leaves keep pages for ever.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24153,
     https://github.com/sgl-project/sglang/issues/36848,
@@ -95,19 +92,19 @@ def release_mirrors(step: Step) -> Iterator[str]:
     "LOCK-9",
     Kind.STEP,
     premise=Premise[Step](
-        "a lock of something",
+        "a lock of at least one page",
         lambda step: isinstance(step.outcome, Receipt) and len(step.outcome.key) > 0,
     ),
     enabled_if=bounds.has_receipts,
     from_outside=visibility.ANSWERS,
 )
 def lock_only_counts(step: Step) -> Iterator[str]:
-    """A lock adds one full ref to every page of its key and one to the state, and changes no more.
+    """A lock adds one full lock ref to every page of its key, one to the state, and nothing else.
 
-    Which window data it counts is the business of LOCK-6. Nodes may be cut.
+    LOCK-6 checks which window data it locks. Nodes may be cut.
 
-    Why: a lock is asked of what stays as it is; one that moves data moves it under other readers.
-    And one that does not count a page leaves it to be evicted under the request.
+    Why: a lock that moves data moves it under other readers. One that misses a page leaves it to be
+    evicted under the request.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972,
     https://github.com/sgl-project/mini-sglang/pull/52
@@ -134,12 +131,12 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     from_outside=visibility.ANSWERS,
 )
 def receipts_last_until_released(step: Step) -> Iterator[str]:
-    """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
+    """A request's receipt opens with a lock, closes with its unlock, and nothing else changes it.
 
-    A cut may move nothing of it: it stays on the node at the end of what it holds, whatever that
-    node is called.
+    A cut must not change what it covers: it stays on the node at the end of its key, whatever id
+    that node has then.
 
-    Why: a receipt that closes by itself leaves a request reading what may be evicted.
+    Why: a receipt that closes by itself leaves a request reading pages that may be evicted.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972
     """
@@ -169,20 +166,20 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
     "LOCK-11",
     Kind.STEP,
     premise=Premise[Step](
-        "a lock while another is open",
+        "a lock while a request has a receipt",
         lambda step: isinstance(step.outcome, Receipt) and situations.of_requests(step.before),
     ),
     needs=(Need.SNAPSHOT, Need.HOLDS),
     enabled_if=lambda run: run.receipts > 1,
 )
 def lock_gives_a_receipt(step: Step) -> Iterator[str]:
-    """A lock gives a fresh receipt: of its key, open, and of a number that none had before.
+    """A lock returns a new, open receipt for its key, with an id that no receipt had before.
 
-    It is a request's, on the node at which the key ends. A second lock of the same key has a second
-    receipt.
+    It belongs to a request, on the node at which the key ends. A second lock of the same key
+    returns a second receipt.
 
-    Why: two holders with one receipt release each other's lock; one with a receipt that is not open
-    can never release its own.
+    Why: two holders with one receipt release each other's lock; a holder of a receipt that is not
+    open can never release its own.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """
@@ -213,7 +210,7 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
 
 
 def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iterator[str]:
-    """What is wrong with the list of receipts after the release of one."""
+    """What is wrong with the list of open receipts after the release of one."""
     after = {each.receipt_id: each for each in step.after.holds}
     left = after.pop(hold.receipt_id, None)
     if early and left is None:
@@ -233,7 +230,7 @@ def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iter
 def _of_requests(
     state: Snapshot, pages: dict[NodeId, list[PageNumber]]
 ) -> dict[ReceiptId, tuple[int, int | None, bool]]:
-    """What the receipts of requests hold: up to which page, window from where, a state or none."""
+    """What each receipt of a request holds: up to which page, window from where, state or not."""
     return {
         hold.receipt_id: (
             pages[hold.node_id][-1] if hold.node_id in pages else ~hold.node_id,

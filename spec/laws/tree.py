@@ -1,9 +1,8 @@
 """TREE: the shape of the tree.
 
-A compressed prefix tree: an edge carries whole pages, and a node is the end of its edge.
-
-What readers get wrong: where nodes are cut means nothing. A cut, and the joining of a node with its
-only child, may happen at any time and must be invisible in everything but the nodes themselves.
+The tree is a compressed prefix tree: an edge carries whole pages, and a node is the end of its
+edge. A node may be cut in two, or joined with its only child, at any time. Laws must not depend on
+where nodes are cut.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from kvcanon.spec.views import COLUMN, PageRow, Step
 
 @node_law("TREE-1", premise=premises.ANY_NODE, over=Difference.near)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """There is one root, without pages and data, and every node hangs on it.
+    """The tree has one root, without pages and data, and every node descends from it.
 
-    Why: a node that no walk reaches is memory that nobody can use or free.
+    Why: a node that no walk from the root reaches is memory that nobody can use or free.
 
     Seen broken: not seen
     """
@@ -63,9 +62,10 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
 
 @node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=Difference.near)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """A node is a child of its parent, once, and the parent of each of its children.
+    """Every node is listed once among its parent's children, and names its parent correctly.
 
-    Why: a walk down finds what a walk up cannot lock or free, or the other way round.
+    Why: a walk down the tree finds nodes that a walk up cannot lock or free, or the other way
+    round.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
@@ -88,10 +88,10 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
-    Only the children of the root may be of any namespace: there namespaces part.
+    Only the root has children in different namespaces.
 
-    Why: a node without pages can be neither found nor told from its parent; a page of another size
-    shifts every slot behind it by a part of a page, and the model reads half of another page.
+    Why: a node without pages cannot be told from its parent. A page of another size shifts all
+    slots behind it, and the model reads half of another page.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/10637,
     https://github.com/sgl-project/sglang/issues/34823
@@ -126,8 +126,8 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
 def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.
 
-    Why: a walk down follows one of the two; what is below the other is memory that no prompt finds,
-    and counts as cached all the same.
+    Why: a walk down the tree follows only one of two such children. What is below the other counts
+    as cached, and no prompt can hit it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
@@ -151,17 +151,17 @@ def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
     ),
 )
 def cuts_are_neutral(step: Step) -> Iterator[str]:
-    """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
+    """An operation on a key leaves all pages off the key's path as they are.
 
-    Asked of a match, a lock, an insert, a host insert and a load-back. Off the path, a page keeps
-    its slots, the marks of copies in flight, lock refs and hits (of a match that counts hits, says
-    MATCH-5); what it keeps of its age is the business of REC-7. Only what is evicted to make room
-    may go, and only where it is neither locked nor in flight: from the host for the backups of an
-    insert and for a host insert, from the device for a load-back, which under write_back copies
-    what it evicts to the host and makes room there too.
+    This holds for a match, a lock, an insert, a host insert and a load-back, whichever nodes they
+    cut or join. A page off the path keeps its slots, the marks of copies in flight, its lock refs
+    and hits (MATCH-5 covers matches that count hits; REC-7 covers age). Only pages that are neither
+    locked nor in flight may be evicted to free slots: from the host for the backups of an insert
+    and for a host insert; from the device for a load-back, which under write_back copies its
+    victims to the host and may evict there too.
 
-    Why: a prompt would lose its data or its lock because another prompt, which shares a few pages
-    with it, came by.
+    Why: otherwise a prompt loses its data or its lock because another prompt that shares a few
+    pages with it was used.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38480,
     https://github.com/sgl-project/sglang/issues/22935
@@ -186,9 +186,9 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     ),
 )
 def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
-    """Allocating, freeing and taking events change nothing in the tree.
+    """Allocating slots, freeing slots and taking events change nothing in the tree.
 
-    Why: they are called all the time, by code that does not expect to evict or refresh anything.
+    Why: engines call these all the time and do not expect them to evict or refresh anything.
 
     Seen broken: not seen
     """
@@ -203,23 +203,23 @@ def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
 
 
 def _with_root(state: Snapshot, nodes: Collection[NodeState]) -> Collection[NodeState]:
-    """Some nodes after the root, which has children too, if it is there."""
+    """The root, if it is there, and then some nodes."""
     root = state.nodes.get(state.root_id)
     return nodes if root is None else (root, *nodes)
 
 
 @frozen
 class _Room:
-    """What an operation may evict on its way, off the path of its key."""
+    """Where an operation may evict pages off the path of its key."""
 
     media: frozenset[Medium] = frozenset()
     write_back: bool = False
     loose_copies: bool = False
-    """Whether locks do not hold copies on the host."""
+    """Whether locks do not hold host copies, by profile."""
 
     @classmethod
     def of(cls, step: Step) -> _Room:
-        """An insert and a host insert need room on the host, a load-back on the device."""
+        """Inserts and host inserts need host slots, a load-back needs device slots."""
         config = step.before.config
         write_back = config.write_policy is WritePolicy.WRITE_BACK
         loose = not step.before.profile.locks_hold_host_copies
@@ -231,7 +231,7 @@ class _Room:
         return cls()
 
     def lets_vanish(self, page: PageRow) -> bool:
-        """Whether a page may leave the tree: nobody holds it, and room is made where it is."""
+        """Whether a page may leave the tree: nothing holds it, and it is only on these media."""
         return (
             not any(page.lock_refs)
             and page.loading == page.backing == (None, None, None)
@@ -261,7 +261,7 @@ class _Room:
 
 
 def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
-    """What happened to pages off the path and is not an eviction for room; each once a node."""
+    """Changes of pages off the path other than evictions, each once a node."""
     before, after = step.changed
     room, size = _Room.of(step), step.before.config.page_size
     counts = isinstance(step.operation, Match) and step.before.profile.hits_counted_at_match
@@ -283,7 +283,7 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
 def _changes(
     old: PageRow | None, new: PageRow | None, room: _Room, kept: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """What differs in a page and may not: the field, and a clause."""
+    """The changes of a page that are not allowed: the field, and a clause for the message."""
     if old is None or new is None:
         if old is None or not room.lets_vanish(old):
             yield "page", "appeared" if old is None else "is gone"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from kvcanon.spec.law import Kind, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.laws.comparison import (
     changes,
     in_words,
     losses,
@@ -40,15 +40,15 @@ from kvcanon.spec.views import COLUMN, PageRow, Step
     from_outside=(visibility.DEVICE_EVICTIONS,),
 )
 def cascade(step: Step) -> Iterator[str]:
-    """With full data goes all that stands on it, with window data the state, with that nothing.
+    """Full data takes the node's window data and mamba state along, window data its mamba state.
 
-    At a leaf all goes together. Inside the tree, where full data stays, window data goes only if
-    window slots were asked for, and a state only with its window or if states were asked for. On
-    the host a state may outlive its window data, and a profile may say that both outlive the full
-    data of what is on the device.
+    A leaf leaves as a whole. Inside the tree, where full data stays, window data leaves only if
+    window slots were asked for, and a mamba state only with its window or if mamba slots were asked
+    for. On the host a mamba state may stay without its window data; by profile, both may stay there
+    without full data while the device has it.
 
-    Why: window data without full data, or a state without its window, can never be matched, and
-    holds its slot for nothing. And what goes without need is computed again.
+    Why: window data without full data, or a state without its window, can never be matched and
+    wastes its slot. And data that leaves without need is computed again.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25068,
     https://github.com/sgl-project/sglang/issues/28161
@@ -81,7 +81,7 @@ def cascade(step: Step) -> Iterator[str]:
 def _outlived(
     state: Snapshot, row: PageRow, gone: Collection[Component], medium: Medium
 ) -> Iterator[tuple[Component, Component]]:
-    """Data that is gone, and what is of no use without it and is still there."""
+    """Data that was evicted, and data that is of no use without it and is still there."""
     may_be_alone = medium is CPU and parts_on_host(state) and row.slot(FULL, GPU) is not None
     for above, below in ((FULL, SWA), (FULL, MAMBA), (SWA, MAMBA)):
         asked = (not may_be_alone) if above is FULL else medium is GPU
@@ -98,14 +98,14 @@ def _outlived(
     ),
 )
 def no_orphan(step: Step) -> Iterator[str]:
-    """What leaves the tree has nothing below it that stays, and has no data left elsewhere.
+    """A page that leaves the tree leaves nothing behind: no page below it, no copy elsewhere.
 
-    An eviction from the device removes from the tree only what has no host copy, and one from the
-    host only what is not on the device. Under write_back a leaf that cannot be copied takes what
-    hangs below it, on the host, with it.
+    An eviction from the device removes from the tree only pages without a host copy, and one from
+    the host only pages that are not on the device. Under write_back a leaf that cannot be copied
+    takes the pages below it, which are on the host alone, with it.
 
-    Why: a node that lost its parent is a prefix with a hole: nobody can find it, match it or free
-    it. And a copy that was paid for is thrown away.
+    Why: nobody can find, match or free a node without a parent. And a copy that was paid for is
+    thrown away.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
     https://github.com/sgl-project/sglang/issues/33713
@@ -136,7 +136,7 @@ def no_orphan(step: Step) -> Iterator[str]:
     "EVICT-5",
     Kind.STEP,
     premise=Premise[Step](
-        "an eviction from the device of what has a host copy",
+        "an eviction from the device of data with a host copy",
         lambda step: any(
             row.slot(FULL, CPU) is not None for row, _ in situations.lost_from(step, GPU)
         ),
@@ -145,13 +145,13 @@ def no_orphan(step: Step) -> Iterator[str]:
     from_outside=(visibility.EVENTS,),
 )
 def demote_keeps_backup(step: Step) -> Iterator[str]:
-    """A page that leaves the device and has a host copy stays in the tree, in its host slots.
+    """A page with a host copy that leaves the device stays in the tree, in its host slots.
 
-    Under write_back a host copy may be given up in the same step for that of another page, but only
-    where something had to be copied.
+    Under write_back a host copy may make way for that of another page in the same step, but only
+    where some victim had to be copied.
 
-    Why: that copy is what the host tier is for. Without it the prompt is computed again, though its
-    data had been saved.
+    Why: this copy is what the host tier is for. Without it the prompt is computed again, although
+    its data had been saved.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/25065,
     https://github.com/sgl-project/sglang/issues/33713
@@ -178,7 +178,7 @@ def _lost(was: PageRow, now: PageRow | None, component: Component, medium: Mediu
 
 
 def _had_to_copy(step: Step) -> bool:
-    """Whether some node that lost device data had data on the device and not on the host."""
+    """Whether some victim had data on the device and not on the host."""
     return any(
         data.device is not None and data.host is None
         for victim in losses(step, GPU)

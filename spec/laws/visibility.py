@@ -1,8 +1,8 @@
-"""Visibility: the methods that show a law to somebody who sees no snapshot, for `from_outside`.
+"""Visibility: the methods that show a law without snapshots, for `from_outside`.
 
-Such an observer sees answers, events and bytes. Each group here is of methods one of which is
-enough; a law names the groups that it takes, all of them. A law that names none is checked by
-answers that every cache gives. A law without `from_outside` takes a snapshot.
+An observer without snapshots sees answers, events and bytes. Each group here is of methods one of
+which is enough; a law needs one of each group that it names. A law that names no group is checked
+by answers that every cache gives. A law without `from_outside` takes a snapshot.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Announcements: what a state, or a step, obliges a cache to say; shared by several areas.
+"""Expected events: what a cache must have emitted in a state, and must emit in a step.
 
-Events speak of full data that is there: in a slot, with no copy still to fill it. From that follows
-what a state adds up to, page by page and medium by medium, and what each step has to tell.
-
-What readers get wrong: the host has an in-between that the device has not. A page whose backup is
-in flight owns a host slot, and must not be announced there.
+Events describe full data that is resident: in a slot that no copy has yet to fill. A page whose
+backup is in flight owns a host slot, and no store may be emitted for it yet.
 """
 
 from __future__ import annotations
@@ -22,17 +19,17 @@ from kvcanon.spec.events import (
     Residency,
     Resident,
 )
-from kvcanon.spec.laws.comparing import MEDIA
+from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.laws.emission import emissions
-from kvcanon.spec.laws.names import PageNames, Place, short
+from kvcanon.spec.laws.page_hashes import PageHashes, Place, short
 from kvcanon.spec.operations import Evict, LoadBack
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
 from kvcanon.spec.views import PageRow, Step
 
 
-class Told:
-    """What has been said so far, while a stream is read."""
+class ResidencySoFar:
+    """The residency that a stream has described so far, event by event."""
 
     def __init__(self, start: Residency) -> None:
         self._start: Residency | None = start
@@ -42,8 +39,8 @@ class Told:
         said = self._since.get(item)
         return said if said is not None else self._start is not None and item in self._start
 
-    def hear(self, event: Event) -> None:
-        """Take one more event."""
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
         if isinstance(event, AllBlocksCleared):
             self._start, self._since = None, {}
         else:
@@ -51,28 +48,28 @@ class Told:
 
 
 def residency_of(state: Snapshot) -> set[Resident]:
-    """What is where, and must have been said: the name of each page, on each medium."""
-    names, there = PageNames(state), set[Resident]()
+    """Every page of a state on each medium where it is resident, as (medium, page hash)."""
+    hashes, there = PageHashes(state), set[Resident]()
     for node in state.below_root():
         for medium in MEDIA:
-            if is_announced(state, node, medium):
-                there.update(zip(repeat(medium), names.of(node), strict=False))
+            if is_stored(state, node, medium):
+                there.update(zip(repeat(medium), hashes.of(node), strict=False))
     return there
 
 
 def is_truth(told: Residency, state: Snapshot) -> bool:
-    """Whether what was told is what is where: as comparing with `residency_of`, and cheaper.
+    """Whether a residency that events describe is that of a state.
 
-    A set of all that is there would be made of as many new pairs, for nothing where all is well.
+    The same as a comparison with `residency_of`, but it builds no set of all pages.
     """
     said = set(told.base)
     for item, present in told.changes.items():
         (said.add if present else said.discard)(item)
-    names, count = PageNames(state), 0
+    hashes, count = PageHashes(state), 0
     for node in state.below_root():
         for medium in MEDIA:
-            if is_announced(state, node, medium):
-                held = names.of(node)
+            if is_stored(state, node, medium):
+                held = hashes.of(node)
                 count += len(held)
                 if not said.issuperset(zip(repeat(medium), held, strict=False)):
                     return False
@@ -80,32 +77,32 @@ def is_truth(told: Residency, state: Snapshot) -> bool:
 
 
 def moved_on(told: Residency, difference: Difference) -> Residency | None:
-    """What is where after a step, where `told` is what was where before, each name once.
+    """The residency after a step, computed from the residency `told` before it.
 
-    None where a name is not to be relied on: two pages have it, or a page that stayed changed its.
+    None where hashes are not reliable: two pages share one, or a page that stayed changed its hash.
     """
     if not difference.touched:
         return told
-    names_before, names_after = PageNames(difference.before), PageNames(difference.after)
+    hashes_before, hashes_after = PageHashes(difference.before), PageHashes(difference.after)
     left, came = list[Resident](), list[Resident]()
     for node_id in difference.touched:
         was, now = difference.before.nodes.get(node_id), difference.after.nodes.get(node_id)
-        media_before = _announced_on(difference.before, was)
-        media_after = _announced_on(difference.after, now)
+        media_before = _stored_on(difference.before, was)
+        media_after = _stored_on(difference.after, now)
         if was is not None and now is not None:
-            same_names = (was.parent_id, was.pages, was.hashes) == (
+            same_hashes = (was.parent_id, was.pages, was.hashes) == (
                 now.parent_id,
                 now.pages,
                 now.hashes,
             )
-            if media_before == media_after and same_names:
+            if media_before == media_after and same_hashes:
                 continue
-            if names_before.of(was)[-1:] != names_after.of(now)[-1:]:
+            if hashes_before.of(was)[-1:] != hashes_after.of(now)[-1:]:
                 return None
         if was is not None:
-            left.extend((m, name) for m in media_before for name in names_before.of(was))
+            left.extend((m, page_hash) for m in media_before for page_hash in hashes_before.of(was))
         if now is not None:
-            came.extend((m, name) for m in media_after for name in names_after.of(now))
+            came.extend((m, page_hash) for m in media_after for page_hash in hashes_after.of(now))
     gone, arrived = set(left).difference(came), set(came).difference(left)
     if len(came) != len(set(came)) or any(item in told for item in arrived):
         return None
@@ -113,44 +110,45 @@ def moved_on(told: Residency, difference: Difference) -> Residency | None:
     return Residency(told.base, {**told.changes, **changes})
 
 
-def _announced_on(state: Snapshot, node: NodeState | None) -> list[Medium]:
-    """The media on which a node's pages must have been announced; none of the root's."""
+def _stored_on(state: Snapshot, node: NodeState | None) -> list[Medium]:
+    """The media on which stores of a node's pages must have been emitted; none for the root."""
     if node is None or node.node_id == state.root_id:
         return []
-    return [medium for medium in MEDIA if is_announced(state, node, medium)]
+    return [medium for medium in MEDIA if is_stored(state, node, medium)]
 
 
-def is_announced(state: Snapshot, node: NodeState, medium: Medium) -> bool:
-    """Whether a node's full data is there, so that its store must have been sent.
+def is_stored(state: Snapshot, node: NodeState, medium: Medium) -> bool:
+    """Whether a node's full data is resident, so that its store must have been emitted.
 
-    A profile may announce a load-back at its enqueue; then its slots alone count.
+    A profile may emit the store of a load-back at its enqueue; then a slot is enough.
     """
     full = node[FULL]
-    if medium is GPU and announces_at_enqueue(state):
+    if medium is GPU and emits_at_enqueue(state):
         return full.device is not None
     return full.resident(medium)
 
 
-def announces_at_enqueue(state: Snapshot) -> bool:
-    """Whether a load-back is announced before its bytes are there; the canon says no."""
+def emits_at_enqueue(state: Snapshot) -> bool:
+    """Whether the store of a load-back is emitted before its bytes arrive; by default it is not."""
     return state.profile.load_back_announced is StoreMoment.ENQUEUED
 
 
 def closed_media(state: Snapshot) -> tuple[Medium, ...]:
-    """The media on which no page is without the page before it: under write_back, the device."""
+    """The media on which parents stay as long as their children: under write_back, the device."""
     return (GPU,) if _writes_back(state) else MEDIA
 
 
 def may_send(step: Step) -> set[tuple[bool, Medium]]:
-    """What an operation can bring about, and so send: True for a store, and the medium."""
+    """The events that an operation may emit, by medium: True for a store, False for a remove."""
     rows = emissions(type(step.operation), FULL, step.after.config, step.after.profile)
     return {(row.event is BlockStored, row.medium) for row in rows if row.medium is not None}
 
 
 def churns(step: Step, medium: Medium) -> bool:
-    """Whether an operation may bring a page to a medium and take it away again, or the reverse.
+    """Whether an operation may both bring a page to a medium and take it away again.
 
-    Only an eviction under write_back: what it copied for one victim may have to go for the next.
+    Only an eviction under write_back may: the host copy of one victim may have to make way for the
+    copy of the next.
     """
     return (
         medium is CPU and isinstance(step.operation, Evict | LoadBack) and _writes_back(step.after)
@@ -160,32 +158,32 @@ def churns(step: Step, medium: Medium) -> bool:
 def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
     """The pages that came to a medium (True) or left it (False), each with its place in words."""
     before, after = step.changed
-    names_before, names_after = PageNames(step.before), PageNames(step.after)
+    hashes_before, hashes_after = PageHashes(step.before), PageHashes(step.after)
     moves: dict[Resident, tuple[bool, str]] = {}
 
     def note(place: Place, state: Snapshot, medium: Medium, *, came: bool) -> None:
-        moves[medium, place.name] = (came, place.describe(state))
+        moves[medium, place.page_hash] = (came, place.describe(state))
 
     for number in before.keys() | after.keys():
         was, now = before.get(number), after.get(number)
         for medium in MEDIA:
-            came = now is not None and _row_announced(step.after, now, medium)
-            if came is (was is not None and _row_announced(step.before, was, medium)):
+            came = now is not None and _row_stored(step.after, now, medium)
+            if came is (was is not None and _row_stored(step.before, was, medium)):
                 continue
             if now is not None:
-                note(names_after.row_place(now), step.after, medium, came=came)
+                note(hashes_after.row_place(now), step.after, medium, came=came)
             elif was is not None:
-                note(names_before.row_place(was), step.before, medium, came=came)
+                note(hashes_before.row_place(was), step.before, medium, came=came)
     return moves
 
 
 def stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
-    """The events of a step that speak of a page."""
+    """The events of a step that name a page."""
     return (event for event in step.events if not isinstance(event, AllBlocksCleared))
 
 
 def listed(events: Sequence[Event]) -> str:
-    """Events in words: the first few, and how many more."""
+    """Events in words: the first three, and how many more."""
     words = [
         type(event).__name__
         if isinstance(event, AllBlocksCleared)
@@ -196,12 +194,12 @@ def listed(events: Sequence[Event]) -> str:
     return ", ".join(words) + more or "nothing"
 
 
-def _row_announced(state: Snapshot, row: PageRow, medium: Medium) -> bool:
-    """As `is_announced`, of one page."""
+def _row_stored(state: Snapshot, row: PageRow, medium: Medium) -> bool:
+    """As `is_stored`, for one page."""
     if row.slot(FULL, medium) is None:
         return False
     pending = row.loading[0] if medium is GPU else row.backing[0]
-    return pending is None or (medium is GPU and announces_at_enqueue(state))
+    return pending is None or (medium is GPU and emits_at_enqueue(state))
 
 
 def _writes_back(state: Snapshot) -> bool:
