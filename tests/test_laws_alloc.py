@@ -138,8 +138,8 @@ def test_alloc_2_counts_add_up() -> None:
 @pytest.mark.parametrize(
     ("usage", "said"),
     [
-        (Usage(4, 0), ["4 full slots are said to be evictable, and 2 are", "0 full slots"]),
-        (Usage(2, 1), ["1 full slots are said to be protected, and 2 are"]),
+        (Usage(4, 0), ["4 full slots are reported as evictable, and 2 are", "0 full slots"]),
+        (Usage(2, 1), ["1 full slots are reported as protected, and 2 are"]),
     ],
 )
 def test_alloc_2_other_counts_are_named(usage: Usage, said: list[str]) -> None:
@@ -205,7 +205,7 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
     )
     said = ask("ALLOC-3", step(state(), insert, after, dropped))
     assert any("1 full slots are said to be freed on GPU, and 0 are" in each for each in said)
-    assert any("0 full slots are said to be adopted; the tree has [7]" in each for each in said)
+    assert any("0 full slots are reported as adopted; the tree has [7]" in each for each in said)
     short = Inserted(0, adopted=Counts(1, 0), freed=Counts())
     said = ask("ALLOC-3", step(state(), insert, after, short))
     assert "1 swa slots were handed over, and 0 adopted + 0 freed is 0" in said
@@ -248,10 +248,10 @@ def test_alloc_3_loads_tell_what_they_evict() -> None:
     done = LoadedBack(LoadDecision.ENQUEUED, 9, loading=Counts(swa=2), evicted=Counts(2, 2, 1))
     assert ask("ALLOC-3", step(state(), load, state(here), done)) == []
     said = ask("ALLOC-3", step(state(), load, state(here), evolve(done, evicted=Counts(1, 2, 1))))
-    assert said[0] == "1 full slots are said to be evicted for the load, and pages lost 2"
+    assert said[0] == "1 full slots are reported as evicted for the load, and pages lost 2"
     said = ask("ALLOC-3", step(state(), load, state(here), evolve(done, loading=Counts(swa=1))))
     assert said == [
-        "swa on GPU had 5 free slots and has 5, with 2 said to be evicted and 1 loading"
+        "swa on GPU had 5 free slots and has 5, with 2 reported as evicted and 1 loading"
     ]
 
 

@@ -316,7 +316,7 @@ def test_done_is_announced_sees_a_part_unsaid() -> None:
     before, after = backups(8), backups(done=(8,))
     events = stores(after, 1, CPU)
     (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[1:]))
-    assert "transfer 8 brought 2 pages to CPU_PINNED; no store tells of" in said
+    assert "transfer 8 brought 2 pages to CPU_PINNED; no store was emitted for" in said
     assert events[0].block_hash.hex()[:8] in said
     (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[::-1]))
     assert "stores are out of order" in said

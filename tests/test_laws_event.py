@@ -158,7 +158,7 @@ def test_stream_is_residency_sees_what_is_there_unsaid() -> None:
     (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(there, 2)))
     assert "about 2 pages on CPU_PINNED" in said
     assert "tokens 0..2 (node 1)" in said or "tokens 2..4 (node 1)" in said
-    assert "unsaid" in said
+    assert "is resident without a store" in said
 
 
 def test_stream_is_residency_sees_what_is_not_there() -> None:
@@ -166,7 +166,7 @@ def test_stream_is_residency_sees_what_is_not_there() -> None:
     there = state(lower=None)
     (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(state(), 2)))
     assert "about 1 pages on GPU" in said
-    assert "nowhere in the tree, is not there" in said
+    assert "nowhere in the tree, is not resident" in said
 
 
 def test_stream_is_residency_leaves_out_copies_in_flight() -> None:

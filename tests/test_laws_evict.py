@@ -114,13 +114,15 @@ def test_evict_1_victims_that_are_left_are_named() -> None:
     """An eviction may free less than was asked, with victims left."""
     (said,) = ask("EVICT-1", evicted(tree(), Counts(full=4), STEM, DEMOTED, BARE, TOMBSTONE))
     assert said == (
-        "4 full slots were asked of GPU and 2 freed, but node 3 (tokens 2..3) could still be "
+        "4 full slots were asked for on GPU and 2 freed, but node 3 (tokens 2..3) could still be "
         "evicted"
     )
     (said,) = ask("EVICT-1", evicted(tree(), Counts(swa=2), STEM, BACKED, TOMBSTONE))
-    assert said.startswith("2 swa slots were asked of GPU and 1 freed, but node 1 (tokens 0..2)")
+    assert said.startswith(
+        "2 swa slots were asked for on GPU and 1 freed, but node 1 (tokens 0..2)"
+    )
     (said,) = ask("EVICT-1", evicted(tree(), Counts(mamba=1), *ALL))
-    assert said.startswith("1 mamba slots were asked of GPU and 0 freed, but node 2")
+    assert said.startswith("1 mamba slots were asked for on GPU and 0 freed, but node 2")
 
 
 def test_evict_1_locked_data_is_no_victim() -> None:
@@ -138,7 +140,7 @@ def test_evict_1_host_victims() -> None:
     """Host leaves, window data on the host only, or duplicates under write_back may be left."""
     only = node(2, 1, [3, 4], full=on(None, [2, 3]), swa=on(None, [2, 3]))
     (said,) = ask("EVICT-1", evicted(tree(STEM, only), Counts(full=1), STEM, only, medium=CPU))
-    assert said.startswith("1 full slots were asked of CPU_PINNED and 0 freed, but node 2")
+    assert said.startswith("1 full slots were asked for on CPU_PINNED and 0 freed, but node 2")
     below = node(5, 2, [9], full=on(None, [9], lock_refs=1))
     nodes = (STEM, evolve(only, data={**only.data, FULL: on(None, [2, 3], lock_refs=1)}), below)
     assert ask("EVICT-1", evicted(tree(*nodes), Counts(full=1), *nodes, medium=CPU)) == []
@@ -162,13 +164,25 @@ def test_evict_1_duplicate_that_states_had_hidden() -> None:
 @pytest.mark.parametrize(
     ("asked", "left", "words"),
     [
-        (Counts(), (STEM, BACKED, TOMBSTONE), "nothing asked of GPU and 1 full and 1 swa and 1 ma"),
-        (Counts(full=1), (STEM, DEMOTED, TOMBSTONE), "1 full asked of GPU and 3 full and 3 swa"),
-        (Counts(full=3), (STEM, DEMOTED), "3 full asked of GPU and 6 full and 3 swa and 2 mamba"),
+        (
+            Counts(),
+            (STEM, BACKED, TOMBSTONE),
+            "nothing asked for on GPU and 1 full and 1 swa and 1 ma",
+        ),
+        (
+            Counts(full=1),
+            (STEM, DEMOTED, TOMBSTONE),
+            "1 full asked for on GPU and 3 full and 3 swa",
+        ),
+        (
+            Counts(full=3),
+            (STEM, DEMOTED),
+            "3 full asked for on GPU and 6 full and 3 swa and 2 mamba",
+        ),
         (
             Counts(swa=1),
             (STEM, BACKED, BARE),
-            "1 swa asked of GPU and 3 full slots evicted; without any one of the victims",
+            "1 swa asked for on GPU and 3 full slots evicted; without any one victim",
         ),
         (
             Counts(swa=1),
@@ -178,7 +192,7 @@ def test_evict_1_duplicate_that_states_had_hidden() -> None:
         (
             Counts(full=1, swa=1),
             (without(STEM, GPU, SWA), DEMOTED, TOMBSTONE),
-            "1 full and 1 swa asked of GPU and 3 full and 5 swa and 2 mamba slots evicted; without",
+            "1 full and 1 swa asked for on GPU and 3 full and 5 swa and 2 mamba slots",
         ),
         (
             Counts(swa=1, mamba=2),
@@ -200,7 +214,7 @@ def test_evict_2_any_order_of_victims_is_allowed() -> None:
     left = (without(STEM, GPU, SWA), DEMOTED, BARE, TOMBSTONE)
     assert ask("EVICT-2", evicted(tree(), Counts(swa=1, mamba=1), *left)) == []
     (said,) = ask("EVICT-2", evicted(tree(), Counts(swa=1), *left))
-    assert said.startswith("1 swa asked of GPU and 2 full and 4 swa and 1 mamba slots evicted")
+    assert said.startswith("1 swa asked for on GPU and 2 full and 4 swa and 1 mamba slots evicted")
 
 
 def test_evict_2_states_leave_one_by_one() -> None:
@@ -219,7 +233,7 @@ def test_evict_2_host_overshoot_is_named() -> None:
     before = tree(first, second)
     assert ask("EVICT-2", evicted(before, Counts(full=2), medium=CPU)) == []
     (said,) = ask("EVICT-2", evicted(before, Counts(full=1), medium=CPU))
-    assert said.startswith("1 full asked of CPU_PINNED and 2 full slots evicted")
+    assert said.startswith("1 full asked for on CPU_PINNED and 2 full slots evicted")
 
 
 @pytest.mark.parametrize(
@@ -291,8 +305,7 @@ def test_evict_4_nodes_that_move_up_are_named() -> None:
     child = evolve(BARE, parent_id=ROOT)
     found = ask("EVICT-4", evicted(tree(), Counts(full=2), child, TOMBSTONE))
     assert (
-        "page 0 in node 3 (tokens 0..1) was not in the tree before; what it hung on was removed "
-        "from above it"
+        "page 0 in node 3 (tokens 0..1) was not in the tree before; the node above it was removed"
     ) in found
 
 

@@ -105,7 +105,7 @@ def test_lock_10_a_receipt_that_ends_by_itself_is_named() -> None:
     other = Unlock(Receipt(8, KEY))
     for asked in (Poll(), other):
         (said,) = ask("LOCK-10", step(holding(HELD), asked, TREE, Done()))
-        assert said.endswith("closed receipt 7, which is not its own to close")
+        assert said.endswith("closed receipt 7, which only its own unlock may close")
     (said,) = ask("LOCK-10", step(TREE, Poll(), holding(HELD), Settled(())))
     assert said == "Poll opened receipts [7], and gave out []"
     moved = evolve(HELD, node_id=9)

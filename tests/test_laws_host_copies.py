@@ -62,9 +62,9 @@ def test_res_9_data_at_its_pages_holds() -> None:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (HostInserted(3, 0, 0, 0), "3 pages are said to be placed, and 2 are"),
-        (HostInserted(3, 0, 0, 0), "0 pages are said to be refilled, and 1 are"),
-        (HostInserted(2, 1, 1, 0), "1 pages are said to be present, and 0 are"),
+        (HostInserted(3, 0, 0, 0), "3 pages are reported as placed, and 2 are"),
+        (HostInserted(3, 0, 0, 0), "0 pages are reported as refilled, and 1 are"),
+        (HostInserted(2, 1, 1, 0), "1 pages are reported as present, and 0 are"),
         (HostInserted(2, 1, 0, 1), "3 pages were given, and 4 are accounted for"),
     ],
 )

@@ -284,7 +284,7 @@ def test_load_3_only_the_evicted_differ() -> None:
         ),
         (
             changed(COMING, MAMBA, on(None, [0], lock_refs=1)),
-            "1 mamba slots are said to be loading, and pages gained 0",
+            "1 mamba slots are reported as loading, and pages gained 0",
         ),
         (
             changed(COMING, SWA, on([1, 0], [2, 3], lock_refs=1, loading=7)),
@@ -292,7 +292,7 @@ def test_load_3_only_the_evicted_differ() -> None:
         ),
         (
             changed(COMING, FULL, on([2, 3], [2, 3], lock_refs=1)),
-            "page 2 in node 2 (tokens 2..4) has a new full slot on GPU that transfer 7 is not said",
+            "page 2 in node 2 (tokens 2..4) has a new full slot on GPU that transfer 7 does not",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_refuse_1_names_what_does_stand() -> None:
     """A cache may refuse a call for another reason than the one there is."""
     (text,) = said(IDLE, Lock(LONGER), BadArgument("key", "is too long"))
     assert text.endswith(
-        "; what stands against it is PrefixNotCached: only 2 pages of the key are in the tree"
+        "; the grounds that stand are PrefixNotCached: only 2 pages of the key are in the tree"
     )
 
 

@@ -77,7 +77,7 @@ def accounting(state: Snapshot) -> Iterator[str]:
             ("protected", usage.protected, counted.protected),
         ):
             if told != found:
-                yield f"{told} {component} slots are said to be {name}, and {found} are"
+                yield f"{told} {component} slots are reported as {name}, and {found} are"
 
 
 @law("ALLOC-3", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=visibility.ANSWERS)
@@ -172,7 +172,7 @@ def _handed_over(step: Step, slots: Slots, outcome: Inserted) -> Iterator[str]:
         if len(kept) - len(replaced) != adopted:
             instead = f" in place of {sorted(replaced)}" if replaced else ""
             yield (
-                f"{adopted} {component} slots are said to be adopted; the tree has "
+                f"{adopted} {component} slots are reported as adopted; the tree has "
                 f"{sorted(kept)}{instead}"
             )
         for slot in sorted(set(some).difference(pool.free, kept)):
@@ -185,7 +185,7 @@ def _loaded_and_evicted(step: Step, outcome: LoadedBack) -> Iterator[str]:
     for component in step.before.config.components:
         if lost[component] != outcome.evicted[component]:
             yield (
-                f"{outcome.evicted[component]} {component} slots are said to be evicted for the "
+                f"{outcome.evicted[component]} {component} slots are reported as evicted for the "
                 f"load, and pages lost {lost[component]}"
             )
         was = step.before.pools.get((component, GPU), NO_POOL)
@@ -194,6 +194,6 @@ def _loaded_and_evicted(step: Step, outcome: LoadedBack) -> Iterator[str]:
         if len(now.free) - len(was.free) != gain:
             yield (
                 f"{pool_in_words((component, GPU))} had {len(was.free)} free slots and has "
-                f"{len(now.free)}, with {outcome.evicted[component]} said to be evicted and "
+                f"{len(now.free)}, with {outcome.evicted[component]} reported as evicted and "
                 f"{outcome.loading[component]} loading"
             )

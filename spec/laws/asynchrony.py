@@ -210,7 +210,7 @@ def done_is_announced(step: Step) -> Iterator[str]:
             yield (
                 f"transfer {transfer.transfer_id} brought {len(pages)} pages to {medium}; "
                 + (
-                    f"no store tells of {', '.join(unsaid)}"
+                    f"no store was emitted for {', '.join(unsaid)}"
                     if unsaid
                     else "stores are out of order"
                 )

@@ -177,7 +177,10 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     told, there = folded.resident(), residency_of(state)
     pages = everywhere(state)
     for medium in MEDIA:
-        for wrong, problem in ((there - told, "is there unsaid"), (told - there, "is not there")):
+        for wrong, problem in (
+            (there - told, "is resident without a store"),
+            (told - there, "is not resident"),
+        ):
             found = sorted(name for held, name in wrong if held is medium)
             for name in found[:1]:
                 place = pages.get(name)
@@ -260,7 +263,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
         histories.setdefault((event.medium, event.block_hash), []).append(stored)
         if (stored, event.medium) not in allowed:
             verb = "store on" if stored else "remove from"
-            yield f"{name} may not {verb} {event.medium}, and did so to {short(event.block_hash)}"
+            yield f"{name} may not {verb} {event.medium}; it did, page {short(event.block_hash)}"
     moves = moves_of(step)
     for item in {**moves, **histories}:
         medium, page = item

@@ -49,7 +49,7 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
             yield (
                 f"the page {event.page} was stored as {short(event.block_hash)}; after "
                 f"{'the seed' if event.parent_hash is None else short(event.parent_hash)} of "
-                f"{event.namespace} its name is {short(expected)}"
+                f"{event.namespace} its hash is {short(expected)}"
             )
 
 
@@ -92,7 +92,11 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
                 f"{short(place.parent)}"
             )
         if (event.page, event.namespace) != (place.node.pages[place.at], place.node.namespace):
-            yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
+            page = place.node.pages[place.at]
+            yield (
+                f"{where} was stored as {event.page} in {event.namespace}; it is {page} in "
+                f"{place.node.namespace}"
+            )
 
 
 @law(

@@ -76,7 +76,7 @@ def asked_is_freed(step: Step) -> Iterator[str]:
             if medium is CPU and component is FULL and _was_no_duplicate(step, node):
                 continue
             yield (
-                f"{asked[component]} {component} slots were asked of {medium} and "
+                f"{asked[component]} {component} slots were asked for on {medium} and "
                 f"{freed[component]} freed, but {step.after.describe(node)} could still be evicted"
             )
             break
@@ -226,7 +226,7 @@ def _overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium)
         whole = " and ".join(f"{freed[c]} {c}" for c in Component if freed[c])
         want = " and ".join(f"{asked[c]} {c}" for c in needed) or "nothing"
         yield (
-            f"{want} asked of {medium} and {whole} slots evicted; without any one of the victims, "
+            f"{want} asked for on {medium} and {whole} slots evicted; without any one victim, "
             f"as {state.describe(lost[-1].node)}, it would still have been enough"
         )
         return

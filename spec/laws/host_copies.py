@@ -158,7 +158,7 @@ def _told_wrongly(
         ("present", told.present_pages, settled if exact else min(settled, told.present_pages)),
     ):
         if count != true:
-            yield f"{count} pages are said to be {name}, and {true} are"
+            yield f"{count} pages are reported as {name}, and {true} are"
     given = len(asked.payload.full)
     counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
     if counted != given:

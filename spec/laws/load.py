@@ -198,7 +198,7 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
         count = sum(each.component is component for each in gained)
         if count != load.outcome.loading[component]:
             told = load.outcome.loading[component]
-            yield f"{told} {component} slots are said to be loading, and pages gained {count}"
+            yield f"{told} {component} slots are reported as loading, and pages gained {count}"
     yield from _transfer_of(step, load.outcome, gained)
 
 
@@ -368,7 +368,7 @@ def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterat
         if each.row.loading[COLUMN[each.component]] != transfer_id:
             yield (
                 f"{page_in_words(step.after, each.row)} has a new {each.component} slot on {GPU} "
-                f"that transfer {transfer_id} is not said to fill"
+                f"that transfer {transfer_id} does not fill"
             )
     if not any(hold.transfer_id == transfer_id for hold in step.after.holds):
         yield f"transfer {transfer_id} holds no receipt"

@@ -53,8 +53,8 @@ def hashes_follow_the_chain(step: Step) -> Iterator[str]:
         expected = page_hashes(hashes.before(node) or namespace_seed(node.namespace), node.pages)
         if node.hashes != expected:
             yield (
-                f"{step.after.describe(node)} names its pages {_listed(node.hashes)}, "
-                f"and the chain names them {_listed(expected)}"
+                f"{step.after.describe(node)} has page hashes {_listed(node.hashes)}; "
+                f"the chain gives {_listed(expected)}"
             )
     for number, row in after.items():
         earlier = before.get(number)
@@ -65,8 +65,8 @@ def hashes_follow_the_chain(step: Step) -> Iterator[str]:
         if now != then and now is not None and then is not None:
             node = step.after.nodes[row.node_id]
             yield (
-                f"page {row.depth} of its path, in {step.after.describe(node)}, was named "
-                f"{short(then)} and is now named {short(now)}"
+                f"page {row.depth} of its path, in {step.after.describe(node)}, had hash "
+                f"{short(then)} and now has {short(now)}"
             )
 
 

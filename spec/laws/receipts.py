@@ -67,7 +67,7 @@ def release_mirrors(step: Step) -> Iterator[str]:
         if any(refs) and step.after.nodes.get(node_id) == step.before.nodes[node_id]:
             yield (
                 f"{step.before.describe(step.before.nodes[node_id])} was covered by receipt "
-                f"{receipt_id}, and its lock_refs are what they were"
+                f"{receipt_id}, and its lock_refs did not change"
             )
     for change in changes(step):
         if change.before is None or change.after is None:
@@ -150,7 +150,7 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
     released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
     for receipt_id in before.keys() - after.keys():
         if refused or not isinstance(asked, Unlock) or receipt_id != released:
-            yield f"{name} closed receipt {receipt_id}, which is not its own to close"
+            yield f"{name} closed receipt {receipt_id}, which only its own unlock may close"
     opened = after.keys() - before.keys()
     given = {step.outcome.receipt_id} if isinstance(step.outcome, Receipt) else set()
     if opened != given:

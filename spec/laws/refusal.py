@@ -115,7 +115,7 @@ def _refused_wrongly(step: Step) -> Iterator[str]:
     if type(error) not in standing:
         words = REFUSALS[type(step.operation)][type(error)].words
         others = "; ".join(f"{each.__name__}: {why}" for each, why in standing.items())
-        besides = f"; what stands against it is {others}" if others else ""
+        besides = f"; the grounds that stand are {others}" if others else ""
         yield f"{name} was refused ({error}), but this is not so: {words}{besides}"
 
 

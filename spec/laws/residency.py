@@ -275,7 +275,7 @@ def request_counts_once(step: Step) -> Iterator[str]:
             if node.hit_count != expected:
                 yield (
                     f"page {page} in {step.after.describe(node)} has {node.hit_count} hits after "
-                    f"{type(asked).__name__}, which should have made it {expected}"
+                    f"{type(asked).__name__}, expected {expected}"
                 )
                 break
 

@@ -72,7 +72,7 @@ def transfers_are_told(step: Step) -> Iterator[str]:
         return
     new = [transfer_id for transfer_id in after if transfer_id not in before]
     if new != list(told):
-        yield f"{name} named transfers {list(told)}, and enqueued {new}"
+        yield f"{name} reported transfers {list(told)}, and enqueued {new}"
     stayed = [transfer_id for transfer_id in before if transfer_id in after]
     if list(after) != [*stayed, *new]:
         yield f"transfers {stayed} and then {new} are in flight, listed as {list(after)}"
@@ -84,7 +84,7 @@ def transfers_are_told(step: Step) -> Iterator[str]:
             if not settles and not (waits and was.direction is Direction.BACKUP):
                 yield f"transfer {transfer_id} was in flight, and is not after {name}"
         elif evolve(was, parts=(), cancelled=False) != evolve(now, parts=(), cancelled=False):
-            yield f"{name} made transfer {transfer_id} another one: {now}"
+            yield f"{name} changed transfer {transfer_id}: {now}"
 
 
 @law(
@@ -167,7 +167,7 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
         if any(refs) and step.after.nodes.get(node_id) == node:
             yield (
                 f"{step.before.describe(node)} was held by transfers that ended, and its lock_refs "
-                "are what they were"
+                "did not change"
             )
     for change in changes(step):
         but = ("device", "host", "loading", "backing", "lock_refs")

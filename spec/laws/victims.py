@@ -117,8 +117,8 @@ def no_orphan(step: Step) -> Iterator[str]:
         was, now = change.before, change.after
         if was is None and now is not None:
             yield (
-                f"{page_in_words(step.after, now)} was not in the tree before; what it hung on was "
-                f"removed from above it"
+                f"{page_in_words(step.after, now)} was not in the tree before; the node above it "
+                "was removed"
             )
         if was is None or now is not None:
             continue
