@@ -1,4 +1,4 @@
-"""ALLOC: each law on a case where it holds, and on those where a single thing is wrong."""
+"""ALLOC: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ HELD: dict[Component, set[Slot]] = {FULL: {6, 7}, SWA: {7}}
 
 
 def state(*nodes: NodeState, held: dict[Component, set[Slot]] | None = None) -> Snapshot:
-    """These nodes, with what requests hold; slots 6 and 7 are a pair of the last."""
+    """These nodes, and slots of requests; slots 6 and 7 are a pair of theirs."""
     made = state_of(CONFIG, *(nodes or (TOP, TIP)), held=HELD if held is None else held)
     pair = {7: 7} if held is None else {}
     return evolve(made, swa_of_full={**made.swa_of_full, **pair})
@@ -73,7 +73,7 @@ def with_pool(
     held: set[Slot] | None = None,
     medium: Medium = GPU,
 ) -> Snapshot:
-    """A state in which a pool's free or held slots are others."""
+    """A state in which a pool has other free or held slots."""
     pool = before.pools[component, medium]
     changed = PoolState(
         pool.capacity,
@@ -94,7 +94,7 @@ def orphaned() -> Snapshot:
 
 
 def test_alloc_1_every_slot_has_one_owner() -> None:
-    """A sound state, with or without slots that a cancelled copy still writes to, is wrong."""
+    """A sound state holds, with or without slots that a cancelled copy still writes to."""
     assert ask("ALLOC-1", state()) == []
     assert ask("ALLOC-1", orphaned()) == []
 
@@ -125,12 +125,12 @@ def test_alloc_1_every_slot_has_one_owner() -> None:
     ],
 )
 def test_alloc_1_other_owners_are_named(broken: Snapshot, said: str) -> None:
-    """A slot may have two owners, or be one that its pool has not."""
+    """A slot with two owners, or out of its pool's range, is reported."""
     assert said in ask("ALLOC-1", broken)
 
 
 def test_alloc_2_counts_add_up() -> None:
-    """A sound state, with or without slots that a cancelled copy still writes to, is wrong."""
+    """A sound state holds, with or without slots that a cancelled copy still writes to."""
     assert ask("ALLOC-2", state()) == []
     assert ask("ALLOC-2", orphaned()) == []
 
@@ -143,7 +143,7 @@ def test_alloc_2_counts_add_up() -> None:
     ],
 )
 def test_alloc_2_other_counts_are_named(usage: Usage, said: list[str]) -> None:
-    """A count may be another than that of the slots."""
+    """A count that differs from that of the slots is reported."""
     broken = evolve(state(), usage={**state().usage, FULL: usage})
     found = ask("ALLOC-2", broken)
     assert all(any(words in each for each in found) for words in said)
@@ -153,7 +153,7 @@ TOP_ALONE = state(TOP)
 
 
 def test_alloc_3_freed_slots_are_free() -> None:
-    """An eviction that tells what it freed is wrong."""
+    """An eviction that reports what it freed holds."""
     evict = step(state(), Evict(Counts(full=1)), TOP_ALONE, Evicted(Counts(2, 2, 1)))
     assert ask("ALLOC-3", evict) == []
     bare = evolve(TOP, data={**TOP.data, SWA: on(None, None)})
@@ -170,13 +170,13 @@ def test_alloc_3_freed_slots_are_free() -> None:
     ],
 )
 def test_alloc_3_other_counts_are_named(operation: Operation, told: Counts, said: str) -> None:
-    """An eviction may tell of more than it freed, or of less, or count on the wrong medium."""
+    """An eviction that reports more or fewer slots, or on the wrong medium, is reported."""
     found = ask("ALLOC-3", step(state(), operation, TOP_ALONE, Evicted(told)))
     assert any(said in each for each in found)
 
 
 def test_alloc_3_given_back_slots_are_free() -> None:
-    """Slots that are given back may stay held, or not become free."""
+    """Slots that are given back and stay held, or do not become free, are reported."""
     slots = Slots(full=(7,), swa=(7,))
     freed = state(TOP, TIP, held={FULL: {6}, SWA: set()})
     assert ask("ALLOC-3", step(state(), Free(slots), freed)) == []
@@ -191,7 +191,7 @@ NEW = node(3, ROOT, [8], full=on([7]), swa=on([7]))
 
 
 def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
-    """An insert that tells where its slots went is wrong."""
+    """Wrong counts of adopted or freed slots of an insert are reported; right ones hold."""
     insert = Insert(make_key([8], 1), 0, Slots(full=(7,), swa=(7,)))
     adopted = Inserted(0, adopted=Counts(1, 1), freed=Counts())
     after = state(TOP, TIP, NEW, held={FULL: {6}, SWA: set()})
@@ -215,7 +215,7 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
 
 @pytest.mark.parametrize(("declared", "said"), [(False, 0), (True, 1)])
 def test_alloc_3_healed_tombstone_may_take_new_slots(*, declared: bool, said: int) -> None:
-    """A cache that declares that it heals with new slots is said to have adopted them."""
+    """By profile, healing takes new slots and counts them as freed."""
     profile = Profile(heals_in_place=declared)
     bare = node(1, ROOT, [1], full=on([0]), swa=on(None))
     healed = node(1, ROOT, [1], full=on([7]), swa=on([7]))
@@ -229,7 +229,7 @@ def test_alloc_3_healed_tombstone_may_take_new_slots(*, declared: bool, said: in
 
 
 def test_alloc_3_slots_come_from_requests() -> None:
-    """Slots that no request held may be given back, or handed over."""
+    """Slots that no request held and that are given back or handed over are reported."""
     freed = with_pool(state(TOP, TIP, held={FULL: {6}, SWA: {7}}), FULL, free=(4, 5, 5, 7))
     said = ask("ALLOC-3", step(state(), Free(Slots(full=(5, 7))), freed))
     assert "slot 5 of full was given back, and no request held it" in said
@@ -242,7 +242,7 @@ def test_alloc_3_slots_come_from_requests() -> None:
 
 
 def test_alloc_3_loads_tell_what_they_evict() -> None:
-    """A load may tell of other evictions than there were, or take more than it tells."""
+    """A load-back with wrong counts of evicted or loading slots is reported."""
     here = evolve(TOP, data={**TOP.data, SWA: on([0, 1], [4, 5])})
     load = LoadBack(make_key([1, 2], 1))
     done = LoadedBack(LoadDecision.ENQUEUED, 9, loading=Counts(swa=2), evicted=Counts(2, 2, 1))
@@ -256,7 +256,7 @@ def test_alloc_3_loads_tell_what_they_evict() -> None:
 
 
 def test_alloc_4_mapping_leads_to_the_page_s_own() -> None:
-    """A mapping of pages, of a request's slots and of a cancelled copy's is wrong."""
+    """A mapping of pages, requests' slots and a cancelled copy's slots holds."""
     assert ask("ALLOC-4", state()) == []
     paired = evolve(orphaned(), swa_of_full={**orphaned().swa_of_full, 4: 2})
     assert ask("ALLOC-4", paired) == []
@@ -273,7 +273,7 @@ def test_alloc_4_mapping_leads_to_the_page_s_own() -> None:
     ],
 )
 def test_alloc_4_other_entries_are_named(mapping: dict[Slot, Slot], said: str) -> None:
-    """An entry may be missing or wrong."""
+    """A missing or wrong entry is reported."""
     (found,) = ask("ALLOC-4", evolve(state(), swa_of_full=mapping))
     assert said in found
 
@@ -287,7 +287,7 @@ ALLOCATE = Allocate(Counts(full=2, swa=1))
 
 
 def test_alloc_5_free_slots_are_given() -> None:
-    """An allocation of free slots, paired from the last on, is wrong."""
+    """An allocation of free slots, paired from the last on, holds."""
     assert ask("ALLOC-5", step(state(), ALLOCATE, ALLOCATED, GIVEN)) == []
     nothing = step(state(), Allocate(Counts()), state(), Slots())
     assert ask("ALLOC-5", nothing) == []
@@ -319,7 +319,7 @@ def test_alloc_5_free_slots_are_given() -> None:
     ],
 )
 def test_alloc_5_other_slots_are_named(after: Snapshot, given: Slots, said: str) -> None:
-    """An allocation may give other slots than those that it takes from the free list."""
+    """An allocation of other slots than it takes from the free list is reported."""
     found = ask("ALLOC-5", step(state(), ALLOCATE, after, given))
     assert any(said in each for each in found)
 
@@ -328,7 +328,7 @@ REFUSED = Refused(OutOfSlots("full on GPU", 9, 2))
 
 
 def test_alloc_6_refusal_leaves_all_as_it_was() -> None:
-    """A refusal that changes nothing is wrong, or a call that was not refused is judged."""
+    """A refusal that changes nothing holds, and served calls are not checked."""
     allocate = Allocate(Counts(full=9))
     assert ask("ALLOC-6", step(state(), allocate, state(), REFUSED)) == []
     assert ask("ALLOC-6", step(state(), ALLOCATE, ALLOCATED, GIVEN)) == []
@@ -342,7 +342,7 @@ def test_alloc_6_refusal_leaves_all_as_it_was() -> None:
     ],
 )
 def test_alloc_6_other_refusals_are_named(after: Snapshot, said: str) -> None:
-    """A refused call may change something."""
+    """A refused call that changes something is reported."""
     found = ask("ALLOC-6", step(state(), Lock(KEY), after, REFUSED))
     assert any(
         each.startswith("Lock was refused (full on GPU: 9 slots asked, 2 free") and said in each
@@ -363,12 +363,12 @@ def test_alloc_6_other_refusals_are_named(after: Snapshot, said: str) -> None:
     ids=["leaked", "forgotten", "taken from a copy"],
 )
 def test_alloc_8_slots_without_an_owner_are_named(broken: Snapshot, said: str) -> None:
-    """A slot may get lost, or come free while a cancelled copy still writes to it."""
+    """A lost slot is reported, and a free one that a cancelled copy still writes to."""
     assert said in ask("ALLOC-8", broken)
 
 
 def test_alloc_8_every_slot_is_somewhere() -> None:
-    """A sound state, with or without slots that a cancelled copy still writes to, is wrong."""
+    """A sound state holds, with or without slots that a cancelled copy still writes to."""
     assert ask("ALLOC-8", state()) == []
     assert ask("ALLOC-8", orphaned()) == []
 
@@ -383,13 +383,13 @@ def test_alloc_8_every_slot_is_somewhere() -> None:
     ],
 )
 def test_alloc_9_stale_entries_are_named(mapping: dict[Slot, Slot], said: str) -> None:
-    """An entry may lead from a tombstone, or to another's window slot."""
+    """An entry of a tombstone, or one to another owner's window slot, is reported."""
     (found,) = ask("ALLOC-9", evolve(state(), swa_of_full=mapping))
     assert said in found
 
 
 def test_alloc_9_entries_of_pages_requests_and_copies_hold() -> None:
-    """A mapping of pages, of a request's slots and of a cancelled copy's is wrong."""
+    """A mapping of pages, requests' slots and a cancelled copy's slots holds."""
     assert ask("ALLOC-9", state()) == []
     assert ask("ALLOC-9", evolve(orphaned(), swa_of_full={**orphaned().swa_of_full, 4: 2})) == []
     # A copy that was cancelled may have lost its pairing already.
@@ -397,7 +397,7 @@ def test_alloc_9_entries_of_pages_requests_and_copies_hold() -> None:
 
 
 def test_alloc_10_pairs_of_requests_last() -> None:
-    """A reset or an eviction may part the slots of a running request."""
+    """A reset or an eviction that parts the slots of a running request is reported."""
     before = state()
     assert ask("ALLOC-10", step(before, Reset(), before)) == []
     forgotten = evolve(before, swa_of_full={})
@@ -416,7 +416,7 @@ HANDED = Slots((0, 1, 2, 3), (2, 3), (0,))
 
 
 def placed(*after: NodeState, before: NodeState = BARE, profile: Profile = CANON) -> list[str]:
-    """What ALLOC-11 says of an insert of all of `KEY`."""
+    """What ALLOC-11 reports of an insert of all of `KEY`."""
     one, other = state_of(CONFIG, before), state_of(CONFIG, *after)
     outcome = Inserted(0, Counts(), Counts())
     return ask(
@@ -429,7 +429,7 @@ DOWN = node(2, 1, [3, 4], full=on([2, 3]), swa=on([2, 3]), mamba=on([0]))
 
 
 def test_alloc_11_slots_at_their_pages_hold() -> None:
-    """A slot that went to its page, or was not needed, is at the wrong place."""
+    """Slots at their own pages, and slots that were not needed, hold."""
     assert placed(UP, DOWN) == []
     kept = evolve(UP, data={FULL: on([6, 7])})
     assert placed(kept, DOWN, before=kept) == []
@@ -451,14 +451,14 @@ def test_alloc_11_slots_at_their_pages_hold() -> None:
     ids=["turned round", "window", "state", "from nowhere"],
 )
 def test_alloc_11_other_pages_are_named(up: NodeState, down: NodeState, words: str) -> None:
-    """A slot may go to the page of its neighbour."""
+    """A slot at its neighbour's page is reported."""
     found = placed(up, down)
     assert found
     assert any(words in text for text in found)
 
 
 def test_alloc_11_what_is_there_stays() -> None:
-    """An insert may put another slot where one was, unless healing is declared to replace it."""
+    """A slot that replaces another is reported, unless by profile healing replaces it."""
     was = evolve(UP, data={FULL: on([6, 7], [0, 1])})
     assert len(placed(UP, DOWN, before=was)) == 2
     assert placed(UP, DOWN, before=was, profile=Profile(heals_in_place=False)) == []

@@ -1,4 +1,4 @@
-"""EVENT: each law on a case where it holds, and on one where a router would be misled."""
+"""EVENT: each law on a case where it holds, and on cases that mislead a router."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ INSERT = Insert(KEY, 0, Slots(full=(0, 1, 2)))
 
 
 def test_parents_first_holds_from_the_root_down() -> None:
-    """Stores from the root down promise no hole."""
+    """Stores from the root down hold."""
     there = state()
     assert ask("EVENT-1", stream(there, *stores(there, 1), *stores(there, 2))) == []
     assert ask("EVENT-1", stream(there, *stores(there, 2), start=stores(there, 1))) == []
 
 
 def test_parents_first_sees_a_child_before_its_parent() -> None:
-    """A child's store comes after its parent's."""
+    """A store of a child before its parent's is reported."""
     there = state()
     (said,) = ask("EVENT-1", stream(there, *stores(there, 2), *stores(there, 1)))
     assert "while the page before it" in said
@@ -99,7 +99,7 @@ def test_parents_first_sees_a_child_before_its_parent() -> None:
 
 
 def test_parents_first_looks_at_each_medium_alone() -> None:
-    """A parent on the device is no parent on the host; nor is one that was removed or cleared."""
+    """A parent on the device, or one that was removed or cleared, is no parent on the host."""
     there = state(THROUGH)
     assert ask("EVENT-1", stream(there, *stores(there, 2, CPU), start=stores(there, 1, GPU)))
     gone = removes(there, 1)[:1]
@@ -109,7 +109,7 @@ def test_parents_first_looks_at_each_medium_alone() -> None:
 
 
 def test_parents_first_lets_write_back_have_holes_on_the_host() -> None:
-    """Under write_back a child may be on the host without its parent, but not on the device."""
+    """Under write_back a child may be on the host without its parent, not on the device."""
     there = state(BACK)
     assert ask("EVENT-1", stream(there, *stores(there, 2, CPU))) == []
     assert ask("EVENT-1", stream(there, *stores(there, 2, GPU)))
@@ -119,7 +119,7 @@ def test_parents_first_lets_write_back_have_holes_on_the_host() -> None:
 
 
 def test_stores_and_removes_alternate_holds() -> None:
-    """Stored, removed, stored again: a page that comes and goes."""
+    """A page may be stored, removed and stored again."""
     there = state()
     assert ask("EVENT-2", stream(there, *stores(there, 1), *removes(there, 1))) == []
     assert ask("EVENT-2", stream(there, *removes(there, 1), start=stores(there, 1))) == []
@@ -128,7 +128,7 @@ def test_stores_and_removes_alternate_holds() -> None:
 
 
 def test_stores_and_removes_alternate_sees_a_second_store() -> None:
-    """A page that is on a medium is not stored there again."""
+    """A second store of a page on one medium is reported."""
     there = state()
     said = ask("EVENT-2", stream(there, *stores(there, 1), start=stores(there, 1)))
     assert len(said) == 2
@@ -136,7 +136,7 @@ def test_stores_and_removes_alternate_sees_a_second_store() -> None:
 
 
 def test_stores_and_removes_alternate_sees_a_removal_of_nothing() -> None:
-    """A page that is not on a medium is not removed there."""
+    """A remove of a page that is not on the medium is reported."""
     there = state()
     (said,) = ask("EVENT-2", stream(there, *removes(there, 2, CPU), start=stores(there, 2, GPU)))
     assert "was removed from CPU_PINNED, where it was not" in said
@@ -146,14 +146,14 @@ def test_stores_and_removes_alternate_sees_a_removal_of_nothing() -> None:
 
 
 def test_stream_is_residency_holds() -> None:
-    """The sum of the stores is what is there, on each medium."""
+    """Stores that add up to the residency hold, on each medium."""
     there = state(THROUGH, upper=((0, 1), (0, 1)))
     told = (*stores(there, 1), *stores(there, 1, CPU))
     assert ask("EVENT-4", stream(there, *stores(there, 2), start=told)) == []
 
 
 def test_stream_is_residency_sees_what_is_there_unsaid() -> None:
-    """Every page on a medium was stored there."""
+    """A resident page without a store is reported."""
     there = state(THROUGH, upper=((0, 1), (0, 1)))
     (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(there, 2)))
     assert "about 2 pages on CPU_PINNED" in said
@@ -162,7 +162,7 @@ def test_stream_is_residency_sees_what_is_there_unsaid() -> None:
 
 
 def test_stream_is_residency_sees_what_is_not_there() -> None:
-    """What left a medium was removed there."""
+    """A page that left without a remove is reported."""
     there = state(lower=None)
     (said,) = ask("EVENT-4", stream(there, *stores(there, 1), *stores(state(), 2)))
     assert "about 1 pages on GPU" in said
@@ -170,7 +170,7 @@ def test_stream_is_residency_sees_what_is_not_there() -> None:
 
 
 def test_stream_is_residency_leaves_out_copies_in_flight() -> None:
-    """A backup in flight is not on the host yet."""
+    """A page whose backup is in flight is not on the host yet."""
     there = state(THROUGH, lower=((2,), (0,)), backing=9)
     told: tuple[Event, ...] = (*stores(there, 1), *stores(there, 2))
     assert ask("EVENT-4", stream(there, *told)) == []
@@ -179,14 +179,14 @@ def test_stream_is_residency_leaves_out_copies_in_flight() -> None:
 
 @pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
 def test_stream_is_residency_follows_the_profile(profile: Profile, broken: bool) -> None:
-    """A load in flight counts as there only for a cache that announces at the enqueue."""
+    """By profile, a page whose load-back is in flight is on the device."""
     there = state(upper=((0, 1), None), lower=((2,), None), profile=profile, loading=9)
     said = ask("EVENT-4", stream(there, *stores(there, 1), *stores(there, 2)))
     assert bool(said) is broken
 
 
 def test_stream_is_residency_says_nothing_of_the_disk() -> None:
-    """A state does not show the disk, so that events about it are not wrong."""
+    """Events about the disk are not checked, as states do not show it."""
     there = state()
     disk = BlockStored(b"elsewhere", None, (1, 2), Medium.DISK)
     assert ask("EVENT-4", stream(there, disk, *stores(there, 1), *stores(there, 2))) == []
@@ -207,7 +207,7 @@ QUIET: list[Operation] = [
 
 @pytest.mark.parametrize("operation", QUIET, ids=lambda each: type(each).__name__)
 def test_silence_of_what_moves_no_full_data(operation: Operation) -> None:
-    """Looking, locking and allocating is nobody's business."""
+    """Matches, locks and allocations emit no events."""
     there = state()
     assert ask("EVENT-5", step(there, operation, there)) == []
     (said,) = ask("EVENT-5", step(there, operation, there, events=stores(there, 1)))
@@ -215,7 +215,7 @@ def test_silence_of_what_moves_no_full_data(operation: Operation) -> None:
 
 
 def test_silence_of_a_refusal() -> None:
-    """A refused call sends nothing."""
+    """A refused call emits no events."""
     there = state()
     refused = Refused(OutOfSlots("full on GPU", 9, 1))
     assert ask("EVENT-5", step(there, INSERT, there, refused)) == []
@@ -224,7 +224,7 @@ def test_silence_of_a_refusal() -> None:
 
 
 def test_silence_where_events_are_off() -> None:
-    """A cache that was asked to send no events sends none."""
+    """A cache whose events are off emits none."""
     there = state(MUTE)
     (said,) = ask("EVENT-5", step(there, INSERT, there, events=stores(there, 1)))
     assert "events are off" in said
@@ -234,14 +234,14 @@ def test_silence_where_events_are_off() -> None:
 
 
 def test_hashes_chain_holds_in_a_namespace() -> None:
-    """Names follow the parent, or the seed of the namespace."""
+    """Hashes follow the parent hash, or the seed of the namespace."""
     tenant = node(1, 0, UPPER, full=on((0, 1)), page_size=2, namespace=Namespace("tenant"))
     there = state_of(CONFIG, tenant)
     assert ask("EVENT-6", stream(there, *stores(there, 1))) == []
 
 
 def test_hashes_chain_sees_a_name_without_its_namespace() -> None:
-    """A name that leaves the namespace out is another tenant's (sgl#24568)."""
+    """A hash that leaves out the namespace is reported (sgl#24568)."""
     there = state()
     first = stores(there, 1)[0]
     (said,) = ask("EVENT-6", stream(there, evolve(first, namespace=Namespace("tenant"))))
@@ -249,7 +249,7 @@ def test_hashes_chain_sees_a_name_without_its_namespace() -> None:
 
 
 def test_hashes_chain_sees_a_name_after_the_wrong_parent() -> None:
-    """A name is that of its page after its own parent."""
+    """A hash that does not follow its own parent hash is reported."""
     there = state()
     (child,) = stores(there, 2)
     (said,) = ask("EVENT-6", stream(there, evolve(child, parent_hash=names_of(there, 1)[0])))
@@ -257,7 +257,7 @@ def test_hashes_chain_sees_a_name_after_the_wrong_parent() -> None:
 
 
 def test_hashes_chain_sees_a_seed_for_a_parent() -> None:
-    """The first page has no parent; the seed is not one."""
+    """The namespace's seed as the parent of a first page is reported."""
     there = state()
     (said,) = ask("EVENT-6", stream(there, evolve(stores(there, 1)[0], parent_hash=b"")))
     assert "seed as its parent" in said
@@ -267,7 +267,7 @@ def test_hashes_chain_sees_a_seed_for_a_parent() -> None:
 
 
 def test_parent_is_the_page_before_holds_across_a_cut() -> None:
-    """A new branch hangs below the last page that the branches share (sgl#24718)."""
+    """The parent of a new branch is the last page that the branches share (sgl#24718)."""
     before = state_of(CONFIG, node(1, 0, (1, 2, 3, 4), full=on((0, 1)), page_size=2))
     after = state_of(
         CONFIG,
@@ -284,7 +284,7 @@ def test_parent_is_the_page_before_holds_across_a_cut() -> None:
 
 
 def test_parent_is_the_page_before_sees_other_tokens() -> None:
-    """A store carries the tokens and the namespace of its page."""
+    """A store with other tokens or another namespace than its page's is reported."""
     after = state(lower=None)
     first, second = stores(after, 1)
     wrong = evolve(second, page=(9, 9))
@@ -293,7 +293,7 @@ def test_parent_is_the_page_before_sees_other_tokens() -> None:
 
 
 def test_parent_is_the_page_before_looks_at_what_is_gone_too() -> None:
-    """What a step stored and removed again had its place before the step."""
+    """A page that a step stored and removed again is checked where it was before the step."""
     before, after = state(BACK), state(BACK, lower=None)
     (copied,) = stores(before, 2, CPU)
     evict = Evict(Counts(1))
@@ -305,7 +305,7 @@ def test_parent_is_the_page_before_looks_at_what_is_gone_too() -> None:
 
 
 def test_reset_clears_holds() -> None:
-    """A reset sends one event."""
+    """A reset that emits one event holds."""
     assert ask("EVENT-8", step(state(), Reset(), EMPTY, events=(AllBlocksCleared(),))) == []
     assert ask("EVENT-8", step(state(MUTE), Reset(), state(MUTE, upper=None, lower=None))) == []
 
@@ -314,13 +314,13 @@ def test_reset_clears_holds() -> None:
     "events", [(), (AllBlocksCleared(), AllBlocksCleared()), removes(state(), 2)], ids=len
 )
 def test_reset_clears_sees_anything_else(events: tuple[Event, ...]) -> None:
-    """A reset says so once, and does not list what went."""
+    """A reset that emits no AllBlocksCleared, two, or removes is reported."""
     (said,) = ask("EVENT-8", step(state(), Reset(), EMPTY, events=events))
     assert "not one AllBlocksCleared" in said
 
 
 def test_reset_clears_sees_other_operations_clear() -> None:
-    """Only a reset clears; a refused one does not."""
+    """AllBlocksCleared from another operation, or from a refused reset, is reported."""
     there = state()
     (said,) = ask("EVENT-8", step(there, Poll(), there, events=(AllBlocksCleared(),)))
     assert "Poll sent AllBlocksCleared" in said
@@ -332,13 +332,13 @@ def test_reset_clears_sees_other_operations_clear() -> None:
 
 
 def test_one_page_an_event_holds() -> None:
-    """A store carries `page_size` units."""
+    """A store of `page_size` tokens holds."""
     there = state()
     assert ask("EVENT-9", stream(there, *stores(there, 1))) == []
 
 
 def test_one_page_an_event_sees_a_whole_node() -> None:
-    """A store carries one page, not a node."""
+    """A store of more than one page is reported."""
     there = state()
     (said,) = ask("EVENT-9", stream(there, evolve(stores(there, 1)[0], page=UPPER)))
     assert "with 4 units; a page has 2" in said
@@ -346,7 +346,7 @@ def test_one_page_an_event_sees_a_whole_node() -> None:
 
 @pytest.mark.parametrize("bigram", [False, True])
 def test_one_page_an_event_sees_the_wrong_units(bigram: bool) -> None:
-    """Units are pairs of tokens where keys are made of bigrams, and tokens elsewhere."""
+    """Single tokens in a cache of bigrams are reported, and pairs in any other."""
     there = evolve(state(), config=evolve(CONFIG, bigram=bigram))
     (first, _) = stores(state(), 1)
     pairs = evolve(first, page=((1, 2), (2, 3)))
@@ -360,7 +360,7 @@ def test_one_page_an_event_sees_the_wrong_units(bigram: bool) -> None:
 
 
 def test_media_of_operations_holds_for_every_way_in_and_out() -> None:
-    """What comes is stored where it came, what goes is removed where it went."""
+    """Pages that are stored where they came, and removed where they left, hold."""
     empty = state(THROUGH, upper=None, lower=None)
     device = state(THROUGH)
     both = state(THROUGH, upper=((0, 1), (0, 1)), lower=((2,), (2,)))
@@ -385,7 +385,7 @@ def test_media_of_operations_holds_for_every_way_in_and_out() -> None:
 
 
 def test_media_of_operations_sees_what_came_unsaid() -> None:
-    """An insert that fills a host-only node stores it on the device (sgl#32537)."""
+    """An insert that fills a host-only node without a store is reported (sgl#32537)."""
     before, after = state(THROUGH, lower=(None, (0,))), state(THROUGH, lower=((2,), (0,)))
     (said,) = ask("EVENT-10", step(before, INSERT, after))
     assert "tokens 4..6 (node 2) came to GPU in this Insert" in said
@@ -393,13 +393,13 @@ def test_media_of_operations_sees_what_came_unsaid() -> None:
 
 
 def test_media_of_operations_sees_what_left_unsaid() -> None:
-    """A deleted leaf is removed."""
+    """A deleted leaf without a remove is reported."""
     (said,) = ask("EVENT-10", step(state(), Evict(Counts(1)), state(lower=None)))
     assert "tokens 4..6 (node 2) left GPU in this Evict" in said
 
 
 def test_media_of_operations_sees_a_second_event() -> None:
-    """Once is enough, and what did not move is not mentioned."""
+    """A second event for a page is reported, and one for a page that did not move."""
     after = state()
     twice = (*stores(after, 1), *stores(after, 2), *stores(after, 2))
     (said,) = ask("EVENT-10", step(EMPTY, INSERT, after, events=twice))
@@ -409,7 +409,7 @@ def test_media_of_operations_sees_a_second_event() -> None:
 
 
 def test_media_of_operations_sees_the_wrong_medium() -> None:
-    """A demotion removes from the device, not from the host."""
+    """An eviction to the host that is removed from the host is reported."""
     before = state(THROUGH, lower=((2,), (0,)))
     after = state(THROUGH, lower=(None, (0,)))
     said = ask("EVENT-10", step(before, Evict(Counts(1)), after, events=removes(before, 2, CPU)))
@@ -427,7 +427,7 @@ def test_media_of_operations_lets_write_back_copy_in_vain(config: CacheConfig, h
 
 
 def test_media_of_operations_takes_back_what_was_said_too_early() -> None:
-    """A load-back that was announced at its enqueue, and failed, is removed."""
+    """A load-back that was stored at its enqueue, and failed, is removed."""
     before = state(THROUGH, lower=((2,), (0,)), profile=ENQUEUED, loading=9)
     after = state(THROUGH, lower=(None, (0,)), profile=ENQUEUED)
     assert ask("EVENT-10", step(before, Poll(), after, events=removes(before, 2))) == []
@@ -435,14 +435,14 @@ def test_media_of_operations_takes_back_what_was_said_too_early() -> None:
 
 
 def test_media_of_operations_holds_for_what_arrived() -> None:
-    """An insert stores what it placed."""
+    """An insert that stores what it placed holds."""
     after = state()
     events = (*stores(after, 1), *stores(after, 2))
     assert ask("EVENT-10", step(EMPTY, INSERT, after, events=events)) == []
 
 
 def test_media_of_operations_sees_a_backup_in_flight() -> None:
-    """A backup is announced when it is acknowledged, not when it is enqueued (sgl#22894)."""
+    """A backup that is stored at its enqueue is reported (sgl#22894)."""
     before = state(THROUGH)
     after = state(THROUGH, lower=((2,), (0,)), backing=9)
     said = ask("EVENT-10", step(before, INSERT, after, events=stores(after, 2, CPU)))
@@ -451,7 +451,7 @@ def test_media_of_operations_sees_a_backup_in_flight() -> None:
 
 
 def test_media_of_operations_sees_what_is_nowhere() -> None:
-    """A store names a page of the tree, with a slot on that medium."""
+    """A store of a page that is not in the tree, or has no slot there, is reported."""
     before, after = state(lower=None), state(lower=None)
     (said,) = ask("EVENT-10", step(before, INSERT, after, events=stores(state(), 2)))
     assert ", which is not in the tree, neither came to nor left GPU in this Insert" in said
@@ -462,7 +462,7 @@ def test_media_of_operations_sees_what_is_nowhere() -> None:
 
 
 def test_media_of_operations_forgives_what_was_removed_again() -> None:
-    """What a write_back eviction copied, and then had to evict, is announced and gone."""
+    """A page that a write_back eviction copied and then evicted is stored and removed."""
     before, after = state(BACK), state(BACK, lower=None)
     copied = stores(before, 2, CPU)
     events: tuple[Event, ...] = (*copied, *removes(before, 2), *removes(before, 2, CPU))
@@ -471,7 +471,7 @@ def test_media_of_operations_forgives_what_was_removed_again() -> None:
 
 @pytest.mark.parametrize(("profile", "broken"), [(CANON, True), (ENQUEUED, False)])
 def test_media_of_operations_follows_the_profile(profile: Profile, broken: bool) -> None:
-    """A load-back is announced at its enqueue only by a cache that declares it."""
+    """By profile, a load-back is stored at its enqueue."""
     before = state(THROUGH, lower=(None, (0,)), profile=profile)
     after = state(THROUGH, lower=((2,), (0,)), profile=profile, loading=9)
     said = ask("EVENT-10", step(before, LoadBack(KEY), after, events=stores(after, 2)))
@@ -479,7 +479,7 @@ def test_media_of_operations_follows_the_profile(profile: Profile, broken: bool)
 
 
 def test_media_of_operations_keeps_silent_of_a_window() -> None:
-    """A tombstone keeps its full data, and a router must not forget it (sgl#24718)."""
+    """An eviction of window data alone emits nothing: the page keeps its full data (sgl#24718)."""
     leaf = node(1, 0, UPPER, full=on((0, 1)), swa=on((0, 1)), page_size=2)
     before = state_of(WINDOW, leaf)
     after = state_of(WINDOW, evolve(leaf, data={**leaf.data, SWA: on()}))
@@ -494,7 +494,7 @@ def test_media_of_operations_keeps_silent_of_a_window() -> None:
 def test_media_of_operations_lets_exclusive_tiers_leave_the_host(
     profile: Profile, broken: bool
 ) -> None:
-    """When a load is done the host copy may go, in a poll, of a cache that declares it."""
+    """By profile, the host copy may go in the poll that settles its load-back."""
     before = state(BACK, lower=((2,), (0,)), loading=9, profile=profile)
     events: tuple[Event, ...] = (*stores(before, 2), *removes(before, 2, CPU))
     said = ask("EVENT-10", step(before, Poll(), state(BACK, profile=profile), events=events))
@@ -502,7 +502,7 @@ def test_media_of_operations_lets_exclusive_tiers_leave_the_host(
 
 
 def test_media_of_operations_says_nothing_of_a_cut() -> None:
-    """A cut moves no page."""
+    """A cut emits nothing."""
     before = state_of(CONFIG, node(1, 0, (1, 2, 3, 4), full=on((0, 1)), page_size=2))
     after = state_of(
         CONFIG,
@@ -513,7 +513,7 @@ def test_media_of_operations_says_nothing_of_a_cut() -> None:
 
 
 def test_media_of_operations_leaves_resets_alone() -> None:
-    """A reset clears all at once: EVENT-8."""
+    """Resets are not checked here but by EVENT-8."""
     assert ask("EVENT-10", step(state(), Reset(), EMPTY, events=(AllBlocksCleared(),))) == []
 
 
@@ -521,7 +521,7 @@ def test_media_of_operations_leaves_resets_alone() -> None:
 
 
 def test_taken_once_holds() -> None:
-    """All that waited is handed out; everything else only adds."""
+    """All waiting events are handed out; other operations only add to them."""
     events: tuple[Event, ...] = stores(state(), 1)
     waiting = evolve(state(), events=events[:1])
     assert ask("EVENT-11", step(waiting, TakeEvents(), state(), Taken(events[:1]))) == []
@@ -529,7 +529,7 @@ def test_taken_once_holds() -> None:
 
 
 def test_taken_once_sees_lost_and_repeated_events() -> None:
-    """Nothing is lost, nothing stays, nothing is rewritten."""
+    """Lost, repeated and changed events are reported."""
     events: tuple[Event, ...] = stores(state(), 1)
     waiting = evolve(state(), events=events)
     (said,) = ask("EVENT-11", step(waiting, TakeEvents(), state(), Taken(events[1:])))
@@ -544,14 +544,14 @@ def test_taken_once_sees_lost_and_repeated_events() -> None:
 
 
 def test_children_leave_first_holds() -> None:
-    """The last page goes first."""
+    """A prefix that is removed from its last page on holds."""
     before = state()
     events = (*removes(before, 2), *removes(before, 1))
     assert ask("EVENT-12", step(before, Evict(Counts(3)), EMPTY, events=events)) == []
 
 
 def test_children_leave_first_sees_a_parent_go_first() -> None:
-    """A prefix is never without its beginning, inside a node or below it."""
+    """A page that is removed before one that builds on it is reported, in a node or below it."""
     before = state()
     events = (*reversed(removes(before, 1)), *removes(before, 2))
     said = ask("EVENT-12", step(before, Evict(Counts(3)), EMPTY, events=events))
@@ -560,7 +560,7 @@ def test_children_leave_first_sees_a_parent_go_first() -> None:
 
 
 def test_children_leave_first_follows_the_profile() -> None:
-    """A cache may declare that it removes a node from its front, and not that it does so above."""
+    """By profile, a node may be removed from its front, but not before nodes below it."""
     before = state(profile=Profile(removes_end_first=False))
     front, below = tuple(reversed(removes(before, 1))), removes(before, 2)
     evict = Evict(Counts(3))
@@ -573,7 +573,7 @@ def test_children_leave_first_follows_the_profile() -> None:
 
 @pytest.mark.parametrize(("config", "broken"), [(BACK, False), (THROUGH, True)])
 def test_children_leave_first_on_the_host(config: CacheConfig, broken: bool) -> None:
-    """Under write_back the host is no prefix, and pages leave it in any order."""
+    """Under write_back pages may leave the host in any order."""
     before = state(config, upper=(None, (0, 1)), lower=(None, (2,)))
     after = state(config, upper=None, lower=None)
     events = (*reversed(removes(before, 1, CPU)), *removes(before, 2, CPU))
@@ -586,7 +586,7 @@ def test_children_leave_first_on_the_host(config: CacheConfig, broken: bool) -> 
 
 @pytest.mark.parametrize("law_id", ["EVENT-1", "EVENT-2", "EVENT-4", "EVENT-6", "EVENT-9"])
 def test_streams_are_not_judged_where_events_are_off(law_id: str) -> None:
-    """A cache that sends nothing has nothing to add up."""
+    """Stream laws check nothing where events are off."""
     there = state(MUTE)
     junk = BlockStored(b"x", b"y", (1,), GPU)
     assert ask(law_id, stream(there, junk, BlockRemoved(b"z", CPU))) == []
@@ -594,7 +594,7 @@ def test_streams_are_not_judged_where_events_are_off(law_id: str) -> None:
 
 @pytest.mark.parametrize("law_id", ["EVENT-7", "EVENT-8", "EVENT-10", "EVENT-12"])
 def test_steps_are_not_judged_where_events_are_off(law_id: str) -> None:
-    """A cache that sends nothing owes nothing."""
+    """Step laws of events demand none where events are off."""
     assert ask(law_id, step(state(MUTE, upper=None, lower=None), INSERT, state(MUTE))) == []
 
 
@@ -602,7 +602,7 @@ def test_steps_are_not_judged_where_events_are_off(law_id: str) -> None:
 
 
 def test_begins_cleared_holds_for_a_cache_that_clears_first() -> None:
-    """A cache that begins as it should, or that is heard later, is wrong."""
+    """A stream that begins with AllBlocksCleared holds, and one from a later moment."""
     told = stream(state(), AllBlocksCleared(), *stores(state(), 1))
     assert ask("EVENT-13", evolve(told, begins=True)) == []
     later = stream(state(), *stores(state(), 1))
@@ -613,7 +613,7 @@ def test_begins_cleared_holds_for_a_cache_that_clears_first() -> None:
 
 @pytest.mark.parametrize("events", [(), stores(state(), 1), (*stores(state(), 1), CLEARED)])
 def test_begins_cleared_sees_another_beginning(events: tuple[Event, ...]) -> None:
-    """A cache may begin in silence, or with a page, and routers keep what there was before."""
+    """A cache that begins without an event, or with a page, is reported."""
     (said,) = ask("EVENT-13", evolve(stream(state(), *events), begins=True))
     assert said.startswith("the first events of the cache are ")
     assert said.endswith("not AllBlocksCleared")
@@ -635,13 +635,13 @@ OUT, IN_HOST = removes(state(BACK), 2), stores(state(BACK), 2, CPU)
     ids=["stored first", "left", "made anew", "another", "nothing"],
 )
 def test_moved_pages_are_never_nowhere_holds(events: tuple[Event, ...]) -> None:
-    """A page that is somewhere at every moment is said to be nowhere."""
+    """A page that is stored on one medium before it is removed from the other holds."""
     told = step(state(BACK), Evict(Counts(1)), DEMOTED, events=events)
     assert ask("EVENT-14", told) == []
 
 
 def test_moved_pages_are_never_nowhere_sees_a_gap() -> None:
-    """A page may be removed from the device before it is stored on the host."""
+    """A page that is removed from the device before it is stored on the host is reported."""
     told = step(state(BACK), Evict(Counts(1)), DEMOTED, events=(*OUT, *IN_HOST))
     (said,) = ask("EVENT-14", told)
     assert said.endswith("was removed from one medium before it was stored on CPU_PINNED")

@@ -1,4 +1,4 @@
-"""EVICT: each law on a case where it holds, and on those where a single thing is wrong."""
+"""EVICT: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tree(*nodes: NodeState, config: CacheConfig = THROUGH) -> Snapshot:
 
 
 def without(old: NodeState, medium: Medium, *components: Component) -> NodeState:
-    """A node that has lost these components' data on a medium."""
+    """A node without these components' data on a medium."""
     data = dict(old.data)
     for component in components:
         had = data[component]
@@ -68,7 +68,7 @@ def evicted(
     medium: Medium = GPU,
     freed: Counts | None = None,
 ) -> Step:
-    """An eviction that left these nodes, and says truly what it freed, unless told otherwise."""
+    """An eviction that left these nodes, and reports correctly what it freed, unless given."""
     after = state_of(before.config, *left)
     operation = Evict(asked) if medium is GPU else EvictHost(asked)
     moved = step(before, operation, after)
@@ -98,20 +98,20 @@ LAWFUL: dict[str, Step] = {
 @pytest.mark.parametrize("law_id", LAWS_OF_EVICTION)
 @pytest.mark.parametrize("lawful", LAWFUL.values(), ids=list(LAWFUL))
 def test_lawful_evictions(law_id: str, lawful: Step) -> None:
-    """An eviction as it should be breaks a law."""
+    """Correct evictions hold."""
     assert ask(law_id, lawful) == []
 
 
 @pytest.mark.parametrize("law_id", LAWS_OF_EVICTION)
 def test_other_calls_are_no_evictions(law_id: str) -> None:
-    """A call that is no eviction, or that was refused, is held to what an eviction must do."""
+    """Refused evictions and other calls are not checked."""
     assert ask(law_id, step(tree(), Poll(), tree(STEM))) == []
     refused = Refused(BadArgument("full", "is wrong"))
     assert ask(law_id, step(tree(), Evict(Counts(full=-1)), tree(STEM), refused)) == []
 
 
 def test_evict_1_victims_that_are_left_are_named() -> None:
-    """An eviction may free less than was asked, with victims left."""
+    """An eviction that frees too few slots with victims left is reported."""
     (said,) = ask("EVICT-1", evicted(tree(), Counts(full=4), STEM, DEMOTED, BARE, TOMBSTONE))
     assert said == (
         "4 full slots were asked for on GPU and 2 freed, but node 3 (tokens 2..3) could still be "
@@ -126,7 +126,7 @@ def test_evict_1_victims_that_are_left_are_named() -> None:
 
 
 def test_evict_1_locked_data_is_no_victim() -> None:
-    """What is locked must be evicted, too."""
+    """Locked data is no victim that is left."""
     locked = node(4, ROOT, [6], full=on([5], lock_refs=1), swa=on([5], lock_refs=1))
     before = tree(locked)
     assert ask("EVICT-1", evicted(before, Counts(full=1, swa=1), locked)) == []
@@ -137,7 +137,7 @@ def test_evict_1_locked_data_is_no_victim() -> None:
 
 
 def test_evict_1_host_victims() -> None:
-    """Host leaves, window data on the host only, or duplicates under write_back may be left."""
+    """Host leaves, window data on the host alone, and duplicates are victims that are left."""
     only = node(2, 1, [3, 4], full=on(None, [2, 3]), swa=on(None, [2, 3]))
     (said,) = ask("EVICT-1", evicted(tree(STEM, only), Counts(full=1), STEM, only, medium=CPU))
     assert said.startswith("1 full slots were asked for on CPU_PINNED and 0 freed, but node 2")
@@ -154,7 +154,7 @@ def test_evict_1_host_victims() -> None:
 
 
 def test_evict_1_duplicate_that_states_had_hidden() -> None:
-    """A node that became a duplicate only when its state left was a victim before."""
+    """A node that became a duplicate only when its state left is no victim that was left."""
     hidden = evolve(STEM, data={**STEM.data, MAMBA: on(None, [3])})
     bared = evolve(STEM, data={**STEM.data, MAMBA: on()})
     before = tree(hidden, config=BACK)
@@ -204,13 +204,13 @@ def test_evict_1_duplicate_that_states_had_hidden() -> None:
 def test_evict_2_needless_victims_are_named(
     asked: Counts, left: tuple[NodeState, ...], words: str
 ) -> None:
-    """An eviction may go on once it has freed what was asked."""
+    """An eviction that goes on once enough slots are free is reported."""
     (said,) = ask("EVICT-2", evicted(tree(), asked, *left))
     assert words in said
 
 
 def test_evict_2_any_order_of_victims_is_allowed() -> None:
-    """A leaf that went for its state may count as gone for the window that went before it."""
+    """An eviction is reported only if its last victim was needless in every order."""
     left = (without(STEM, GPU, SWA), DEMOTED, BARE, TOMBSTONE)
     assert ask("EVICT-2", evicted(tree(), Counts(swa=1, mamba=1), *left)) == []
     (said,) = ask("EVICT-2", evicted(tree(), Counts(swa=1), *left))
@@ -218,7 +218,7 @@ def test_evict_2_any_order_of_victims_is_allowed() -> None:
 
 
 def test_evict_2_states_leave_one_by_one() -> None:
-    """A state may leave inside the tree when enough states had left by then."""
+    """A mamba state inside the tree that leaves although enough have left is reported."""
     inner = evolve(STEM, data={**STEM.data, MAMBA: on([2])})
     before = tree(inner, BACKED, BARE)
     left = (STEM, DEMOTED)
@@ -228,7 +228,7 @@ def test_evict_2_states_leave_one_by_one() -> None:
 
 
 def test_evict_2_host_overshoot_is_named() -> None:
-    """An eviction from the host may go on once it has freed what was asked."""
+    """An eviction from the host that goes on once enough slots are free is reported."""
     first, second = (node(i, ROOT, [i], full=on(None, [i])) for i in (1, 2))
     before = tree(first, second)
     assert ask("EVICT-2", evicted(before, Counts(full=2), medium=CPU)) == []
@@ -269,13 +269,13 @@ def test_evict_2_host_overshoot_is_named() -> None:
 def test_evict_3_other_parts_are_named(
     asked: Counts, left: tuple[NodeState, ...], words: str
 ) -> None:
-    """A part of what goes together may stay, or a part may go that nobody asked for."""
+    """Data that stays without what it needs, or leaves without need, is reported."""
     found = ask("EVICT-3", evicted(tree(), asked, *left))
     assert any(words in each for each in found)
 
 
 def test_evict_3_a_state_takes_nothing_with_it() -> None:
-    """A state inside the tree may take its window with it, or go when windows were asked for."""
+    """A mamba state inside the tree leaves alone, and not for window slots."""
     inner = evolve(STEM, data={**STEM.data, MAMBA: on([2])})
     before = tree(inner, BACKED)
     alone, both = without(inner, GPU, MAMBA), without(inner, GPU, MAMBA, SWA)
@@ -289,7 +289,7 @@ def test_evict_3_a_state_takes_nothing_with_it() -> None:
 
 
 def test_evict_3_on_the_host_a_state_outlives_its_window() -> None:
-    """A state on the host must go with its window; or a host leaf may go in part."""
+    """On the host a mamba state may stay without its window, but a host leaf leaves whole."""
     inner = node(1, ROOT, [1], full=on(None, [0]), swa=on(None, [0]), mamba=on(None, [0]))
     leaf = node(2, 1, [2], full=on(None, [1]), swa=on(None, [1]))
     before = tree(inner, leaf)
@@ -301,7 +301,7 @@ def test_evict_3_on_the_host_a_state_outlives_its_window() -> None:
 
 
 def test_evict_4_nodes_that_move_up_are_named() -> None:
-    """A node may be hung higher because what it hung on was removed."""
+    """A node that moved up because its parent was removed is reported."""
     child = evolve(BARE, parent_id=ROOT)
     found = ask("EVICT-4", evicted(tree(), Counts(full=2), child, TOMBSTONE))
     assert (
@@ -310,7 +310,7 @@ def test_evict_4_nodes_that_move_up_are_named() -> None:
 
 
 def test_evict_4_backed_pages_that_vanish_are_named() -> None:
-    """An eviction from one medium may remove what is on the other."""
+    """An eviction that removes a page which is also on the other medium is reported."""
     (said, _) = ask("EVICT-4", evicted(tree(), Counts(full=2), STEM, BARE, TOMBSTONE))
     assert said == (
         "page 2 in node 2 (tokens 2..4) is gone from the tree with an eviction from GPU; it had "
@@ -321,7 +321,7 @@ def test_evict_4_backed_pages_that_vanish_are_named() -> None:
 
 
 def test_evict_4_write_back_may_drop_a_subtree() -> None:
-    """Under write_back a leaf that cannot be copied must leave what hangs below it."""
+    """Under write_back a leaf that cannot be copied may take the pages below it along."""
     leaf = node(3, ROOT, [5], full=on([4]))
     below = node(4, 3, [6], full=on(None, [4]))
     assert ask("EVICT-4", evicted(tree(leaf, below, config=BACK), Counts(full=1))) == []
@@ -331,7 +331,7 @@ def test_evict_4_write_back_may_drop_a_subtree() -> None:
 
 @pytest.mark.parametrize("config", [THROUGH, BACK])
 def test_evict_5_backups_that_go_are_named(config: CacheConfig) -> None:
-    """A page with a host copy may lose that, too, or move on the host, or leave the tree."""
+    """A page with a host copy that loses it, moves there or leaves the tree is reported."""
     backed = node(2, 1, [3], full=on([3], [3]), swa=on([3], [3]))
     before = tree(STEM, backed, config=config)
     here = node(2, 1, [3], full=on(None, [3]), swa=on(None, [3]))
@@ -350,7 +350,7 @@ def test_evict_5_backups_that_go_are_named(config: CacheConfig) -> None:
 
 
 def test_evict_5_write_back_may_need_the_room() -> None:
-    """Under write_back a host copy may not be given up for that of another page."""
+    """Under write_back a host copy may make way for that of another page."""
     backed = node(2, ROOT, [3], full=on([3], [3]))
     bare = node(3, ROOT, [5], full=on([4]))
     copied = node(3, ROOT, [5], full=on(None, [3]))
@@ -377,7 +377,7 @@ def changed(old: NodeState, component: Component, data: ComponentState) -> NodeS
     ],
 )
 def test_evict_6_changes_of_others_are_named(other: NodeState, words: str) -> None:
-    """An eviction may change what is no victim."""
+    """An eviction that changes nodes other than victims is reported."""
     found = ask("EVICT-6", evicted(tree(), Counts(full=1), other, BACKED, TOMBSTONE))
     assert any(
         each.startswith("page") and "in node 1 (tokens 0..2)" in each and words in each
@@ -386,7 +386,7 @@ def test_evict_6_changes_of_others_are_named(other: NodeState, words: str) -> No
 
 
 def test_evict_6_locked_victims_are_named() -> None:
-    """An eviction may take what is locked."""
+    """An eviction that takes locked data is reported."""
     locked = changed(STEM, SWA, on([0, 1], [0, 1], lock_refs=1))
     before = tree(locked, BACKED)
     said = ask("EVICT-6", evicted(before, Counts(swa=2), without(locked, GPU, SWA), BACKED))
@@ -397,7 +397,7 @@ def test_evict_6_locked_victims_are_named() -> None:
 
 
 def test_evict_6_slots_of_requests_are_kept() -> None:
-    """An eviction may take slots that a request holds."""
+    """An eviction that takes slots of a request is reported."""
     lawful = evicted(tree(), Counts(full=1), STEM, BACKED, TOMBSTONE)
     held: dict[Component, set[Slot]] = {FULL: {9}}
     holding = state_of(THROUGH, *ALL, held=held)
@@ -406,7 +406,7 @@ def test_evict_6_slots_of_requests_are_kept() -> None:
 
 
 def test_evict_6_write_back_copies_victims() -> None:
-    """Under write_back a victim may not be copied, or what is no victim may be."""
+    """Under write_back victims may be copied to the host, and no other nodes."""
     inner = node(1, ROOT, [1, 2], full=on([0, 1], lock_refs=1), swa=on([0, 1]), mamba=on([2]))
     other = node(4, ROOT, [6], full=on([5]), swa=on([5]))
     before = tree(inner, other, config=BACK)
@@ -420,7 +420,7 @@ def test_evict_6_write_back_copies_victims() -> None:
 
 
 def test_evict_7_host_leaf_before_a_duplicate_is_named() -> None:
-    """Under write_back a prompt may be lost to keep a second copy of another."""
+    """Under write_back a host leaf that leaves before a duplicate is reported."""
     only = node(5, ROOT, [9], full=on(None, [4]), swa=on(), mamba=on())
     before = tree(STEM, only, config=BACK)
     (said,) = ask("EVICT-7", evicted(before, Counts(full=1), STEM, medium=CPU))
@@ -431,7 +431,7 @@ def test_evict_7_host_leaf_before_a_duplicate_is_named() -> None:
 
 
 def test_evict_7_duplicates_go_first() -> None:
-    """A host leaf may not leave once there is no duplicate, or none is to be had."""
+    """A host leaf may leave once no duplicate is left."""
     only = node(5, ROOT, [9], full=on(None, [4]), swa=on(), mamba=on())
     bare = without(STEM, CPU, FULL, SWA)
     before = tree(STEM, only, config=BACK)

@@ -1,4 +1,4 @@
-"""LOAD: each law on a case where it holds, and on those where a single thing is wrong."""
+"""LOAD: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENQUEUED, NO_ROOM = LoadDecision.ENQUEUED, LoadDecision.NO_ROOM
 
 
 def config(device: Counts, threshold: int = 0) -> CacheConfig:
-    """A cache with a window of two pages and room enough on the host."""
+    """A cache with a window of two pages and enough host slots."""
     return CacheConfig(
         window_tokens=2,
         mamba=True,
@@ -85,7 +85,7 @@ LOADED = LoadedBack(ENQUEUED, 7, loading=Counts(2, 2, 1))
 
 
 def cold(*others: NodeState, room: CacheConfig = ROOMY) -> Snapshot:
-    """The state before a load."""
+    """The state before a load-back."""
     return state_of(room, STEM, COLD, *others)
 
 
@@ -96,7 +96,7 @@ def coming(
     tip: NodeState = COMING,
     transfer: TransferState = TRANSFER,
 ) -> Snapshot:
-    """The state after the load was enqueued."""
+    """The state after the load-back was enqueued."""
     return state_of(room, stem, tip, *others, transfers=(transfer,), holds=(HOLD,))
 
 
@@ -107,7 +107,7 @@ def loaded(
     key: Key = KEY,
     quota: int | None = None,
 ) -> Step:
-    """A load of `KEY`."""
+    """A load-back of `KEY`."""
     return step(before, LoadBack(key, quota), after, outcome)
 
 
@@ -150,19 +150,19 @@ LAWFUL: dict[str, Step] = {
 @pytest.mark.parametrize("law_id", [*LAWS_OF_LOADS, "REC-3"])
 @pytest.mark.parametrize("lawful", LAWFUL.values(), ids=list(LAWFUL))
 def test_lawful_loads(law_id: str, lawful: Step) -> None:
-    """A load as it should be breaks a law."""
+    """Correct load-backs hold."""
     assert ask(law_id, lawful) == []
 
 
 @pytest.mark.parametrize("law_id", LAWS_OF_LOADS)
 def test_refused_loads_are_not_judged_here(law_id: str) -> None:
-    """A load that was refused is held to what a load must do."""
+    """A refused load-back is not checked."""
     refused = Refused(PrefixNotCached(4, 2))
     assert ask(law_id, step(cold(), LoadBack(KEY), coming(), refused)) == []
 
 
 def test_load_1_full_pages_for_window_slots_are_named() -> None:
-    """That window slots are short may cost full pages that have none."""
+    """Full pages without window data that leave for window slots are reported."""
     before, after = cold(WIDE, PLAIN, room=SHORT_OF_SWA), coming(room=SHORT_OF_SWA)
     (said,) = ask("LOAD-1", loaded(before, after))
     assert said == (
@@ -175,7 +175,7 @@ def test_load_1_full_pages_for_window_slots_are_named() -> None:
 
 
 def test_rec_3_nothing_leaves_once_there_is_room() -> None:
-    """A load may evict more than it is short of, or what was used after what stays."""
+    """A load-back that evicts too much, or the wrong leaf, is reported."""
     second = node(7, ROOT, [6], full=on([7]), swa=on([2]))
     room = config(Counts(full=8, swa=4, mamba=4))
     before = cold(WIDE, second, room=room)
@@ -192,7 +192,7 @@ def test_rec_3_nothing_leaves_once_there_is_room() -> None:
 
 
 def test_rec_3_what_is_held_for_the_load_makes_no_room() -> None:
-    """A load may be expected to evict window data of its own window, or not what is before it."""
+    """A load-back may evict window data before its own window, but none of its window."""
     stem = changed(STEM, SWA, on([0, 1], [0, 1]))
     room = config(Counts(full=8, swa=3, mamba=4))
     before = state_of(room, stem, COLD)
@@ -206,7 +206,7 @@ def test_rec_3_what_is_held_for_the_load_makes_no_room() -> None:
 
 
 def test_load_1_full_slots_may_be_short() -> None:
-    """Full pages may not leave where full slots are short, or any number may."""
+    """Full pages may leave where full slots are short."""
     room = config(Counts(full=3, swa=4, mamba=4))
     lone = node(6, ROOT, [7], full=on([2]))
     another = node(7, ROOT, [6], full=on([3]))
@@ -235,7 +235,7 @@ def test_load_1_full_slots_may_be_short() -> None:
     ],
 )
 def test_load_2_own_victims_are_named(stem: NodeState, said: str) -> None:
-    """A load may evict what it is for, from either medium."""
+    """A load-back that evicts data of its own key is reported, on either medium."""
     found = ask("LOAD-2", loaded(cold(), coming(stem=stem)))
     assert len(found) == 2
     assert said in found[0]
@@ -243,7 +243,7 @@ def test_load_2_own_victims_are_named(stem: NodeState, said: str) -> None:
 
 
 def test_load_2_window_and_state_are_its_own() -> None:
-    """Window data before the window must stay, or that of the window and the state may go."""
+    """Window data before the window may leave; that of the window and the state may not."""
     stem = changed(STEM, SWA, on([4, 5], [0, 1]))
     before = state_of(ROOMY, stem, COLD)
     assert ask("LOAD-2", loaded(before, coming(stem=changed(STEM_HELD, SWA, on())))) == []
@@ -255,7 +255,7 @@ def test_load_2_window_and_state_are_its_own() -> None:
 
 
 def test_load_3_other_failures_are_named() -> None:
-    """A load that failed may keep its locks, or evict."""
+    """A load-back that is not enqueued and keeps locks, or evicts, is reported."""
     over = LoadedBack(LoadDecision.OVER_QUOTA)
     said = ask("LOAD-3", loaded(cold(), coming(), over, quota=0))
     assert any("page 0 in node 1 (tokens 0..2): full lock_refs was 0 and is 1" in s for s in said)
@@ -264,7 +264,7 @@ def test_load_3_other_failures_are_named() -> None:
 
 
 def test_load_3_only_the_evicted_differ() -> None:
-    """A load that found no room may change more than what it evicted."""
+    """A load-back without enough slots that changes more than its victims is reported."""
     before = cold(WIDE, PLAIN, room=STATELESS)
     failed = LoadedBack(NO_ROOM)
     said = ask("LOAD-3", loaded(before, state_of(STATELESS, STEM_HELD, COLD, PLAIN), failed))
@@ -297,7 +297,7 @@ def test_load_3_only_the_evicted_differ() -> None:
     ],
 )
 def test_load_4_what_does_not_come_is_named(tip: NodeState, words: str) -> None:
-    """A part of what the key can use may be left on the host, or come by no transfer."""
+    """Needed data that stays on the host, or comes without a transfer, is reported."""
     found = ask("LOAD-4", loaded(cold(), coming(tip=tip)))
     assert any(words in each for each in found)
 
@@ -322,12 +322,12 @@ def test_load_4_what_does_not_come_is_named(tip: NodeState, words: str) -> None:
     ],
 )
 def test_load_4_other_transfers_are_named(after: Snapshot, words: str) -> None:
-    """The transfer of a load may be another, or not there, or hold nothing."""
+    """A load-back with a wrong transfer, or none, or one without a receipt, is reported."""
     assert words in ask("LOAD-4", loaded(cold(), after))
 
 
 def test_load_4_transfer_is_a_new_one() -> None:
-    """The transfer of a load may have been in flight before."""
+    """A transfer that was in flight before the load-back is reported."""
     (said,) = ask("LOAD-4", loaded(evolve(cold(), transfers=(TRANSFER,)), coming()))
     assert said == "transfer 7 was in flight before the load"
     assert ask("LOAD-4", loaded(cold(), state_of(ROOMY, STEM)))[0] == (
@@ -336,7 +336,7 @@ def test_load_4_transfer_is_a_new_one() -> None:
 
 
 def test_load_4_no_page_waits_where_a_load_is_of_use_at_once() -> None:
-    """A cache that declares that its loads are of use at once is asked for marks of waiting."""
+    """By profile, no page waits for a load-back that can be used at once."""
     tip = evolve(COMING, data={c: evolve(each, loading=None) for c, each in COMING.data.items()})
     unmarked = coming(tip=tip)
     assert len(ask("LOAD-4", loaded(cold(), unmarked))) == 5
@@ -345,7 +345,7 @@ def test_load_4_no_page_waits_where_a_load_is_of_use_at_once() -> None:
 
 
 def test_load_4_window_that_is_nowhere_cannot_come() -> None:
-    """A tombstone in the window must get window data from nowhere."""
+    """A tombstone in the window need not get window data that is nowhere."""
     before = state_of(ROOMY, STEM, BRIEF)
     tip = node(2, 1, [3, 4], full=on([2, 3], [2, 3], lock_refs=1, loading=7))
     full: dict[Component, tuple[Slot, ...]] = {FULL: (2, 3)}
@@ -355,7 +355,7 @@ def test_load_4_window_that_is_nowhere_cannot_come() -> None:
 
 
 def test_load_4_what_is_of_no_use_stays_on_the_host() -> None:
-    """A load may bring window data from before the window, and take slots for it."""
+    """A load-back of window data from before the window is reported."""
     stem = changed(STEM_HELD, SWA, on([2, 3], [0, 1], loading=7))
     some = {FULL: (2, 3), SWA: (0, 1, 2, 3), MAMBA: (0,)}
     transfer = evolve(
@@ -373,7 +373,7 @@ def test_load_4_what_is_of_no_use_stays_on_the_host() -> None:
 
 
 def test_load_5_lost_sources_are_named() -> None:
-    """A host copy may go, or move, while it is being loaded or when that is done."""
+    """A host copy that goes or moves while it is loaded, or afterwards, is reported."""
     tip = changed(COMING, FULL, on([2, 3], lock_refs=1, loading=7))
     said = ask("LOAD-5", loaded(cold(), coming(tip=tip)))
     assert said[0] == (
@@ -408,7 +408,7 @@ HERE = node(2, 1, [3, 4], full=on([2, 3]), swa=on([0, 1]), mamba=on([1]))
 def test_load_5_exclusive_tiers_give_up_what_is_loaded(
     room: CacheConfig, profile: Profile, status: TransferStatus, may_go: bool
 ) -> None:
-    """A declared exclusive tier is accused, or anybody may give host copies up."""
+    """By profile, and only then, the host copy may go when its load-back is done."""
     before = evolve(coming(room=room), profile=profile)
     after = evolve(state_of(room, STEM, HERE), profile=profile)
     given_up = step(before, Poll(), after, Settled(((7, status),)))
@@ -417,7 +417,7 @@ def test_load_5_exclusive_tiers_give_up_what_is_loaded(
 
 
 def test_load_5_exclusive_tiers_keep_what_is_read() -> None:
-    """A host copy may go at the enqueue, or while another load still reads it."""
+    """By profile, the host copy stays at the enqueue, and while another load-back reads it."""
     before, tip = evolve(cold(room=BACK), profile=EXCLUSIVE), changed(COMING, FULL, on([2, 3]))
     assert ask("LOAD-5", loaded(before, evolve(coming(room=BACK, tip=tip), profile=EXCLUSIVE)))
     other = evolve(TRANSFER, transfer_id=8, parts=((2, MAMBA),))
@@ -442,20 +442,20 @@ def test_load_5_exclusive_tiers_keep_what_is_read() -> None:
 def test_load_6_other_reasons_are_named(
     before: Snapshot, quota: int | None, told: LoadDecision, right: str
 ) -> None:
-    """A load may be told a reason that does not apply, or be enqueued against one that does."""
+    """A reason that does not apply is reported, and an enqueue against one that does."""
     (said,) = ask("LOAD-6", loaded(before, before, LoadedBack(told), quota=quota))
     assert f"the decision was {told}, expected {right}" in said
 
 
 def test_load_6_two_reasons_are_equal() -> None:
-    """Of two reasons that apply one must be preferred."""
+    """Of two reasons that apply, either may be given."""
     before = state_of(THRESHOLD, STEM, BRIEF)
     for told in (LoadDecision.BELOW_THRESHOLD, LoadDecision.OVER_QUOTA):
         assert ask("LOAD-6", loaded(before, before, LoadedBack(told), quota=1)) == []
 
 
 def test_load_6_room_that_is_there_is_named() -> None:
-    """A load may find no room where there is some, or where somebody could make way."""
+    """The reason "no room" is reported where enough slots are free or could be freed."""
     (said,) = ask("LOAD-6", loaded(cold(), cold(), LoadedBack(NO_ROOM)))
     assert said == (
         "2 full, 2 swa and 1 mamba slots have to be loaded, and there is room or could be made: "
@@ -466,7 +466,7 @@ def test_load_6_room_that_is_there_is_named() -> None:
 
 
 def test_load_6_pages_before_the_window_need_no_window_data() -> None:
-    """Window data that no end of the key can see is to be loaded."""
+    """Window data before the last window need not be loaded."""
     here = state_of(ROOMY, STEM, node(2, 1, [3, 4], full=on([2, 3]), swa=on([2, 3])))
     assert ask("LOAD-6", loaded(here, here, LoadedBack(LoadDecision.NOTHING_TO_LOAD))) == []
     shorter = KEY.prefix(3)
@@ -493,14 +493,14 @@ def test_load_6_pages_before_the_window_need_no_window_data() -> None:
     ],
 )
 def test_load_7_other_changes_are_named(after: Snapshot, words: str) -> None:
-    """A load may change what is no victim, or hits and backups of its own path."""
+    """A load-back that changes other nodes, or hits and backups of its path, is reported."""
     found = ask("LOAD-7", loaded(cold(PLAIN), after))
     assert found
     assert all(words in each for each in found)
 
 
 def test_load_7_locked_victims_are_named() -> None:
-    """A load may evict what is locked."""
+    """A load-back that evicts locked data is reported."""
     locked = changed(PLAIN, FULL, on([6], lock_refs=1))
     (said,) = ask("LOAD-7", loaded(cold(locked), coming()))
     assert said == (

@@ -1,4 +1,4 @@
-"""LOCK: each law on a case where it holds, and on those where a single thing is wrong."""
+"""LOCK: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ UP, END = Refs(1, 0, 0), Refs(1, 1, 1)
 def part(
     node_id: int, parent_id: int, tokens: list[int], refs: Refs, *, state: bool = False
 ) -> NodeState:
-    """A part of the path of `KEY`: page n is in slot n of every pool, the state in slot 0."""
+    """A part of the path of `KEY`: page n has slot n of every pool, the mamba state slot 0."""
     slots = [token - 1 for token in tokens]
     made = node(
         node_id,
@@ -111,17 +111,17 @@ def with_data(
 
 
 def off_device(data: ComponentState) -> ComponentState:
-    """The same data without its device slots, which nothing is to fill."""
+    """The same data without its device slots, and with no load-back."""
     return evolve(data, device=None, loading=None)
 
 
 def off_host(data: ComponentState) -> ComponentState:
-    """The same data without its host slots."""
+    """The same data without its host slots, and with no backup."""
     return evolve(data, host=None)
 
 
 def test_lock_1_counts_below_zero_are_named() -> None:
-    """A count below zero is allowed."""
+    """A count below zero is reported."""
     assert ask("LOCK-1", parted()) == []
     (said,) = ask("LOCK-1", parted(Refs(0, -1, 0)))
     assert said == "node 2 (tokens 0..3) has -1 swa lock_refs"
@@ -135,21 +135,21 @@ def test_lock_1_counts_below_zero_are_named() -> None:
     ],
 )
 def test_lock_2_lesser_above_greater_is_named(refs: Refs, words: str) -> None:
-    """Window data may be locked more often than full data, or a state than its window."""
+    """Window data with more lock refs than full data is reported, a state with more than it."""
     assert ask("LOCK-2", parted(UP, Refs(3, 2, 2))) == []
     (said,) = ask("LOCK-2", parted(UP, refs))
     assert said == f"node 1 (tokens 3..5) {words}"
 
 
 def test_lock_2_components_that_are_not_there_do_not_count() -> None:
-    """Without a window a state may not be locked where window data is not."""
+    """Without a window a mamba state is compared with full data."""
     config = CacheConfig(mamba=True)
     lone = node(1, ROOT, [1], full=on([0], lock_refs=1), mamba=on([0], lock_refs=1))
     assert ask("LOCK-2", state_of(config, lone)) == []
 
 
 def test_lock_3_refs_of_all_receipts_add_up() -> None:
-    """Two receipts on one path, one of them released early, do not account for its refs."""
+    """Two receipts on one path, one with its window released, account for its refs."""
     early = HoldState(101, 1, None, state_held=False)
     inner = HoldState(102, 2, 1, state_held=True)
     state = parted(Refs(3, 0, 1), Refs(2, 1, 1), HOLD, early, inner)
@@ -160,7 +160,7 @@ def test_lock_3_refs_of_all_receipts_add_up() -> None:
 
 
 def test_lock_3_empty_receipt_holds_nothing() -> None:
-    """A receipt of the empty key counts somewhere."""
+    """A receipt of the empty key holds nothing."""
     assert ask("LOCK-3", parted(FREE, FREE, HoldState(100, ROOT, 0, state_held=True))) == []
 
 
@@ -174,21 +174,21 @@ def test_lock_3_empty_receipt_holds_nothing() -> None:
     ],
 )
 def test_lock_3_other_refs_are_named(upper: Refs, lower: Refs, words: str) -> None:
-    """A node may have refs that no receipt put there, or lack those of one."""
+    """Lock refs without a receipt are reported, and missing ones."""
     assert ask("LOCK-3", parted(UP, END, HOLD)) == []
     (said,) = ask("LOCK-3", parted(upper, lower, HOLD))
     assert words in said
 
 
 def test_lock_3_refs_at_rest_are_named() -> None:
-    """With nothing open and nothing in flight something may be locked."""
+    """Lock refs are reported where no receipt is open."""
     assert ask("LOCK-3", parted(FREE, FREE)) == []
     (said,) = ask("LOCK-3", parted(FREE, Refs(0, 1, 0)))
     assert "node 1 (tokens 3..5) has 1 swa lock_refs, but 0 open receipts cover it: []" in said
 
 
 def test_lock_3_receipt_on_no_node_is_named() -> None:
-    """A receipt may be on a node that is not in the tree."""
+    """A receipt on a node that is not in the tree is reported."""
     (said,) = ask("LOCK-3", parted(FREE, FREE, evolve(HOLD, node_id=9)))
     assert said == "receipt 100 is on node 9, which is not in the tree"
 
@@ -197,7 +197,7 @@ EVICT = Evict(Counts(full=1))
 
 
 def test_lock_4_unlocked_data_may_go() -> None:
-    """What is not locked may not leave; or what is may not be gained."""
+    """Unlocked data may leave, and locked data may be gained."""
     before = parted(UP, Refs(1, 0, 0), evolve(HOLD, window_from_pages=None, state_held=False))
     after = with_data(before, 1, SWA, off_device)
     assert ask("LOCK-4", step(before, EVICT, after)) == []
@@ -210,7 +210,7 @@ def test_lock_4_unlocked_data_may_go() -> None:
 def test_lock_4_locked_data_stays(
     component: Component, medium: Medium, slots: tuple[Slot, ...] | None
 ) -> None:
-    """What is locked may leave its slots, on either medium."""
+    """Locked data that leaves its slots is reported, on either medium."""
     before = parted(UP, END, HOLD)
     after = with_data(
         before,
@@ -228,7 +228,7 @@ def test_lock_4_locked_data_stays(
 
 
 def test_lock_4_vanished_page_is_named() -> None:
-    """A locked page may vanish from the tree."""
+    """A locked page that leaves the tree is reported."""
     before = parted(UP, END, HOLD)
     after = evolve(state_of(CONFIG, part(2, ROOT, [1, 2, 3], UP)), holds=(HOLD,))
     said = ask("LOCK-4", step(before, EVICT, after))
@@ -236,7 +236,7 @@ def test_lock_4_vanished_page_is_named() -> None:
 
 
 def test_lock_4_polls_evict_nothing() -> None:
-    """Data may go in the step that closes the receipt of the copy that held it."""
+    """Data that leaves in the step that closes its copy's receipt is reported."""
     before = parted(UP, END, HOLD)
     gone = with_data(parted(FREE, FREE), 1, FULL, off_device)
     said = ask("LOCK-4", step(before, Poll(), gone, Settled(())))
@@ -247,7 +247,7 @@ def test_lock_4_polls_evict_nothing() -> None:
 
 
 def test_lock_4_targets_of_copies_were_never_there() -> None:
-    """The targets of a copy that failed must stay, or any other call may take them."""
+    """Targets of a failed copy may go in a poll or a flush, and in no other call."""
     before = with_data(parted(UP, END, HOLD), 1, FULL, lambda data: evolve(data, loading=7))
     after = with_data(before, 1, FULL, off_device)
     assert ask("LOCK-4", step(before, Flush(), after, Settled(()))) == []
@@ -257,7 +257,7 @@ def test_lock_4_targets_of_copies_were_never_there() -> None:
 
 
 def test_lock_5_parent_below_child_is_named() -> None:
-    """A parent may be locked less often than its child."""
+    """A parent with fewer lock refs than its child is reported."""
     assert ask("LOCK-5", parted(Refs(2, 0, 0), END)) == []
     (said,) = ask("LOCK-5", parted(UP, Refs(2, 1, 1)))
     assert "node 1 (tokens 3..5) has 2 full lock_refs and its parent node 2" in said
@@ -268,14 +268,14 @@ LOCK = Lock(KEY)
 
 
 def test_lock_6_exactly_the_window_is_counted() -> None:
-    """A lock that cuts at its window and counts what is in it is wrong."""
+    """A lock that cuts at its window and counts the window holds."""
     assert ask("LOCK-6", step(whole(), LOCK, parted(), RECEIPT)) == []
     again = parted(Refs(2, 0, 0), Refs(2, 2, 2))
     assert ask("LOCK-6", step(parted(), LOCK, again, RECEIPT)) == []
 
 
 def test_lock_6_more_or_less_is_named() -> None:
-    """A lock may count more window data than its window, or less."""
+    """A lock that counts more or less window data than its window is reported."""
     said = ask("LOCK-6", step(whole(), LOCK, whole(END), RECEIPT))
     assert len(said) == 3
     assert said[0] == (
@@ -288,7 +288,7 @@ def test_lock_6_more_or_less_is_named() -> None:
 
 
 def test_lock_6_whole_nodes_where_the_profile_says_so() -> None:
-    """A cache that declares that locks take whole nodes is held to the exact window."""
+    """By profile, a lock may count whole nodes."""
     declared = Profile(window_lock_exact=False)
     before, after = evolve(whole(), profile=declared), evolve(whole(END), profile=declared)
     assert ask("LOCK-6", step(before, LOCK, after, RECEIPT)) == []
@@ -297,7 +297,7 @@ def test_lock_6_whole_nodes_where_the_profile_says_so() -> None:
 
 
 def test_lock_6_other_prompts_are_not_counted() -> None:
-    """A lock may count window data of another prompt."""
+    """A lock that counts window data of another prompt is reported."""
     other = node(9, ROOT, [9], full=on([9], [9]), swa=on([9], [9]))
     counted = evolve(other, data={**other.data, SWA: on([9], [9], lock_refs=1)})
     before = state_of(CONFIG, *whole().below_root(), other)
@@ -310,7 +310,7 @@ EARLY = evolve(HOLD, window_from_pages=None, state_held=False)
 
 
 def test_lock_8_releases_undo_what_was_covered() -> None:
-    """A release that lowers exactly what its receipt covered is wrong."""
+    """A release that lowers exactly what its receipt covered holds."""
     held = parted(UP, END, HOLD)
     after_window = parted(UP, UP, EARLY)
     assert ask("LOCK-8", step(held, Unlock(RECEIPT), parted(FREE, FREE))) == []
@@ -320,7 +320,7 @@ def test_lock_8_releases_undo_what_was_covered() -> None:
 
 
 def test_lock_8_only_the_end_has_the_state() -> None:
-    """A release on a node that is cut since then must lower the refs of a state higher up."""
+    """A release on a node that was cut since does not lower the refs of a state higher up."""
     held = parted(UP, END, HOLD)
     between = [part(3, 2, [4], Refs(1, 1, 0)), part(1, 3, [5], END, state=True)]
     cut = state_of(CONFIG, part(2, ROOT, [1, 2, 3], UP), *between, holds=(HOLD,))
@@ -342,7 +342,7 @@ def test_lock_8_only_the_end_has_the_state() -> None:
     ],
 )
 def test_lock_8_other_releases_are_named(after: Snapshot, words: str) -> None:
-    """A release may lower more than its receipt covered, or less, or leave it open."""
+    """A release that lowers more or less than its receipt, or leaves it open, is reported."""
     said = ask("LOCK-8", step(parted(UP, END, HOLD), Unlock(RECEIPT), after))
     assert any(words in each for each in said)
 
@@ -356,13 +356,13 @@ def test_lock_8_other_releases_are_named(after: Snapshot, words: str) -> None:
     ],
 )
 def test_lock_8_other_early_releases_are_named(after: Snapshot, words: str) -> None:
-    """An early release may keep the window, close the receipt, or release full data."""
+    """`unlock_window` that keeps the window, closes the receipt or frees full data is reported."""
     said = ask("LOCK-8", step(parted(UP, END, HOLD), UnlockWindow(RECEIPT), after))
     assert any(words in each for each in said)
 
 
 def test_lock_8_unknown_receipt_must_be_refused() -> None:
-    """A release of a receipt that is not open may do something."""
+    """A release of a receipt that is not open is reported if it is served."""
     state = parted(FREE, FREE)
     (said,) = ask("LOCK-8", step(state, Unlock(RECEIPT), state))
     assert said == "receipt 100 was not open, and its release was not refused"
@@ -371,7 +371,7 @@ def test_lock_8_unknown_receipt_must_be_refused() -> None:
 
 
 def test_lock_8_and_9_other_things_stay() -> None:
-    """A lock or a release may move data, hits, or receipts of others."""
+    """A lock or a release that moves data, hits, or receipts of others is reported."""
     held, freed = parted(UP, END, HOLD), parted(FREE, FREE)
     changed: list[tuple[Snapshot, str]] = []
     for state in (freed, held):
@@ -392,7 +392,7 @@ def test_lock_8_and_9_other_things_stay() -> None:
 
 
 def test_lock_9_counts_the_whole_path() -> None:
-    """A lock that counts its path, with or without a cut, is wrong."""
+    """A lock that counts its path, with or without a cut, holds."""
     assert ask("LOCK-9", step(whole(), LOCK, parted(), RECEIPT)) == []
     again = parted(Refs(2, 0, 0), Refs(2, 2, 2))
     assert ask("LOCK-9", step(parted(), LOCK, again, RECEIPT)) == []
@@ -414,14 +414,14 @@ def test_lock_9_counts_the_whole_path() -> None:
     ],
 )
 def test_lock_9_other_counts_are_named(after: Snapshot, words: str, count: int) -> None:
-    """A lock may leave out a page of its key, or count one twice."""
+    """A lock that misses a page of its key, or counts one twice, is reported."""
     said = ask("LOCK-9", step(whole(), LOCK, after, RECEIPT))
     assert len(said) == count
     assert any(words in each for each in said)
 
 
 def test_lock_9_state_inside_is_not_the_end() -> None:
-    """A lock that ends inside a node may hold the state at that node's end."""
+    """A lock that ends inside a node and holds the state at that node's end is reported."""
     prefix = Lock(KEY.prefix(3))
     right = state_of(
         CONFIG,
@@ -445,7 +445,7 @@ def test_lock_9_state_inside_is_not_the_end() -> None:
 @pytest.mark.parametrize("law_id", ["LOCK-4", "LOCK-6", "LOCK-8", "LOCK-9"])
 @pytest.mark.parametrize("operation", [LOCK, Unlock(RECEIPT), UnlockWindow(RECEIPT)])
 def test_refusals_are_not_judged_here(law_id: str, operation: Lock | Unlock | UnlockWindow) -> None:
-    """A law of locks speaks of a call that was refused, or of another call."""
+    """Laws of locks do not check refused calls, nor other calls."""
     refused = Refused(PrefixNotCached(5, 0))
     assert ask(law_id, step(parted(), operation, whole(), refused)) == []
     if law_id != "LOCK-4":
@@ -453,7 +453,7 @@ def test_refusals_are_not_judged_here(law_id: str, operation: Lock | Unlock | Un
 
 
 def test_unused_component_is_ignored() -> None:
-    """A cache without window or states cannot be judged."""
+    """A cache without windows and mamba states can be checked."""
     plain = CacheConfig(device_slots=POOLS)
     locked = state_of(
         plain,
@@ -499,13 +499,13 @@ def test_unused_component_is_ignored() -> None:
 def test_lock_11_other_receipts_are_named(
     before: Snapshot, after: Snapshot, given: Receipt | Evicted, words: str
 ) -> None:
-    """A lock may give out a receipt of somebody else, or one that holds nothing."""
+    """A lock that returns another's receipt, or one that holds nothing, is reported."""
     (said,) = ask("LOCK-11", step(before, LOCK, after, given))
     assert words in said
 
 
 def test_lock_11_a_receipt_of_its_own_holds() -> None:
-    """A lock that gives a new receipt, of a whole key or of nothing, is wrong."""
+    """A new receipt of a whole key, or of the empty key, holds."""
     assert ask("LOCK-11", step(whole(), LOCK, parted(UP, END, HOLD), RECEIPT)) == []
     empty = Lock(make_key([], 1))
     nothing = whole(FREE, HoldState(1, ROOT, 0, state_held=True))
@@ -515,7 +515,7 @@ def test_lock_11_a_receipt_of_its_own_holds() -> None:
 
 
 def test_lock_11_a_number_is_given_once() -> None:
-    """A receipt that was closed may be given out again, and whoever had it releases the lock."""
+    """A closed receipt's id that is used again is reported."""
     told = step(whole(), LOCK, parted(UP, END, HOLD), RECEIPT)
     assert ask("LOCK-11", evolve(told, given={RECEIPT.receipt_id + 1})) == []
     (said,) = ask("LOCK-11", evolve(told, given={RECEIPT.receipt_id}))
@@ -523,7 +523,7 @@ def test_lock_11_a_number_is_given_once() -> None:
 
 
 def test_receipt_may_be_on_a_node_of_another_name() -> None:
-    """A cache whose cuts leave the old node above is accused of moving a receipt."""
+    """A receipt may be on another node id after a cut that leaves the old id above."""
     opened = HoldState(100, 2, 3, state_held=True)
     before, after = whole(END, opened), parted(UP, END, HOLD)
     root, node = evolve(before.root, child_ids=(2,)), evolve(before.nodes[1], node_id=2)

@@ -1,4 +1,4 @@
-"""MATCH: each law on a case where it holds, and on one where a single thing is wrong."""
+"""MATCH: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def matched(
     slots: Slots | None = None,
     pending: tuple[TransferId, ...] = (),
 ) -> Matched:
-    """What a match answers; the laws about lengths do not look at slots."""
+    """The answer of a match; the laws about lengths do not look at slots."""
     return Matched(prefix_pages, device_pages, slots or Slots(), pending)
 
 
 def match(
     law_id: str, state: Snapshot, outcome: Matched, key: Key = KEY, after: Snapshot | None = None
 ) -> list[str]:
-    """What a law says of a match that left the state as it was, or as `after`."""
+    """What a law reports of a match that left the state as it was, or as `after`."""
     return ask(law_id, step(state, Match(key), after or state, outcome))
 
 
@@ -96,13 +96,13 @@ HELD = path(UPPER, LOWER)
     ids=["whole", "inside a node", "empty", "unknown", "unusable in its namespace"],
 )
 def test_right_match_holds(law_id: str, state: Snapshot, key: Key, outcome: Matched) -> None:
-    """A match that does as it should is said to be wrong."""
+    """A correct match holds."""
     assert match(law_id, state, outcome, key) == []
 
 
 @pytest.mark.parametrize("law_id", MATCH_LAWS)
 def test_refused_match_is_not_judged(law_id: str) -> None:
-    """A call that was refused, or another one, is held to what a match must do."""
+    """Refused calls and other calls are not checked."""
     refused = Refused(TransferPending(3))
     assert ask(law_id, step(HELD, Match(KEY), path(), refused)) == []
     assert ask(law_id, step(HELD, Insert(KEY, 4, Slots()), path(), refused)) == []
@@ -130,7 +130,7 @@ def test_refused_match_is_not_judged(law_id: str) -> None:
 def test_match_1_and_2_lengths_are_exact(
     lower: NodeState, usable: int, usable_on_device: int
 ) -> None:
-    """A match may find fewer or more pages than are usable, and nobody says so."""
+    """A match of fewer or more pages than are usable is reported."""
     state = path(UPPER, lower)
     assert match("MATCH-1", state, matched(usable, 0)) == []
     assert match("MATCH-2", state, matched(4, usable_on_device)) == []
@@ -143,7 +143,7 @@ def test_match_1_and_2_lengths_are_exact(
 
 
 def test_match_1_says_what_is_where() -> None:
-    """A reader is not told why so many pages are usable."""
+    """The message says which data is on which medium."""
     lower = evolve(LOWER, data={FULL: on([2, 3], [2, 3], loading=8), SWA: on()})
     (said,) = match("MATCH-1", path(UPPER, lower), matched(3, 2), KEY.prefix(3))
     assert "node 1 (tokens 0..2) has full GPU and CPU_PINNED, swa GPU" in said
@@ -156,7 +156,7 @@ def test_match_1_says_what_is_where() -> None:
 
 
 def test_match_1_ends_where_a_state_is() -> None:
-    """A match of a recurrent model may end at a page without its state."""
+    """A match that ends at a page without a mamba state is reported."""
     ending = evolve(UPPER, data={FULL: on([0, 1]), MAMBA: on([0])})
     state = path(ending, evolve(LOWER, data={FULL: on([2, 3])}), config=RECURRENT)
     assert match("MATCH-1", state, matched(2, 2)) == []
@@ -166,7 +166,7 @@ def test_match_1_ends_where_a_state_is() -> None:
 
 
 def test_match_2_device_prefix_is_part_of_the_prefix() -> None:
-    """A match may find more on the device than it finds at all."""
+    """A device prefix longer than the usable prefix is reported."""
     assert any("only 3 usable at all" in said for said in match("MATCH-2", HELD, matched(3, 4)))
 
 
@@ -187,13 +187,13 @@ def test_match_2_device_prefix_is_part_of_the_prefix() -> None:
     ],
 )
 def test_match_3_other_slots_are_named(slots: Slots, said: str) -> None:
-    """A match may return too few slots, or those of other pages."""
+    """Too few slots, or slots of other pages, are reported."""
     found = match("MATCH-3", HELD, matched(4, 4, slots))
     assert any(said in each for each in found), found
 
 
 def test_match_3_window_slots_reach_back_to_the_first_gap() -> None:
-    """Window slots from before a tombstone, or from a load in flight, may be returned."""
+    """Window slots from before a tombstone, or from a load in flight, are reported."""
     top = node(1, ROOT, [1], full=on([0]), swa=on([0]))
     gap = node(2, 1, [2], full=on([1]))
     end = node(3, 2, [3, 4], full=on([2, 3]), swa=on([2, 3]))
@@ -206,7 +206,7 @@ def test_match_3_window_slots_reach_back_to_the_first_gap() -> None:
 
 
 def test_match_3_returns_the_state_at_the_end() -> None:
-    """The state at the end may be left out, or be that of another node."""
+    """A missing mamba state, or that of another node, is reported."""
     upper = evolve(UPPER, data={FULL: on([0, 1]), MAMBA: on([0])})
     state = path(upper, evolve(LOWER, data={FULL: on([2, 3]), MAMBA: on([1])}), config=RECURRENT)
     full = (0, 1, 2, 3)
@@ -222,7 +222,7 @@ def test_match_3_returns_the_state_at_the_end() -> None:
 
 @pytest.mark.parametrize("device_pages", [-1, 5])
 def test_match_3_length_beyond_the_tree_is_named(device_pages: int) -> None:
-    """A match may claim more pages than are in the tree, and the law falls over it."""
+    """More device pages than are in the tree are reported."""
     (said,) = match("MATCH-3", HELD, matched(4, device_pages))
     assert f"found {device_pages} pages on GPU where 4 pages of its key are in the tree" in said
 
@@ -231,7 +231,7 @@ def test_match_3_length_beyond_the_tree_is_named(device_pages: int) -> None:
 
 
 def test_match_3_slot_of_another_namespace_is_named() -> None:
-    """A match may return what lies in another namespace."""
+    """A slot of another namespace is reported."""
     (said,) = match("MATCH-3", HELD, matched(4, 3, Slots((0, 14, 2), (0, 1, 2))))
     assert "returned full slot 14 for page 1" in said
     assert "slot 14 is that of node 9 (tokens 0..3) in Namespace(" in said
@@ -239,7 +239,7 @@ def test_match_3_slot_of_another_namespace_is_named() -> None:
 
 
 def test_match_1_prefix_that_only_another_namespace_has_is_named() -> None:
-    """A match may count pages of another namespace: who has asked before can be timed."""
+    """A match that counts pages of another namespace is reported."""
     other = Key(KEY.pages, Namespace(lora="other"))
     (said,) = match("MATCH-1", HELD, matched(3, 0), other)
     assert "found 3 usable pages where 0 are: no page of it is in the tree" in said
@@ -256,7 +256,7 @@ def cut(*, refs: int = 0) -> Snapshot:
 
 
 def test_match_5_cut_and_recency_are_no_change() -> None:
-    """A match may not cut, or may not make anything recent."""
+    """A match may cut nodes and make them recent."""
     assert match("MATCH-5", HELD, matched(3, 3), after=cut()) == []
 
 
@@ -272,13 +272,13 @@ def test_match_5_cut_and_recency_are_no_change() -> None:
     ids=["locked", "gone", "new", "usage", "mapping"],
 )
 def test_match_5_change_is_named(after: Snapshot, said: str) -> None:
-    """A match may change something."""
+    """A match that changes anything else is reported."""
     found = match("MATCH-5", HELD, matched(4, 4), after=after)
     assert any(said in each for each in found), found
 
 
 def test_match_5_pools_are_compared_as_sets() -> None:
-    """A match may take a slot; or the order in which free slots are listed is held against it."""
+    """A match that takes a slot is reported; free slots in another order are not."""
     pool = HELD.pools[FULL, GPU]
 
     def with_free(*slots: Slot) -> Snapshot:
@@ -305,7 +305,7 @@ def hit(*hits: int, profile: Profile = COUNTING) -> Snapshot:
 
 
 def test_match_5_hits_are_counted_where_the_profile_says_so() -> None:
-    """A match that declares that it counts is accused, or changes hits beyond its prefix."""
+    """By profile, a match may count hits at its prefix, and nowhere else."""
 
     def said(after: Snapshot, prefix: int = 3) -> list[str]:
         return match("MATCH-5", hit(4, 4), matched(prefix, prefix), KEY.prefix(3), after)
@@ -318,7 +318,7 @@ def test_match_5_hits_are_counted_where_the_profile_says_so() -> None:
 
 
 def test_res_7_matches_count_one_hit_where_the_profile_says_so() -> None:
-    """A match that declares that it counts may count what it likes, or nothing."""
+    """By profile, a match counts exactly one hit at each node of its prefix."""
 
     def said(after: Snapshot, prefix: int = 3) -> list[str]:
         return match("RES-7", hit(4, 4), matched(prefix, prefix), KEY.prefix(3), after)
@@ -334,7 +334,7 @@ def test_res_7_matches_count_one_hit_where_the_profile_says_so() -> None:
 
 
 def test_res_7_idle_hits_of_matches_need_not_count_where_the_profile_says_so() -> None:
-    """A match counts no hits where nothing goes by them, and is accused of it."""
+    """By profile, a match need not count hits where no policy uses them."""
     idle = evolve(COUNTING, idle_hits_counted=False)
     state = hit(4, 4, profile=idle)
     idling = evolve(state, config=evolve(WINDOWED, host_slots=Counts(), write_policy="none"))
@@ -348,7 +348,7 @@ def test_res_7_idle_hits_of_matches_need_not_count_where_the_profile_says_so() -
 def insert(
     before: Snapshot, after: Snapshot, slots: Slots, present: int, start: int | None = None
 ) -> list[str]:
-    """What the law says of an insert of `KEY`, from page `start` or from where slots begin."""
+    """What the law reports of an insert of `KEY`, from page `start` or from where slots begin."""
     begin = len(KEY) - len(slots.full) if start is None else start
     outcome = Inserted(present, Counts(), Counts())
     return ask("MATCH-6", step(before, Insert(KEY, begin, slots), after, outcome))
@@ -374,7 +374,7 @@ BROUGHT = Slots((2, 3), (2, 3))
     ids=["new leaf", "healed", "back on the device", "new prompt", "nothing new"],
 )
 def test_match_6_inserted_key_holds(before: Snapshot, slots: Slots, present: int) -> None:
-    """An insert after which all is there is said to have lost something."""
+    """An insert after which all its data is there holds."""
     assert insert(before, HELD, slots, present) == []
 
 
@@ -393,14 +393,14 @@ def test_match_6_inserted_key_holds(before: Snapshot, slots: Slots, present: int
     ids=["not there", "host", "loading", "not healed", "lost"],
 )
 def test_match_6_missing_data_is_named(after: Snapshot, said: str) -> None:
-    """An insert may lose what it brought, or what was there."""
+    """An insert that loses what it brought, or what was there, is reported."""
     found = insert(path(UPPER), after, BROUGHT, 2)
     assert any(said in each for each in found), found
     assert all("afterwards" in each for each in found)
 
 
 def test_match_6_leaf_without_window_data_may_be_dropped() -> None:
-    """A cache that declares that it keeps no such leaf is asked for it, or may drop any leaf."""
+    """By profile, a new leaf without window data may be gone, and no other leaf."""
     kept = path(UPPER)
     dropped = evolve(kept, profile=Profile(tombstone_leaves=False))
     assert insert(kept, dropped, Slots((2, 3)), 2) == []
@@ -411,7 +411,7 @@ def test_match_6_leaf_without_window_data_may_be_dropped() -> None:
 
 
 def test_match_6_window_data_that_nobody_brought_may_lack() -> None:
-    """An insert is asked for window data that its request had let go."""
+    """Window data that the request had freed need not be there."""
     tombstone = below(on([2, 3]))
     assert insert(path(UPPER), tombstone, Slots((2, 3)), 2) == []
     half = path(
@@ -424,7 +424,7 @@ def test_match_6_window_data_that_nobody_brought_may_lack() -> None:
 
 
 def test_match_6_windows_out_of_reach_may_be_freed_where_the_profile_says_so() -> None:
-    """A cache that declares that it drops them is accused, or may drop those that it had."""
+    """By profile, new window data before the last window may be freed, not what was there."""
     dropping = Profile(unreachable_windows_kept=False)
     brought = Slots((0, 1, 2, 3), (0, 1, 2, 3))
     bare = evolve(path(evolve(UPPER, data={FULL: on([0, 1])}), LOWER), profile=dropping)
@@ -438,14 +438,14 @@ def test_match_6_windows_out_of_reach_may_be_freed_where_the_profile_says_so() -
 
 
 def test_match_6_hole_under_an_insert_is_named() -> None:
-    """An insert may be accepted above pages that are not there."""
+    """An insert above pages that are not there is reported."""
     after = path(evolve(UPPER, data={FULL: on(None, [0, 1])}), LOWER)
     found = insert(after, after, Slots(), 0, start=4)
     assert any("full data of page 0" in each and "builds on it" in each for each in found)
 
 
 def test_match_6_load_in_flight_keeps_its_slots() -> None:
-    """Window slots that are being filled may be taken away by an insert."""
+    """An insert that takes window slots of a load in flight is reported."""
     loading = below(on([2, 3]), on([2, 3], [2, 3], loading=8))
     assert insert(loading, loading, Slots(), 4) == []
     (first, *_) = insert(loading, below(on([2, 3]), on(None, [2, 3])), Slots(), 4)
@@ -455,7 +455,7 @@ def test_match_6_load_in_flight_keeps_its_slots() -> None:
 
 @pytest.mark.parametrize("had", [None, 0], ids=["brought", "was there"])
 def test_match_6_keeps_the_state_at_the_end(had: int | None) -> None:
-    """The state that an insert brought, or that was there, may be missing."""
+    """A missing mamba state that an insert brought, or that was there, is reported."""
 
     def with_state(slot: int | None) -> Snapshot:
         data = {FULL: on([2, 3]), MAMBA: on() if slot is None else on([slot])}
@@ -470,7 +470,7 @@ def test_match_6_keeps_the_state_at_the_end(had: int | None) -> None:
 
 
 def test_match_6_present_pages_are_those_of_before() -> None:
-    """An insert may claim that more, or fewer, pages were there than were."""
+    """A wrong count of pages that were there is reported."""
     (said,) = insert(path(UPPER), HELD, BROUGHT, 3)
     assert "says that 3 of its 4 pages had full data on GPU before, and 2 had" in said
 
@@ -479,7 +479,7 @@ def test_match_6_present_pages_are_those_of_before() -> None:
 
 
 def loading(*, upper: TransferId | None, lower: TransferId | None) -> Snapshot:
-    """The path of `KEY`, as transfers are loading it."""
+    """The path of `KEY` while transfers load it."""
     return path(
         node(1, ROOT, [1, 2], full=on([0, 1], [0, 1], loading=upper), swa=on([0, 1], [0, 1])),
         node(2, 1, [3, 4], full=on([2, 3], [2, 3]), swa=on([2, 3], [2, 3], loading=lower)),
@@ -501,7 +501,7 @@ def loading(*, upper: TransferId | None, lower: TransferId | None) -> Snapshot:
 def test_match_7_names_the_loads_of_the_prefix(
     state: Snapshot, prefix_pages: int, pending: tuple[TransferId, ...]
 ) -> None:
-    """A load in flight may go unnamed, or one be named that the prefix does not wait for."""
+    """A match that leaves out a load of its prefix, or names another, is reported."""
     assert match("MATCH-7", state, matched(prefix_pages, 0, pending=pending)) == []
     (said,) = match("MATCH-7", state, matched(prefix_pages, 0, pending=(*pending, 77)))
     assert "77" in said

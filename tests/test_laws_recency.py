@@ -1,4 +1,4 @@
-"""REC: each law on a case where it holds, and on one where a single thing is wrong."""
+"""REC: each law on a case where it holds, and on cases with a single fault."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def config(
 
 
 def ordered(state: Snapshot, *order: NodeId, component: Component = SWA) -> Snapshot:
-    """A state with an order of recency of its own, on both media."""
+    """A state with these LRU orders, on both media."""
     named: Mapping[Pool, tuple[NodeId, ...]] = {(component, m): order for m in (GPU, CPU)}
     return evolve(state, recency={**state.recency, **named})
 
@@ -125,14 +125,14 @@ USES = {"match": match(), "insert": insert()}
 def use(
     law_id: str, before: Snapshot, after: Snapshot, how: tuple[Operation, Outcome] = USES["match"]
 ) -> list[str]:
-    """What a law says of a match or an insert."""
+    """What a law reports of a match or an insert."""
     operation, outcome = how
     return ask(law_id, step(before, operation, after, outcome))
 
 
 @pytest.mark.parametrize("law_id", LAWS_OF_USE)
 def test_other_calls_are_not_uses(law_id: str) -> None:
-    """A lock, or a call that was refused, is held to what a use must do."""
+    """Locks and refused calls are not checked as uses."""
     scrambled = ordered(prompt(1), 9, 4, 3, 2, 1)
     assert ask(law_id, step(BEFORE, Lock(KEY), scrambled)) == []
     refused = Refused(BadArgument("key", "is wrong"))
@@ -142,13 +142,13 @@ def test_other_calls_are_not_uses(law_id: str) -> None:
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
 def test_rec_1_window_and_cushion_move(how: tuple[Operation, Outcome]) -> None:
-    """The window of an end, and the one page before it, may not become recent."""
+    """The window at an end, and the one page before it, may become recent."""
     assert use("REC-1", BEFORE, ordered(prompt(1, 2, 3, 4), 1, 9, 2, 3, 4), how) == []
 
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
 def test_rec_1_cushion_may_stay_where_the_profile_says_so(how: tuple[Operation, Outcome]) -> None:
-    """A cache that declares that its cushion stays is asked to move it, or may leave the window."""
+    """By profile, the cushion may stay, but the window may not."""
     bare, declared = ordered(prompt(1, 2, 3, 4), 1, 2, 9, 3, 4), Profile(cushion_refreshed=False)
     (said, _) = use("REC-1", BEFORE, bare, how)
     assert said.endswith(
@@ -194,7 +194,7 @@ def test_rec_1_cushion_may_stay_where_the_profile_says_so(how: tuple[Operation, 
 def test_rec_1_other_orders_are_named(
     how: tuple[Operation, Outcome], order: tuple[NodeId, ...], said: str
 ) -> None:
-    """More, or less, than the window may become recent."""
+    """A use that makes more or less than its window recent is reported."""
     found = use("REC-1", BEFORE, ordered(prompt(1, 2, 3, 4), *order), how)
     assert found
     assert f"{type(how[0]).__name__}, which ended at token 4, {said}" in found[0]
@@ -202,7 +202,7 @@ def test_rec_1_other_orders_are_named(
 
 
 def test_rec_1_host_may_have_an_order_of_its_own() -> None:
-    """A cache that declares that its host has an order of its own is asked to move things there."""
+    """By profile, the host has its own order, which a use need not change."""
     left: Mapping[Pool, tuple[NodeId, ...]] = {(SWA, CPU): (1, 2, 3, 4, 9)}
     after = ordered(prompt(1, 2, 3, 4), 1, 9, 2, 3, 4)
     after = evolve(after, recency={**after.recency, **left})
@@ -214,7 +214,7 @@ def test_rec_1_host_may_have_an_order_of_its_own() -> None:
 
 
 def test_rec_1_walking_down_touches_nothing() -> None:
-    """Nodes that a walk passed, but that are no part of the usable prefix, may become recent."""
+    """Nodes on the way that are no part of the usable prefix and become recent are reported."""
     nothing = match(0)
     assert use("REC-1", BEFORE, BEFORE, nothing) == []
     (said, _) = use("REC-1", BEFORE, ordered(prompt(), 2, 3, 4, 9, 1), nothing)
@@ -228,7 +228,7 @@ def test_rec_1_walking_down_touches_nothing() -> None:
 
 
 def test_rec_1_other_prompt_is_not_moved() -> None:
-    """A use of one prompt may move another."""
+    """A use of one prompt that moves another is reported."""
     two = evolve(node(8, ROOT, [8], full=on([8]), swa=on([8])), last_access=8)
     before = ordered(state_of(CONFIG, *(n for n in BEFORE.below_root()), two), 8, 9, 1, 2, 3, 4)
     after = ordered(before, 9, 8, 1, 2, 3, 4)
@@ -237,7 +237,7 @@ def test_rec_1_other_prompt_is_not_moved() -> None:
 
 
 def test_rec_1_node_moves_as_a_whole() -> None:
-    """A long node at the window's edge, part of which is out of reach, may not be moved."""
+    """A node at the window's edge, part of which is out of reach, moves as a whole."""
     whole = node(1, ROOT, [1, 2, 3, 4], full=on([1, 2, 3, 4]), swa=on([1, 2, 3, 4]))
     other = node(9, ROOT, [7], full=on([9]), swa=on([9]), last_access=9)
     before = state_of(CONFIG, whole, other)
@@ -246,7 +246,7 @@ def test_rec_1_node_moves_as_a_whole() -> None:
 
 
 def test_rec_1_measures_in_pages_of_tokens() -> None:
-    """A window is rounded, or measured in pages instead of tokens."""
+    """The window is measured in tokens, and not rounded to pages."""
     wide = config(3, page_size=2)
     before = ordered(prompt(config=wide), 1, 2, 3, 4, 9)
     used = prompt(1, 2, 3, 4, config=wide)
@@ -261,20 +261,20 @@ def test_rec_1_measures_in_pages_of_tokens() -> None:
 
 
 def test_rec_1_data_that_arrives_has_no_place_yet() -> None:
-    """Window data that an insert brings is held to a place that it never had."""
+    """Window data that an insert adds had no place in the order before."""
     before = ordered(prompt(), 2, 3, 4, 9)
     assert use("REC-1", before, ordered(prompt(1, 2, 3, 4), 9, 2, 1, 3, 4), insert()) == []
 
 
 def test_rec_1_is_a_matter_of_windows() -> None:
-    """A cache without a window is asked for an order of window data."""
+    """A cache without a window is not checked."""
     plain = prompt(components=(), config=config(None))
     assert use("REC-1", plain, prompt(1, components=(), config=config(None))) == []
 
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
 def test_rec_2_whole_path_becomes_recent(how: tuple[Operation, Outcome]) -> None:
-    """A use may leave a part of its path as old as it was."""
+    """A use that leaves a part of its path old is reported."""
     assert use("REC-2", BEFORE, prompt(1, 2, 3, 4), how) == []
     (said,) = use("REC-2", BEFORE, prompt(2, 3, 4), how)
     assert "used node 1 (tokens 0..1), last accessed at 1, which is not after node 9" in said
@@ -282,7 +282,7 @@ def test_rec_2_whole_path_becomes_recent(how: tuple[Operation, Outcome]) -> None
 
 
 def test_rec_2_match_uses_only_what_is_usable() -> None:
-    """What a match walked over, but could not use, may become recent."""
+    """Nodes beyond the usable prefix that become recent are reported."""
     assert use("REC-2", BEFORE, prompt(1, 2), match(2)) == []
     assert use("REC-2", BEFORE, prompt(), match(0)) == []
     found = use("REC-2", BEFORE, prompt(1, 2, 3), match(2))
@@ -290,7 +290,7 @@ def test_rec_2_match_uses_only_what_is_usable() -> None:
 
 
 def test_rec_2_cut_part_keeps_its_age() -> None:
-    """What a match cut off below its end may become recent with it."""
+    """The part that a match cut off below its end, and that becomes recent, is reported."""
     whole = node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]), last_access=3)
     upper = node(5, ROOT, [1, 2], full=on([1, 2]), last_access=20)
     lower = evolve(node(1, 5, [3], full=on([3])), last_access=3)
@@ -303,7 +303,7 @@ def test_rec_2_cut_part_keeps_its_age() -> None:
 
 @pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "REC-7"])
 def test_node_that_is_used_in_part_is_used(law_id: str) -> None:
-    """A cache that leaves no cut behind a match is accused of refreshing more than it used."""
+    """A cache that does not cut at the end of a match may refresh the whole node."""
     whole = node(1, ROOT, [1, 2, 3, 4], full=on([1, 2, 3, 4]), swa=on([1, 2, 3, 4]))
     other = node(9, ROOT, [7], full=on([9]), swa=on([9]))
     before = state_of(CONFIG, whole, other)
@@ -313,7 +313,7 @@ def test_node_that_is_used_in_part_is_used(law_id: str) -> None:
 
 @pytest.mark.parametrize("law_id", ["REC-1", "REC-2"])
 def test_cut_moves_recency_where_the_profile_says_so(law_id: str) -> None:
-    """A cache that puts what it cut off to the most recent end is accused of what it declares."""
+    """By profile, a cut may move the part that it cuts off to the most recent end."""
     before = state_of(
         CONFIG,
         node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]), swa=on([1, 2, 3])),
@@ -334,19 +334,19 @@ RECURRENT = config(None, mamba=True)
 
 
 def states_of(*used: NodeId, profile: Profile | None = None) -> Snapshot:
-    """`prompt` with a recurrent state at every node."""
+    """`prompt` with a mamba state at every node."""
     return prompt(*used, components=(MAMBA,), config=RECURRENT, profile=profile)
 
 
 def recurrent(order: tuple[NodeId, ...], how: tuple[Operation, Outcome]) -> list[str]:
-    """What REC-5 says where a use left the states in this order."""
+    """What REC-5 reports where a use left the mamba states in this order."""
     before = ordered(states_of(), 1, 2, 3, 4, 9, component=MAMBA)
     return use("REC-5", before, ordered(states_of(1, 2, 3, 4), *order, component=MAMBA), how)
 
 
 @pytest.mark.parametrize("how", USES.values(), ids=list(USES))
 def test_rec_5_only_the_state_at_the_end_becomes_recent(how: tuple[Operation, Outcome]) -> None:
-    """States on the way may become recent, or that at the end may not."""
+    """States on the way that become recent are reported, or an end that does not."""
     assert recurrent((1, 2, 3, 9, 4), how) == []
     (said, _) = recurrent((1, 2, 9, 3, 4), how)
     assert "moved node 3 (tokens 2..3), which is 1 tokens above that end" in said
@@ -355,13 +355,13 @@ def test_rec_5_only_the_state_at_the_end_becomes_recent(how: tuple[Operation, Ou
 
 
 def test_rec_5_nothing_usable_moves_nothing() -> None:
-    """A match that found nothing may make a state recent."""
+    """A match that found nothing and makes a state recent is reported."""
     assert recurrent((1, 2, 3, 4, 9), match(0)) == []
     assert recurrent((1, 2, 3, 9, 4), match(0)) != []
 
 
 def test_rec_5_profile_may_refresh_the_path() -> None:
-    """A cache that declares that it refreshes the path is held to the end alone, or to nothing."""
+    """By profile, the states on the path become recent too, and must."""
     declared = Profile(mamba_refresh=MambaRefresh.PATH)
     before = ordered(states_of(profile=declared), 1, 2, 3, 4, 9, component=MAMBA)
     after = states_of(1, 2, 3, 4, profile=declared)
@@ -380,9 +380,9 @@ def leaves(
     locked: tuple[NodeId, ...] = (),
     below: int | None = None,
 ) -> Snapshot:
-    """Leaves on a medium, the higher the id the more recent, and the less often hit.
+    """Leaves on a medium, the higher the id the more recent, and the fewer hits.
 
-    With `below` a node on the host only hangs below leaf 1, locked so often.
+    With `below`, a node on the host alone is below leaf 1, with so many lock refs.
     """
     nodes = [
         node(
@@ -406,7 +406,7 @@ def chain_with(
     medium: Medium = GPU,
     locked: tuple[NodeId, ...] = (),
 ) -> Snapshot:
-    """A path 1..4 on a medium, of which only some have the component there; leaf 5 has it not."""
+    """A path 1..4 on a medium, of which only some have the component there; leaf 5 lacks it."""
     nodes = []
     for node_id in (1, 2, 3, 4):
         refs = int(node_id <= max(locked, default=0))
@@ -425,14 +425,14 @@ def slot_on(medium: Medium, slot: Slot, *, lock_refs: int = 0) -> ComponentState
 
 
 def evict(before: Snapshot, after: Snapshot, operation: Operation | None = None) -> list[str]:
-    """What the law says of an eviction of full slots, or another."""
+    """What the law reports of an eviction of full slots, or another."""
     asked = operation or Evict(Counts(full=1))
     return ask("REC-3", step(before, asked, after, Evicted(Counts())))
 
 
 @pytest.mark.parametrize("medium", [GPU, CPU])
 def test_rec_3_leaf_out_of_turn_is_named(medium: Medium) -> None:
-    """A leaf may be evicted though one of a lower rank stays."""
+    """A leaf that leaves before one of lower rank is reported."""
     asked = Evict(Counts(full=2)) if medium is GPU else EvictHost(Counts(full=2))
     before = leaves(1, 2, 3, 4, medium=medium)
     assert evict(before, leaves(3, 4, medium=medium), asked) == []
@@ -444,7 +444,7 @@ def test_rec_3_leaf_out_of_turn_is_named(medium: Medium) -> None:
 
 @pytest.mark.parametrize("medium", [GPU, CPU])
 def test_rec_3_more_or_less_than_was_asked_is_named(medium: Medium) -> None:
-    """An eviction may free more than it has to, or less."""
+    """An eviction that frees more or less than it has to is reported."""
     asked = Evict(Counts(full=2)) if medium is GPU else EvictHost(Counts(full=2))
     before = leaves(1, 2, 3, 4, medium=medium)
     (said,) = evict(before, leaves(4, medium=medium), asked)
@@ -466,7 +466,7 @@ def test_rec_3_more_or_less_than_was_asked_is_named(medium: Medium) -> None:
     ],
 )
 def test_rec_3_policy_decides_who_is_first(policy: EvictionPolicy, first: NodeId) -> None:
-    """Victims may leave in the order of another policy than the one that was chosen."""
+    """Victims leave in the order of the chosen policy."""
     chosen = config(evict=policy)
     before = leaves(1, 2, 3, 4, chosen=chosen)
     for victim in (1, 2, 3, 4):
@@ -476,13 +476,13 @@ def test_rec_3_policy_decides_who_is_first(policy: EvictionPolicy, first: NodeId
 
 
 def test_rec_3_locked_leaf_is_passed_over() -> None:
-    """A leaf that somebody holds is expected to leave."""
+    """A locked leaf stays."""
     before = leaves(1, 2, 3, 4, locked=(1,))
     assert evict(before, leaves(1, 3, 4, locked=(1,))) == []
 
 
 def test_rec_3_parent_takes_its_turn_as_a_leaf() -> None:
-    """A node that became a leaf on the way is passed over, or held to leave before it was one."""
+    """A node that becomes a leaf during an eviction leaves in turn, and not before."""
     parent = node(1, ROOT, [1], full=on([1]), last_access=1)
     child = node(2, 1, [2], full=on([2]), last_access=10)
     other = node(3, ROOT, [3], full=on([3]), last_access=20)
@@ -495,7 +495,7 @@ def test_rec_3_parent_takes_its_turn_as_a_leaf() -> None:
 
 
 def test_rec_3_only_the_end_of_the_last_victim_may_leave() -> None:
-    """A cache may not cut its last victim, or may cut more of it than is needed, or its front."""
+    """Only the last victim may be cut, and only its needed end may leave."""
     long = node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]))
     other = node(2, ROOT, [4], full=on([4]), last_access=20)
     before = state_of(CONFIG, long, other)
@@ -511,7 +511,7 @@ def test_rec_3_only_the_end_of_the_last_victim_may_leave() -> None:
 
 
 def test_rec_3_leaf_above_locked_host_data_may_stay_under_write_back() -> None:
-    """A leaf that finds no room on the host, and cannot be deleted, is expected to leave."""
+    """A leaf that fits nowhere on the host, and cannot be deleted, stays."""
     back = config(write=WritePolicy.WRITE_BACK)
 
     def passed_over(chosen: CacheConfig, below: int) -> list[str]:
@@ -528,7 +528,7 @@ def test_rec_3_leaf_above_locked_host_data_may_stay_under_write_back() -> None:
 
 
 def test_rec_3_duplicates_on_the_host_are_no_leaves() -> None:
-    """A host copy of what is on the device is ranked among host leaves."""
+    """A host copy of data that is on the device is not ranked among host leaves."""
     back = config(write=WritePolicy.WRITE_BACK)
     recent = node(1, ROOT, [1], full=on([1], [1]), last_access=20)
     leaf = node(2, ROOT, [2], full=on(None, [2]), last_access=10)
@@ -540,7 +540,7 @@ def test_rec_3_duplicates_on_the_host_are_no_leaves() -> None:
 @pytest.mark.parametrize("component", [SWA, MAMBA])
 @pytest.mark.parametrize("medium", [GPU, CPU])
 def test_rec_3_data_out_of_turn_is_named(component: Component, medium: Medium) -> None:
-    """Window data or a state may be evicted though less recent data of its kind stays."""
+    """Window data or a state that leaves before less recent data of its kind is reported."""
     counts = Counts(swa=1) if component is SWA else Counts(mamba=1)
     asked = Evict(counts) if medium is GPU else EvictHost(counts)
 
@@ -558,7 +558,7 @@ def test_rec_3_data_out_of_turn_is_named(component: Component, medium: Medium) -
 
 
 def test_rec_3_copies_in_flight_and_duplicates_are_passed_over() -> None:
-    """Window data in flight, or a host copy of what is on the device, is expected to leave."""
+    """Window data in flight, and host copies of data on the device, stay."""
     busy = evolve(
         node(1, ROOT, [1], full=on([1])), data={FULL: on([1]), SWA: on([1], [1], backing=5)}
     )
@@ -570,7 +570,7 @@ def test_rec_3_copies_in_flight_and_duplicates_are_passed_over() -> None:
 
 
 def test_rec_3_what_one_component_frees_counts_for_the_next() -> None:
-    """Of two shortages the second may be served as if the first had freed nothing."""
+    """Slots that one component frees on the way count for the next."""
     both = [node(each, ROOT, [each], full=on([each]), swa=on([each])) for each in (1, 2, 3)]
     before, one_left = state_of(CONFIG, *both), state_of(CONFIG, *both[1:])
     assert evict(before, one_left, Evict(Counts(full=1, swa=1))) == []
@@ -579,7 +579,7 @@ def test_rec_3_what_one_component_frees_counts_for_the_next() -> None:
 
 
 def test_rec_3_is_a_matter_of_evictions() -> None:
-    """What leaves with another call, or with one that was refused, is held to an order."""
+    """Other calls, and refused ones, are not checked."""
     before, after = leaves(1, 2, 3, 4), leaves(1, 3, 4)
     assert evict(before, after, Match(KEY)) == []
     assert len(evict(before, after, Evict(Counts()))) == 1
@@ -592,13 +592,13 @@ def test_rec_3_is_a_matter_of_evictions() -> None:
 
 @pytest.mark.parametrize("state", [BEFORE, leaves(1, 2, 3), leaves(1, medium=CPU, below=0)])
 def test_rec_4_sound_orders_hold(state: Snapshot) -> None:
-    """Leaves and orders that name everyone once are said to be wrong."""
+    """Leaves and orders that list every node once hold."""
     assert ask("REC-4", state_of(state.config, *state.below_root())) == []
 
 
 @pytest.mark.parametrize("medium", [GPU, CPU])
 def test_rec_4_tie_is_named(medium: Medium) -> None:
-    """Two leaves may have the same rank."""
+    """Two leaves with the same rank are reported."""
     state = leaves(1, 2, 3, medium=medium)
     tied = [evolve(each, last_access=30) for each in state.below_root()]
     found = ask("REC-4", state_of(state.config, *tied))
@@ -610,7 +610,7 @@ def test_rec_4_tie_is_named(medium: Medium) -> None:
 
 
 def test_rec_4_path_may_share_a_rank() -> None:
-    """Nodes above one another, used at once, are said to tie."""
+    """Nodes above one another, used at once, may have the same rank."""
     upper = node(1, ROOT, [1], full=on([1]), last_access=5)
     lower = node(2, 1, [2], full=on([2]), last_access=5)
     assert ask("REC-4", state_of(CONFIG, upper, lower)) == []
@@ -627,7 +627,7 @@ def test_rec_4_path_may_share_a_rank() -> None:
     ids=["missing", "twice", "unknown", "root"],
 )
 def test_rec_4_order_that_misnames_is_named(order: tuple[NodeId, ...], said: str) -> None:
-    """An order of recency may lack a node, or have one too many."""
+    """An order that lacks a node, or lists one too many, is reported."""
     found = ask("REC-4", ordered(BEFORE, *order))
     assert len(found) == 2
     assert all(said in each for each in found)
@@ -635,7 +635,7 @@ def test_rec_4_order_that_misnames_is_named(order: tuple[NodeId, ...], said: str
 
 
 def test_rec_4_order_of_the_host_alone_names_what_is_there_alone() -> None:
-    """A cache whose host has an order of its own is asked for what the device has too."""
+    """By profile, the host's own order lists only data that is not on the device."""
     own = evolve(BEFORE, profile=Profile(host_order_by_use=False))
     alone: Mapping[Pool, tuple[NodeId, ...]] = {(SWA, CPU): ()}
     bare = evolve(own, recency={**own.recency, **alone})
@@ -645,13 +645,13 @@ def test_rec_4_order_of_the_host_alone_names_what_is_there_alone() -> None:
 
 
 def test_rec_4_full_data_has_orders_too() -> None:
-    """Orders of full data may name anything."""
+    """A wrong order of full data is reported."""
     assert len(ask("REC-4", ordered(BEFORE, 1, 2, component=FULL))) == 6
 
 
 @pytest.mark.parametrize("law_id", ["TREE-5", "REC-1", "REC-2", "REC-3"])
 def test_misnamed_orders_are_the_matter_of_one_law(law_id: str) -> None:
-    """Another law falls over an order that names what is not there."""
+    """No other law raises on an order that lists nodes which are not there."""
     strange = ordered(BEFORE, 77, 1, 2, 2, 3, 4, 9, ROOT)
     assert use(law_id, strange, ordered(prompt(1, 2, 3, 4), 1, 88, 9, 2, 3, 3, 4)) == []
     assert ask(law_id, step(strange, Evict(Counts()), strange, Evicted(Counts()))) == []
@@ -659,6 +659,6 @@ def test_misnamed_orders_are_the_matter_of_one_law(law_id: str) -> None:
 
 @pytest.mark.parametrize("law_id", ["REC-1", "REC-2", "REC-5"])
 def test_a_prefix_that_is_not_in_the_tree_is_no_use(law_id: str) -> None:
-    """A cache that says it found what is not there breaks the judge instead of a law of matches."""
+    """REC laws do not raise on a match that reports pages which are not in the tree."""
     other = state_of(CONFIG, node(9, ROOT, [7], full=on([9]), swa=on([9])))
     assert use(law_id, other, other, match(2)) == []
