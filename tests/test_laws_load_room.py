@@ -1,128 +1,64 @@
-"""LOAD: each law on a case where it holds, and on cases with a single fault."""
+"""LOAD-1 to LOAD-3, LOAD-6, LOAD-7: what a load-back evicts, decides and leaves alone."""
 
 from __future__ import annotations
 
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
+from kvcanon.spec.config import Profile
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import (
-    Flush,
     LoadBack,
     LoadDecision,
     LoadedBack,
-    Poll,
     Refused,
-    Settled,
 )
-from kvcanon.spec.snapshot import ComponentState, HoldState, NodeState, Snapshot, TransferState
-from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import (
     FULL,
     MAMBA,
     SWA,
-    Component,
     Counts,
-    Key,
-    Slot,
-    WritePolicy,
-    make_key,
 )
 from kvcanon.spec.views import Step
+from load_cases import (
+    BRIEF,
+    COLD,
+    COMING,
+    ENQUEUED,
+    KEY,
+    LOADED,
+    NO_ROOM,
+    ROOMY,
+    STEM,
+    STEM_HELD,
+    changed,
+    cold,
+    coming,
+    config,
+    loaded,
+)
 from states import ROOT, node, on, state_of
 from telling import ask, step
 
 LAWS_OF_LOADS = ["LOAD-1", "LOAD-2", "LOAD-3", "LOAD-4", "LOAD-5", "LOAD-6", "LOAD-7"]
-KEY = make_key([1, 2, 3, 4], 1)
-ENQUEUED, NO_ROOM = LoadDecision.ENQUEUED, LoadDecision.NO_ROOM
 
-
-def config(device: Counts, threshold: int = 0) -> CacheConfig:
-    """A cache with a window of two pages and enough host slots."""
-    return CacheConfig(
-        window_tokens=2,
-        mamba=True,
-        device_slots=device,
-        host_slots=Counts(full=16, swa=16, mamba=4),
-        write_policy=WritePolicy.WRITE_THROUGH,
-        load_back_threshold_pages=threshold,
-    )
-
-
-ROOMY = config(Counts(full=16, swa=16, mamba=4))
 SHORT_OF_SWA = config(Counts(full=8, swa=2, mamba=4))
 """Window slots for the load alone: those that others have must be evicted."""
 
-STEM = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(None, [0, 1]))
-"""The first half of `KEY`, on the device; its window data is out of reach."""
-COLD = node(2, 1, [3, 4], full=on(None, [2, 3]), swa=on(None, [2, 3]), mamba=on(None, [0]))
-"""The second half, on the host."""
 WIDE = node(5, ROOT, [8, 9], full=on([4, 5]), swa=on([0, 1]))
 """Another prompt, a leaf with window data."""
+
 PLAIN = node(6, ROOT, [7], full=on([6]))
 """Another prompt, a leaf without window data."""
 
-STEM_HELD = evolve(STEM, data={**STEM.data, FULL: on([0, 1], [0, 1], lock_refs=1)})
-COMING = node(
-    2,
-    1,
-    [3, 4],
-    full=on([2, 3], [2, 3], lock_refs=1, loading=7),
-    swa=on([0, 1], [2, 3], lock_refs=1, loading=7),
-    mamba=on([1], [0], lock_refs=1, loading=7),
-)
-"""`COLD` once its load is enqueued."""
-TRANSFER = TransferState(
-    7,
-    Direction.LOAD_BACK,
-    ((2, FULL), (2, SWA), (2, MAMBA)),
-    {FULL: (2, 3), SWA: (2, 3), MAMBA: (0,)},
-    {FULL: (2, 3), SWA: (0, 1), MAMBA: (1,)},
-)
-HOLD = HoldState(90, 2, 2, state_held=True, transfer_id=7)
-LOADED = LoadedBack(ENQUEUED, 7, loading=Counts(2, 2, 1))
-
-
-def cold(*others: NodeState, room: CacheConfig = ROOMY) -> Snapshot:
-    """The state before a load-back."""
-    return state_of(room, STEM, COLD, *others)
-
-
-def coming(
-    *others: NodeState,
-    room: CacheConfig = ROOMY,
-    stem: NodeState = STEM_HELD,
-    tip: NodeState = COMING,
-    transfer: TransferState = TRANSFER,
-) -> Snapshot:
-    """The state after the load-back was enqueued."""
-    return state_of(room, stem, tip, *others, transfers=(transfer,), holds=(HOLD,))
-
-
-def loaded(
-    before: Snapshot,
-    after: Snapshot,
-    outcome: LoadedBack = LOADED,
-    key: Key = KEY,
-    quota: int | None = None,
-) -> Step:
-    """A load-back of `KEY`."""
-    return step(before, LoadBack(key, quota), after, outcome)
-
-
-def changed(old: NodeState, component: Component, data: ComponentState) -> NodeState:
-    """A node with other data of one component."""
-    return evolve(old, data={**old.data, component: data})
-
-
 SMALL = config(Counts(full=8, swa=1, mamba=4))
 """Never room for the window."""
+
 STATELESS = config(Counts(full=8, swa=2, mamba=0))
 """Never room for the state."""
+
 THRESHOLD = config(Counts(full=8, swa=8), threshold=3)
-BRIEF = node(2, 1, [3, 4], full=on(None, [2, 3]))
-"""The second half of `KEY`, of which only full data is to be loaded."""
 
 LAWFUL: dict[str, Step] = {
     "room enough": loaded(cold(PLAIN), coming(PLAIN)),
@@ -272,159 +208,6 @@ def test_load_3_only_the_evicted_differ() -> None:
     touched = evolve(PLAIN, hit_count=9)
     (said_hit,) = ask("LOAD-3", loaded(before, cold(touched, room=STATELESS), failed))
     assert said_hit == "page 0 in node 6 (tokens 0..1): hit_count was 0 and is 9"
-
-
-@pytest.mark.parametrize(
-    ("tip", "words"),
-    [
-        (COLD, "page 2 in node 2 (tokens 2..4) has no full slot on GPU"),
-        (
-            changed(COMING, SWA, on(None, [2, 3], lock_refs=1)),
-            "page 2 in node 2 (tokens 2..4) has no swa slot on GPU",
-        ),
-        (
-            changed(COMING, MAMBA, on(None, [0], lock_refs=1)),
-            "1 mamba slots are reported as loading, and pages gained 0",
-        ),
-        (
-            changed(COMING, SWA, on([1, 0], [2, 3], lock_refs=1, loading=7)),
-            "transfer 7 copies swa slots [2, 3] on CPU_PINNED to [0, 1] on GPU; what came to the",
-        ),
-        (
-            changed(COMING, FULL, on([2, 3], [2, 3], lock_refs=1)),
-            "page 2 in node 2 (tokens 2..4) has a new full slot on GPU that transfer 7 does not",
-        ),
-    ],
-)
-def test_load_4_what_does_not_come_is_named(tip: NodeState, words: str) -> None:
-    """Needed data that stays on the host, or comes without a transfer, is reported."""
-    found = ask("LOAD-4", loaded(cold(), coming(tip=tip)))
-    assert any(words in each for each in found)
-
-
-@pytest.mark.parametrize(
-    ("after", "words"),
-    [
-        (evolve(coming(), transfers=()), "transfer 7 should be the last in flight; there is none"),
-        (
-            evolve(coming(), transfers=(TRANSFER, evolve(TRANSFER, transfer_id=8))),
-            "transfer 7 should be the last in flight; that is 8",
-        ),
-        (evolve(coming(), holds=()), "transfer 7 holds no receipt"),
-        (
-            coming(transfer=evolve(TRANSFER, parts=TRANSFER.parts[1:])),
-            "transfer 7 and the key do not agree on the parts [(2, 'full')]",
-        ),
-        (
-            coming(transfer=evolve(TRANSFER, direction=Direction.BACKUP)),
-            "transfer 7 is a backup, cancelled: False",
-        ),
-    ],
-)
-def test_load_4_other_transfers_are_named(after: Snapshot, words: str) -> None:
-    """A load-back with a wrong transfer, or none, or one without a receipt, is reported."""
-    assert words in ask("LOAD-4", loaded(cold(), after))
-
-
-def test_load_4_transfer_is_a_new_one() -> None:
-    """A transfer that was in flight before the load-back is reported."""
-    (said,) = ask("LOAD-4", loaded(evolve(cold(), transfers=(TRANSFER,)), coming()))
-    assert said == "transfer 7 was in flight before the load"
-    assert ask("LOAD-4", loaded(cold(), state_of(ROOMY, STEM)))[0] == (
-        "of the 4 pages of the key 2 are in the tree after the load"
-    )
-
-
-def test_load_4_no_page_waits_where_a_load_is_of_use_at_once() -> None:
-    """By profile, no page waits for a load-back that can be used at once."""
-    tip = evolve(COMING, data={c: evolve(each, loading=None) for c, each in COMING.data.items()})
-    unmarked = coming(tip=tip)
-    assert len(ask("LOAD-4", loaded(cold(), unmarked))) == 5
-    declared = evolve(unmarked, profile=Profile(load_back_usable=StoreMoment.ENQUEUED))
-    assert ask("LOAD-4", loaded(cold(), declared)) == []
-
-
-def test_load_4_window_that_is_nowhere_cannot_come() -> None:
-    """A tombstone in the window need not get window data that is nowhere."""
-    before = state_of(ROOMY, STEM, BRIEF)
-    tip = node(2, 1, [3, 4], full=on([2, 3], [2, 3], lock_refs=1, loading=7))
-    full: dict[Component, tuple[Slot, ...]] = {FULL: (2, 3)}
-    transfer = evolve(TRANSFER, parts=((2, FULL),), sources=full, targets=full)
-    outcome = evolve(LOADED, loading=Counts(2))
-    assert ask("LOAD-4", loaded(before, coming(tip=tip, transfer=transfer), outcome)) == []
-
-
-def test_load_4_what_is_of_no_use_stays_on_the_host() -> None:
-    """A load-back of window data from before the window is reported."""
-    stem = changed(STEM_HELD, SWA, on([2, 3], [0, 1], loading=7))
-    some = {FULL: (2, 3), SWA: (0, 1, 2, 3), MAMBA: (0,)}
-    transfer = evolve(
-        TRANSFER,
-        parts=((1, SWA), *TRANSFER.parts),
-        sources=some,
-        targets={**some, SWA: (2, 3, 0, 1), MAMBA: (1,)},
-    )
-    after, outcome = coming(stem=stem, transfer=transfer), evolve(LOADED, loading=Counts(2, 4, 1))
-    assert ask("LOAD-4", loaded(cold(), after, outcome)) == [
-        f"page {page} in node 1 (tokens 0..2) got swa slot {slot} on GPU, which is of no use at "
-        "the end of the key"
-        for page, slot in ((0, 2), (1, 3))
-    ]
-
-
-def test_load_5_lost_sources_are_named() -> None:
-    """A host copy that goes or moves while it is loaded, or afterwards, is reported."""
-    tip = changed(COMING, FULL, on([2, 3], lock_refs=1, loading=7))
-    said = ask("LOAD-5", loaded(cold(), coming(tip=tip)))
-    assert said[0] == (
-        "page 2 in node 2 (tokens 2..4) is loaded from full slot 2 on CPU_PINNED, which is none now"
-    )
-    here = node(2, 1, [3, 4], full=on([2, 3], [2, 3]), swa=on([0, 1], [2, 3]), mamba=on([1], [0]))
-    settled = Settled(())
-    assert ask("LOAD-5", step(coming(), Poll(), state_of(ROOMY, STEM, here), settled)) == []
-    for gone in (changed(here, MAMBA, on([1])), changed(here, MAMBA, on([1], [3]))):
-        (mamba,) = ask("LOAD-5", step(coming(), Flush(), state_of(ROOMY, STEM, gone), settled))
-        assert "page 3 in node 2 (tokens 2..4) is loaded from mamba slot 0" in mamba
-    failed = changed(COMING, FULL, on(None, [2, 3]))
-    assert ask("LOAD-5", step(coming(), Poll(), coming(tip=failed), settled)) == []
-
-
-EXCLUSIVE = Profile(loads_keep_host_copies=False)
-BACK = evolve(ROOMY, write_policy=WritePolicy.WRITE_BACK)
-HERE = node(2, 1, [3, 4], full=on([2, 3]), swa=on([0, 1]), mamba=on([1]))
-"""`COLD` once it is on the device only."""
-
-
-@pytest.mark.parametrize(
-    ("room", "profile", "status", "may_go"),
-    [
-        (BACK, EXCLUSIVE, TransferStatus.DONE, True),
-        (BACK, EXCLUSIVE, TransferStatus.FAILED, False),
-        (BACK, CANON, TransferStatus.DONE, False),
-        (ROOMY, EXCLUSIVE, TransferStatus.DONE, False),
-    ],
-    ids=["declared", "failed", "the canon", "write_through"],
-)
-def test_load_5_exclusive_tiers_give_up_what_is_loaded(
-    room: CacheConfig, profile: Profile, status: TransferStatus, may_go: bool
-) -> None:
-    """By profile, and only then, the host copy may go when its load-back is done."""
-    before = evolve(coming(room=room), profile=profile)
-    after = evolve(state_of(room, STEM, HERE), profile=profile)
-    given_up = step(before, Poll(), after, Settled(((7, status),)))
-    assert (ask("LOAD-5", given_up) == []) is may_go
-    assert (ask("LOCK-4", given_up) == []) is may_go
-
-
-def test_load_5_exclusive_tiers_keep_what_is_read() -> None:
-    """By profile, the host copy stays at the enqueue, and while another load-back reads it."""
-    before, tip = evolve(cold(room=BACK), profile=EXCLUSIVE), changed(COMING, FULL, on([2, 3]))
-    assert ask("LOAD-5", loaded(before, evolve(coming(room=BACK, tip=tip), profile=EXCLUSIVE)))
-    other = evolve(TRANSFER, transfer_id=8, parts=((2, MAMBA),))
-    reading = evolve(coming(room=BACK), transfers=(TRANSFER, other), profile=EXCLUSIVE)
-    after = state_of(BACK, STEM, HERE, transfers=(other,))
-    (said,) = ask("LOAD-5", step(reading, Poll(), after, Settled(((7, TransferStatus.DONE),))))
-    assert "is loaded from mamba slot 0 on CPU_PINNED, which is none now" in said
 
 
 @pytest.mark.parametrize(

@@ -1,189 +1,46 @@
-"""ASYNC-1 to ASYNC-6: each law on a case where it holds, and on cases with a single fault."""
+"""ASYNC-2 to ASYNC-5: what copies hold in flight, and what their ends leave."""
 
 from __future__ import annotations
 
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
+from copy_cases import (
+    BACKUP,
+    CANCELLED,
+    CONFIG,
+    DONE,
+    FAILED,
+    LOAD_BACK,
+    backups,
+    copy,
+    settled,
+    state,
+)
+from kvcanon.spec.config import CANON, Profile, StoreMoment
 from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Evict, Flush, Match, Poll, Settled
+from kvcanon.spec.operations import Match, Poll
 from kvcanon.spec.snapshot import (
-    ComponentState,
-    HoldState,
-    NodeState,
     Snapshot,
     TransferState,
 )
-from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import (
     CPU,
     FULL,
     MAMBA,
     SWA,
     Component,
-    Counts,
     NodeId,
     Slot,
     TransferId,
     WritePolicy,
     make_key,
 )
-from states import node, on, state_of
+from states import node, on
 from telling import ask, step, stores
 
-POOLS = Counts(full=16, swa=16, mamba=4)
-CONFIG = CacheConfig(
-    device_slots=POOLS,
-    host_slots=POOLS,
-    write_policy=WritePolicy.WRITE_THROUGH,
-    window_tokens=1,
-    mamba=True,
-)
-BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
 MATCH = Match(make_key([1], 1))
-
-
-def copy(
-    transfer_id: TransferId,
-    direction: Direction,
-    sources: tuple[Slot, ...],
-    targets: tuple[Slot, ...],
-    *node_ids: NodeId,
-    component: Component = FULL,
-    cancelled: bool = False,
-) -> TransferState:
-    """A transfer of one component."""
-    parts = tuple((node_id, component) for node_id in node_ids)
-    return TransferState(
-        transfer_id, direction, parts, {component: sources}, {component: targets}, cancelled
-    )
-
-
-def backups(
-    *flying: TransferId,
-    cancelled: tuple[TransferId, ...] = (),
-    done: tuple[TransferId, ...] = (),
-    profile: Profile = CANON,
-) -> Snapshot:
-    """Node 1 (two pages) and node 2 below it, backed up by transfers 8 and 9."""
-
-    def full(device: tuple[Slot, ...], host: tuple[Slot, ...], by: TransferId) -> ComponentState:
-        if by in done:
-            return on(device, host)
-        return on(device, host, backing=by) if by in flying else on(device)
-
-    nodes = (
-        node(1, 0, [1, 2], full=full((0, 1), (0, 1), 8)),
-        node(2, 1, [3], full=full((2,), (2,), 9)),
-    )
-    copies = (
-        copy(8, BACKUP, (0, 1), (0, 1), 1, cancelled=8 in cancelled),
-        copy(9, BACKUP, (2,), (2,), 2, cancelled=9 in cancelled),
-    )
-    transfers = tuple(c for c in copies if c.transfer_id in (*flying, *cancelled))
-    return evolve(state(*nodes, transfers=transfers), profile=profile)
-
-
-def state(*nodes: NodeState, transfers: tuple[TransferState, ...] = ()) -> Snapshot:
-    """A state in which each transfer has its receipt."""
-    holds = tuple(
-        HoldState(100 + t.transfer_id, t.parts[-1][0], None, False, t.transfer_id)
-        for t in transfers
-    )
-    return state_of(CONFIG, *nodes, transfers=transfers, holds=holds)
-
-
-def settled(*ends: tuple[TransferId, TransferStatus]) -> Settled:
-    """The outcome of a poll."""
-    return Settled(ends)
-
-
-# ASYNC-1.
-
-
-def test_settles_in_order_holds() -> None:
-    """The first copy settles first, and alone if the second is not done."""
-    both, second, none = backups(8, 9), backups(9, done=(8,)), backups(done=(8, 9))
-    assert ask("ASYNC-1", step(both, Poll(), second, settled((8, DONE)))) == []
-    assert ask("ASYNC-1", step(both, Flush(), none, settled((8, DONE), (9, DONE)))) == []
-    assert ask("ASYNC-1", step(both, Poll(), both, settled())) == []
-    assert ask("ASYNC-1", step(both, Evict(Counts(1)), none)) == []
-
-
-def test_settles_in_order_sees_a_second_before_the_first() -> None:
-    """A copy that settles before one that it builds on is reported, in any operation."""
-    both, first = backups(8, 9), backups(8, done=(9,))
-    for operation, outcome in ((Poll(), settled((9, DONE))), (Evict(Counts(1)), None)):
-        said = ask("ASYNC-1", step(both, operation, first, outcome))
-        builds = "backup transfer 9 settled before transfer 8, on which it builds"
-        assert said == [f"{builds}, and which is still in flight"]
-
-
-def test_settles_in_order_sees_a_second_reported_first() -> None:
-    """A poll that reports copies in another order than it settled them is reported."""
-    before, after = backups(8, 9), backups(done=(8, 9))
-    (said,) = ask("ASYNC-1", step(before, Poll(), after, settled((9, DONE), (8, DONE))))
-    assert said == "backup transfer 9 settled before transfer 8, on which it builds"
-
-
-def beside(*flying: TransferId, child_component: Component = FULL) -> Snapshot:
-    """Nodes 1 and 3 beside each other, and node 2 below node 1; transfers 7, 8 and 9 copy them."""
-    nodes = {
-        7: node(1, 0, [1], full=on((0,), (0,), backing=7 if 7 in flying else None)),
-        8: node(2, 1, [2], full=on((1,), (1,), backing=8 if 8 in flying else None)),
-        9: node(3, 0, [9], full=on((2,), (2,), backing=9 if 9 in flying else None)),
-    }
-    copies = (
-        copy(7, BACKUP, (0,), (0,), 1, component=child_component),
-        copy(8, BACKUP, (1,), (1,), 2),
-        copy(9, BACKUP, (2,), (2,), 3),
-    )
-    return state(*nodes.values(), transfers=tuple(c for c in copies if c.transfer_id in flying))
-
-
-def test_settles_in_order_lets_independent_copies_overtake() -> None:
-    """A copy of another path, or one below window data alone, need not wait."""
-    assert ask("ASYNC-1", step(beside(7, 8, 9), Poll(), beside(7, 8), settled((9, DONE)))) == []
-    ends = settled((9, DONE), (7, DONE), (8, DONE))
-    assert ask("ASYNC-1", step(beside(7, 8, 9), Poll(), beside(), ends)) == []
-    assert ask("ASYNC-1", step(beside(7, 8), Poll(), beside(7), settled((8, DONE))))
-    before, after = beside(7, 8, child_component=SWA), beside(7, child_component=SWA)
-    assert ask("ASYNC-1", step(before, Poll(), after, settled((8, DONE)))) == []
-
-
-def test_settles_in_order_lets_cancelled_copies_end_when_they_do() -> None:
-    """A cancelled copy may end before or after any other."""
-    before = backups(8, cancelled=(9,))
-    assert ask("ASYNC-1", step(before, Poll(), backups(8), settled((9, CANCELLED)))) == []
-
-
-def test_settles_in_order_lets_directions_overtake() -> None:
-    """Backups and load-backs do not wait for each other."""
-    load = copy(9, LOAD_BACK, (5,), (5,), 2)
-    before = evolve(backups(8), transfers=(*backups(8).transfers, load))
-    assert ask("ASYNC-1", step(before, Poll(), backups(8), settled((9, DONE)))) == []
-
-
-@pytest.mark.parametrize("ends", [((8, DONE),), ((8, DONE), (8, DONE), (9, DONE))])
-def test_settles_in_order_sees_a_wrong_report(
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-) -> None:
-    """A settled copy that is not reported, or reported twice, is reported."""
-    before, after = backups(8, 9), backups(done=(8, 9))
-    (said,) = ask("ASYNC-1", step(before, Poll(), after, settled(*ends)))
-    assert "backup transfers [8, 9] settled; reported are" in said
-
-
-def test_settles_in_order_sees_an_invention() -> None:
-    """A settled copy that was not in flight is reported."""
-    there = backups()
-    (said,) = ask("ASYNC-1", step(there, Poll(), there, settled((7, DONE))))
-    assert "transfer 7 is reported as settled, and was not in flight" in said
-
-
-# ASYNC-2.
 
 
 def test_every_end_gives_back_holds() -> None:
@@ -216,9 +73,6 @@ def test_every_end_gives_back_sees_a_node_that_still_waits() -> None:
     after = evolve(before, transfers=(), holds=())
     (said,) = ask("ASYNC-2", step(before, Poll(), after))
     assert "node 1 (tokens 0..2) still waits for its full data" in said
-
-
-# ASYNC-3.
 
 
 def cut_in_flight(*parts: tuple[NodeId, Component]) -> Snapshot:
@@ -299,9 +153,6 @@ def test_parts_share_the_copy_sees_a_node_that_waits_for_nothing() -> None:
         assert "no such copy is in flight" in said
 
 
-# ASYNC-4.
-
-
 def test_done_is_announced_holds() -> None:
     """Copied data that is there and stored, parents first, holds."""
     before, after = backups(8, 9), backups(done=(8, 9))
@@ -349,9 +200,6 @@ def test_done_is_announced_asks_for_no_events_where_they_are_off() -> None:
     mute = evolve(CONFIG, events=False)
     before, after = (evolve(each, config=mute) for each in (backups(8), backups(done=(8,))))
     assert ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)))) == []
-
-
-# ASYNC-5.
 
 
 def test_failure_leaves_nothing_holds() -> None:
@@ -445,21 +293,3 @@ def test_failure_leaves_nothing_sees_a_cancelled_copy_end_otherwise(
     """A cancelled copy that is reported as done or failed is reported."""
     said = ask("ASYNC-5", step(backups(cancelled=(9,)), Poll(), backups(), settled((9, status))))
     assert f"transfer 9 was cancelled and is reported as {status}" in said
-
-
-# ASYNC-6.
-
-
-def test_flush_ends_all_holds() -> None:
-    """After a flush nothing is in flight; a poll may leave copies."""
-    before = backups(8, 9)
-    ends = settled((8, DONE), (9, DONE))
-    assert ask("ASYNC-6", step(before, Flush(), backups(done=(8, 9)), ends)) == []
-    assert ask("ASYNC-6", step(before, Poll(), before, settled())) == []
-
-
-def test_flush_ends_all_sees_a_copy_in_flight() -> None:
-    """A copy in flight after a flush is reported, cancelled or not."""
-    after = backups(cancelled=(9,))
-    (said,) = ask("ASYNC-6", step(backups(8, 9), Flush(), after, settled((8, FAILED))))
-    assert "backup transfer 9 is in flight after a flush" in said
