@@ -72,12 +72,12 @@ def accounting(state: Snapshot) -> Iterator[str]:
     """
     for component, usage in state.usage.items():
         counted = _usage(state.below_root(), component)
-        for name, told, found in (
+        for name, reported, found in (
             ("evictable", usage.evictable, counted.evictable),
             ("protected", usage.protected, counted.protected),
         ):
-            if told != found:
-                yield f"{told} {component} slots are reported as {name}, and {found} are"
+            if reported != found:
+                yield f"{reported} {component} slots are reported as {name}, and {found} are"
 
 
 @law("ALLOC-3", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=visibility.ANSWERS)
@@ -123,13 +123,13 @@ def _usage(nodes: Iterable[NodeState], component: Component) -> Usage:
     return Usage(evictable, protected)
 
 
-def _freed_is(step: Step, told: Counts, medium: Medium) -> Iterator[str]:
+def _freed_is(step: Step, reported: Counts, medium: Medium) -> Iterator[str]:
     """Checks that as many slots of a medium became free as were reported."""
     for component in step.before.config.components:
         freed = freed_slots(step, component, medium)
-        if len(freed) != told[component]:
+        if len(freed) != reported[component]:
             yield (
-                f"{told[component]} {component} slots are said to be freed on {medium}, and "
+                f"{reported[component]} {component} slots are said to be freed on {medium}, and "
                 f"{len(freed)} are free that were not: {sorted(freed)}"
             )
 

@@ -77,25 +77,25 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
 
 def _used(step: Step) -> Collection[PageNumber]:
     """The pages on the path of a match or an insert, with the whole node in which its end lies."""
-    asked, used = step.operation, used_prefix(step)
-    if isinstance(asked, (Match, Insert)) and used is not None:
+    call, used = step.operation, used_prefix(step)
+    if isinstance(call, (Match, Insert)) and used is not None:
         whole_nodes = pages_along(step.after, used, step.numbers).values()
-        return set(step.numbers.of_key(asked.key)).union(*whole_nodes)
+        return set(step.numbers.of_key(call.key)).union(*whole_nodes)
     return ()
 
 
 def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
     """Pages that became more recent than others without being used."""
-    asked = step.operation
-    if not isinstance(asked, _PREFIX_CALLS):
+    call = step.operation
+    if not isinstance(call, _PREFIX_CALLS):
         yield from _reordered(step)
         return
     if step.before.recency == step.after.recency:
         return
-    for component, medium, order in page_orders(step, asked.key, tuple(Component)):
-        # A state is at the end of a node, and so never in a part that was used without its end.
-        own = frozenset(step.numbers.of_key(asked.key))
-        loads = isinstance(asked, LoadBack) and _is_own_order_of_host(step, component, medium)
+    for component, medium, order in page_orders(step, call.key, tuple(Component)):
+        # A mamba state is at the end of its node, so a part that was used without the end has none.
+        own = frozenset(step.numbers.of_key(call.key))
+        loads = isinstance(call, LoadBack) and _is_own_order_of_host(step, component, medium)
         spared = own if loads or (used and component is MAMBA) else used
         moved = order.moved(without={*spared, *_replaced(step, component, medium)})
         for node_id, other_id in moved.items():

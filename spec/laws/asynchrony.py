@@ -56,20 +56,20 @@ def settles_in_order(step: Step) -> Iterator[str]:
     """
     flying = {transfer.transfer_id for transfer in step.after.transfers}
     settled = step.outcome.transfers if isinstance(step.outcome, Settled) else ()
-    told, ends = [each for each, _ in settled], dict(settled)
+    order, ends = [each for each, _ in settled], dict(settled)
     for direction in Direction:
         queue = [each for each in step.before.transfers if each.direction is direction]
         for at, later in enumerate(queue):
             cancelled = ends.get(later.transfer_id) is TransferStatus.CANCELLED
             if later.transfer_id not in flying and not cancelled:
-                yield from _overtaken(step.before, later, queue[:at], flying, told)
+                yield from _overtaken(step.before, later, queue[:at], flying, order)
         if isinstance(step.outcome, Settled):
             known = {each.transfer_id for each in queue}
-            left, reported = sorted(known - flying), [each for each in told if each in known]
+            left, reported = sorted(known - flying), [each for each in order if each in known]
             if sorted(reported) != left:
                 yield f"{direction} transfers {left} settled; reported are {reported}"
     known = {transfer.transfer_id for transfer in step.before.transfers}
-    for transfer_id in told:
+    for transfer_id in order:
         if transfer_id not in known:
             yield f"transfer {transfer_id} is reported as settled, and was not in flight"
 
@@ -189,7 +189,7 @@ def done_is_announced(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
     """
-    # Names as they were: by now nodes may have been joined, and hold pages that were there before.
+    # Hashes before the step: since then nodes may have been joined with others.
     hashes = PageHashes(step.before)
     for transfer, status in settled_transfers(step):
         if status is not TransferStatus.DONE:
@@ -280,14 +280,14 @@ def _overtaken(
     later: TransferState,
     queue: Iterable[TransferState],
     flying: Collection[TransferId],
-    told: Sequence[TransferId],
+    order: Sequence[TransferId],
 ) -> Iterator[str]:
     """Earlier transfers that a transfer builds on, and that had not settled when it did."""
     for earlier in queue:
         if later.cancelled or earlier.cancelled or not builds_on(state, later, earlier):
             continue
         one, other = later.transfer_id, earlier.transfer_id
-        before = one in told and other in told and told.index(one) < told.index(other)
+        before = one in order and other in order and order.index(one) < order.index(other)
         if before or other in flying:
             still = ", and which is still in flight" if other in flying else ""
             yield (

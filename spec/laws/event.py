@@ -96,17 +96,17 @@ def parents_first(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    told = ResidencySoFar(stream.start)
+    so_far = ResidencySoFar(stream.start)
     closed = closed_media(stream.state)
     for event in stream.events:
         if isinstance(event, BlockStored) and event.parent_hash and event.medium in closed:
             parent = (event.medium, event.parent_hash)
-            if parent not in told:
+            if parent not in so_far:
                 yield (
                     f"page {short(event.block_hash)} was stored on {event.medium} while the page "
                     f"before it, {short(event.parent_hash)}, was not there"
                 )
-        told.apply(event)
+        so_far.apply(event)
 
 
 @law(
@@ -131,18 +131,18 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    told = ResidencySoFar(stream.start)
+    so_far = ResidencySoFar(stream.start)
     for event in stream.events:
         if isinstance(event, BlockStored | BlockRemoved):
             stored = isinstance(event, BlockStored)
-            present = (event.medium, event.block_hash) in told
+            present = (event.medium, event.block_hash) in so_far
             if not is_alternating(present, (stored,)):
                 verb = "stored on" if stored else "removed from"
                 yield (
                     f"page {short(event.block_hash)} was {verb} {event.medium}, where it was "
                     f"{'already' if stored else 'not'}"
                 )
-        told.apply(event)
+        so_far.apply(event)
 
 
 @law(
@@ -174,12 +174,12 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
         return
     if is_truth(folded, state):
         return
-    told, there = folded.resident(), residency_of(state)
+    reported, there = folded.resident(), residency_of(state)
     pages = everywhere(state)
     for medium in MEDIA:
         for wrong, problem in (
-            (there - told, "is resident without a store"),
-            (told - there, "is not resident"),
+            (there - reported, "is resident without a store"),
+            (reported - there, "is not resident"),
         ):
             found = sorted(name for held, name in wrong if held is medium)
             for name in found[:1]:

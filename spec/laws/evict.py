@@ -145,10 +145,10 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    asked = step.operation
-    if not (isinstance(asked, EvictHost) and writes_back(step.before)):
+    call = step.operation
+    if not (isinstance(call, EvictHost) and writes_back(step.before)):
         return
-    if asked.counts.swa or asked.counts.mamba:
+    if call.counts.swa or call.counts.mamba:
         return
     gone = [loss.node for loss in losses(step, CPU) if loss.node[FULL].device is None]
     stayed = [node for node in step.after.below_root() if is_duplicate(step.after, node)]

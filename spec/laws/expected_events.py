@@ -57,13 +57,13 @@ def residency_of(state: Snapshot) -> set[Resident]:
     return there
 
 
-def is_truth(told: Residency, state: Snapshot) -> bool:
+def is_truth(residency: Residency, state: Snapshot) -> bool:
     """Whether a residency that events describe is that of a state.
 
     The same as a comparison with `residency_of`, but it builds no set of all pages.
     """
-    said = set(told.base)
-    for item, present in told.changes.items():
+    said = set(residency.base)
+    for item, present in residency.changes.items():
         (said.add if present else said.discard)(item)
     hashes, count = PageHashes(state), 0
     for node in state.below_root():
@@ -76,13 +76,13 @@ def is_truth(told: Residency, state: Snapshot) -> bool:
     return count == len(said)
 
 
-def moved_on(told: Residency, difference: Difference) -> Residency | None:
-    """The residency after a step, computed from the residency `told` before it.
+def moved_on(residency: Residency, difference: Difference) -> Residency | None:
+    """The residency after a step, computed from `residency`, the one before it.
 
     None where hashes are not reliable: two pages share one, or a page that stayed changed its hash.
     """
     if not difference.touched:
-        return told
+        return residency
     hashes_before, hashes_after = PageHashes(difference.before), PageHashes(difference.after)
     left, came = list[Resident](), list[Resident]()
     for node_id in difference.touched:
@@ -104,10 +104,10 @@ def moved_on(told: Residency, difference: Difference) -> Residency | None:
         if now is not None:
             came.extend((m, page_hash) for m in media_after for page_hash in hashes_after.of(now))
     gone, arrived = set(left).difference(came), set(came).difference(left)
-    if len(came) != len(set(came)) or any(item in told for item in arrived):
+    if len(came) != len(set(came)) or any(item in residency for item in arrived):
         return None
     changes = {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)}
-    return Residency(told.base, {**told.changes, **changes})
+    return Residency(residency.base, {**residency.changes, **changes})
 
 
 def _stored_on(state: Snapshot, node: NodeState | None) -> list[Medium]:

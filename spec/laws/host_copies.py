@@ -44,14 +44,14 @@ def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/30057,
     https://github.com/sgl-project/sglang/issues/25991
     """
-    asked, told = step.operation, step.outcome
-    if not isinstance(asked, InsertHost) or not isinstance(told, HostInserted):
+    call, outcome = step.operation, step.outcome
+    if not isinstance(call, InsertHost) or not isinstance(outcome, HostInserted):
         return
-    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
-    yield from _told_wrongly(step, asked, told, before, after)
+    before, after = rows_along(step.before, call.key), rows_along(step.after, call.key)
+    yield from _miscounted(step, call, outcome, before, after)
     for page, row in enumerate(after):
         was = before[page] if page < len(before) else None
-        yield from _misplaced(step, asked, page, was, row)
+        yield from _misplaced(step, call, page, was, row)
     for row in before[len(after) :]:
         yield f"{page_in_words(step.before, row)} of the key is not in the tree any more"
     for pool, now in step.after.pools.items():
@@ -83,13 +83,13 @@ def backups_are_whole(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/30057,
     https://github.com/sgl-project/sglang/issues/29204
     """
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    yield from _backed_up_in_vain(step, asked.key)
+    yield from _backed_up_in_vain(step, call.key)
     if step.before.config.backup_hits is None:
         return
-    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
+    before, after = rows_along(step.before, call.key), rows_along(step.after, call.key)
     for page, row in enumerate(after):
         was = slot_of(before[page] if page < len(before) else None, FULL, CPU)
         if was is not None or row.slot(FULL, CPU) is None:
@@ -132,10 +132,10 @@ def _last_row(rows: list[PageRow], end: int) -> PageRow | None:
     return rows[end - 1] if end <= len(rows) else None
 
 
-def _told_wrongly(
+def _miscounted(
     step: Step,
-    asked: InsertHost,
-    told: HostInserted,
+    call: InsertHost,
+    outcome: HostInserted,
     before: list[PageRow],
     after: list[PageRow],
 ) -> Iterator[str]:
@@ -148,32 +148,32 @@ def _told_wrongly(
     ]
     settled = sum(
         row.slot(FULL, CPU) is not None and row.backing[COLUMN[FULL]] is None
-        for row in before[asked.start_pages :]
+        for row in before[call.start_pages :]
     )
     placed = sum(page >= len(before) for page in gained)
-    exact = step.before.config.backed_parents
+    exact, present = step.before.config.backed_parents, outcome.present_pages
     for name, count, true in (
-        ("placed", told.placed_pages, placed),
-        ("refilled", told.refilled_pages, len(gained) - placed),
-        ("present", told.present_pages, settled if exact else min(settled, told.present_pages)),
+        ("placed", outcome.placed_pages, placed),
+        ("refilled", outcome.refilled_pages, len(gained) - placed),
+        ("present", present, settled if exact else min(settled, present)),
     ):
         if count != true:
             yield f"{count} pages are reported as {name}, and {true} are"
-    given = len(asked.payload.full)
-    counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
+    given = len(call.payload.full)
+    counted = outcome.placed_pages + outcome.refilled_pages + present + outcome.dropped_pages
     if counted != given:
         yield f"{given} pages were given, and {counted} are accounted for"
-    early = [page for page in gained if page < asked.start_pages]
+    early = [page for page in gained if page < call.start_pages]
     if early:
-        yield f"pages {early} have a host copy now; bytes came from page {asked.start_pages} on"
+        yield f"pages {early} have a host copy now; bytes came from page {call.start_pages} on"
 
 
 def _misplaced(
-    step: Step, asked: InsertHost, page: int, was: PageRow | None, now: PageRow
+    step: Step, call: InsertHost, page: int, was: PageRow | None, now: PageRow
 ) -> Iterator[str]:
     """Changes of a page of the key other than receiving the data that was fetched for it."""
-    where, end = page_in_words(step.after, now), len(asked.key)
-    brought = {SWA: len(asked.payload.swa), MAMBA: len(asked.payload.mamba)}
+    where, end = page_in_words(step.after, now), len(call.key)
+    brought = {SWA: len(call.payload.swa), MAMBA: len(call.payload.mamba)}
     for component, count in brought.items():
         old, new = slot_of(was, component, CPU), now.slot(component, CPU)
         if new not in (None, old) and page < end - count:

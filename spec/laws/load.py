@@ -197,8 +197,8 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     for component in step.before.config.components:
         count = sum(each.component is component for each in gained)
         if count != load.outcome.loading[component]:
-            told = load.outcome.loading[component]
-            yield f"{told} {component} slots are reported as loading, and pages gained {count}"
+            reported = load.outcome.loading[component]
+            yield f"{reported} {component} slots are reported as loading, and pages gained {count}"
     yield from _transfer_of(step, load.outcome, gained)
 
 
@@ -259,7 +259,7 @@ def decisions(step: Step) -> Iterator[str]:
     load = load_of(step)
     if load is None:
         return
-    config, told = step.before.config, load.outcome.decision
+    config, reported = step.before.config, load.outcome.decision
     needed, quota = load.missing.counts(), load.operation.quota_pages
     small = needed.full < config.load_back_threshold_pages and not needed.swa and not needed.mamba
     reasons = [
@@ -272,17 +272,17 @@ def decisions(step: Step) -> Iterator[str]:
         if applies
     ]
     want = f"{needed.full} full, {needed.swa} swa and {needed.mamba} mamba slots have to be loaded"
-    if told not in (reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)):
+    if reported not in (reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)):
         right = " or ".join(reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM))
         yield (
             f"{want}; the threshold is {config.load_back_threshold_pages}, the quota "
-            f"{in_words(quota)}; the decision was {told}, expected {right}"
+            f"{in_words(quota)}; the decision was {reported}, expected {right}"
         )
-    elif told is LoadDecision.NO_ROOM and _could_fit(step.after, load):
+    elif reported is LoadDecision.NO_ROOM and _could_fit(step.after, load):
         free = free_on_device(step.after)
         yield (
             f"{want}, and there is room or could be made: {free.full} full, {free.swa} swa and "
-            f"{free.mamba} mamba slots are free, and the decision was {told}"
+            f"{free.mamba} mamba slots are free, and the decision was {reported}"
         )
 
 

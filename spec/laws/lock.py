@@ -316,7 +316,7 @@ def miscounted(
     for number in (*places, *(number for number in before if number not in places)):
         place = places.get(number)
         was, now = before.get(number), after.get(number)
-        # A page in neither table lies in a node that is equal in both states: no ref rose.
+        # A page in neither table is in a node that did not change: no ref rose.
         page = f"page {place}" if now is None else page_in_words(step.after, now)
         old = 0 if was is None else refs_of(was, component)
         new = 0 if now is None else refs_of(now, component)

@@ -263,9 +263,9 @@ def _first_kept_window(state: Snapshot, key: Key) -> int:
     return window_start(len(key), config.window_tokens, config.page_size)
 
 
-def _dropped_leaf(step: Step, asked: Insert, before: int, after: int) -> bool:
+def _dropped_leaf(step: Step, call: Insert, before: int, after: int) -> bool:
     """Whether all new pages of an insert are gone, and the profile allows that."""
-    windowed = step.after.config.window_tokens is not None and not asked.slots.swa
+    windowed = step.after.config.window_tokens is not None and not call.slots.swa
     return windowed and not step.after.profile.tombstone_leaves and after == before
 
 
@@ -354,10 +354,10 @@ _LOOKED_AT = ("depth", "device", "host", "loading", "backing", "lock_refs", "hit
 
 def _counted_nodes(step: Step, used_pages: int) -> set[NodeId]:
     """The nodes at which a match may count hits, by profile: those of its usable prefix."""
-    asked, state = step.operation, step.after
-    if not isinstance(asked, Match) or not state.profile.hits_counted_at_match:
+    call, state = step.operation, step.after
+    if not isinstance(call, Match) or not state.profile.hits_counted_at_match:
         return set()
-    path = path_of(state, asked.key)
+    path = path_of(state, call.key)
     return {node.node_id for node, _ in path if state.starts[node.node_id] < used_pages}
 
 

@@ -108,7 +108,7 @@ def _has_tie(difference: Difference) -> bool:
         ranks = {_rank(state, node) for node in leaves}
         if len(ranks) < len(leaves):
             return True
-        # Of equal ranks the ticks are equal: few of the others need be ranked.
+        # Equal ranks have equal ticks, so few of the other nodes need to be ranked.
         ticks = {each for _, tick in ranks for each in (tick, -tick)}
         for node in state.below_root() if ticks else ():
             if node.last_access in ticks or node.created in ticks:

@@ -185,13 +185,13 @@ def slots_go_to_their_pages(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25991
     """
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    before = rows_along(step.before, asked.key)
-    for component, slots in asked.slots:
-        first = len(asked.key) - len(slots)
-        for page, row in enumerate(rows_along(step.after, asked.key)):
+    before = rows_along(step.before, call.key)
+    for component, slots in call.slots:
+        first = len(call.key) - len(slots)
+        for page, row in enumerate(rows_along(step.after, call.key)):
             old = before[page].slot(component, GPU) if page < len(before) else None
             given = slots[page - first] if page >= first else None
             now = row.slot(component, GPU)

@@ -10,24 +10,17 @@ from __future__ import annotations
 
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.law import Premise, Stream, nodes_premise
-from kvcanon.spec.laws import situations as now
-from kvcanon.spec.operations import (
-    HostInserted,
-    Inserted,
-    LoadDecision,
-)
+from kvcanon.spec.laws import situations
+from kvcanon.spec.operations import HostInserted, Inserted, LoadDecision
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
 
 ANY_NODE: Premise[Snapshot] = Premise(
     "a node",
-    lambda state: now.nodes(state) > 0,
+    lambda state: situations.nodes(state) > 0,
 )
 
-NODE_BELOW_NODE = nodes_premise("a node below a node", now.is_below_node)
-
-# Of states.
-
+NODE_BELOW_NODE = nodes_premise("a node below a node", situations.is_below_node)
 
 INSERT: Premise[Step] = Premise(
     "an insert",
@@ -41,31 +34,26 @@ HOST_INSERT: Premise[Step] = Premise(
 
 COPY_ENDED: Premise[Step] = Premise(
     "the end of a copy",
-    lambda step: bool(now.ended(step)),
+    lambda step: bool(situations.ended(step)),
 )
 
 
 LOAD_ENQUEUED: Premise[Step] = Premise(
     "a load-back that was enqueued",
-    lambda step: now.decision_of(step) is LoadDecision.ENQUEUED,
+    lambda step: situations.decision_of(step) is LoadDecision.ENQUEUED,
 )
 
 LOAD_EVICTS: Premise[Step] = Premise(
     "a load-back that evicts",
-    lambda step: now.decision_of(step) is not None and bool(now.freed(step)),
+    lambda step: situations.decision_of(step) is not None and bool(situations.freed(step)),
 )
 
 EVICTION_FREES: Premise[Step] = Premise(
     "an eviction that frees something",
-    lambda step: now.evicts_from(step) is not None,
+    lambda step: situations.evicts_from(step) is not None,
 )
-
-# Of steps.
-
 
 STREAM_STORE: Premise[Stream] = Premise(
     "a store",
     lambda stream: any(isinstance(event, BlockStored) for event in stream.events),
 )
-
-# Of streams.

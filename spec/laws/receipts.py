@@ -145,11 +145,11 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
     pages_before, pages_after = (pages_by_node(rows) for rows in step.changed)
     before = _of_requests(step.before, pages_before)
     after = _of_requests(step.after, pages_after)
-    asked, name = step.operation, type(step.operation).__name__
+    call, name = step.operation, type(step.operation).__name__
     refused = isinstance(step.outcome, Refused)
-    released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
+    released = call.receipt.receipt_id if isinstance(call, Unlock | UnlockWindow) else None
     for receipt_id in before.keys() - after.keys():
-        if refused or not isinstance(asked, Unlock) or receipt_id != released:
+        if refused or not isinstance(call, Unlock) or receipt_id != released:
             yield f"{name} closed receipt {receipt_id}, which only its own unlock may close"
     opened = after.keys() - before.keys()
     given = {step.outcome.receipt_id} if isinstance(step.outcome, Receipt) else set()
@@ -183,15 +183,15 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """
-    asked, given = step.operation, step.outcome
-    if not isinstance(asked, Lock) or isinstance(given, Refused):
+    call, given = step.operation, step.outcome
+    if not isinstance(call, Lock) or isinstance(given, Refused):
         return
     if not isinstance(given, Receipt):
         yield f"the lock was not refused, and gave no receipt: {given}"
         return
     name = f"receipt {given.receipt_id}"
-    if given.key != asked.key:
-        yield f"{name} is of {len(given.key)} pages, not of the {len(asked.key)} that were locked"
+    if given.key != call.key:
+        yield f"{name} is of {len(given.key)} pages, not of the {len(call.key)} that were locked"
     if any(each.receipt_id == given.receipt_id for each in step.before.holds):
         yield f"{name} was open before the lock that gave it out"
     elif given.receipt_id in step.given:
@@ -200,11 +200,11 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
     if len(holds) != 1 or holds[0].transfer_id is not None:
         yield f"{name} was given out, and the open receipts of that number are {holds}"
         return
-    path = path_of(step.after, asked.key)
+    path = path_of(step.after, call.key)
     end = path[-1].node if path else step.after.root
-    if holds[0].node_id != end.node_id or step.after.end(end) != len(asked.key):
+    if holds[0].node_id != end.node_id or step.after.end(end) != len(call.key):
         yield (
-            f"{name} is on node {holds[0].node_id}; its key of {len(asked.key)} pages leads to "
+            f"{name} is on node {holds[0].node_id}; its key of {len(call.key)} pages leads to "
             f"{step.after.describe(end)}"
         )
 

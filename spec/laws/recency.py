@@ -74,7 +74,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     if used is None or SWA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
-        return  # There is no such end: MATCH-6 says whether a leaf may be dropped.
+        return  # The end is not in the tree: MATCH-6 checks whether a leaf may be dropped.
     window, size = step.after.config.window_tokens or 1, step.after.config.page_size
     path = path_of(step.after, used)
     lengths_upwards = tuple([stop.shared_pages * size for stop in reversed(path)])
@@ -162,7 +162,7 @@ def state_refresh(step: Step) -> Iterator[str]:
     if used is None or MAMBA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
-        return  # There is no such end: MATCH-6 says whether a leaf may be dropped.
+        return  # The end is not in the tree: MATCH-6 checks whether a leaf may be dropped.
     end = len(used)
     only_end = step.after.profile.mamba_refresh is MambaRefresh.NODE
     pages = range(max(0, end - 1) if only_end else 0, end)
@@ -183,18 +183,18 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/vllm-project/vllm/issues/47802
     """
     yield from _arrived_behind(step)
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    before = rows_along(step.before, asked.key)
-    ages = {row.created for row in rows_along(step.after, asked.key)[len(before) :]}
+    before = rows_along(step.before, call.key)
+    ages = {row.created for row in rows_along(step.after, call.key)[len(before) :]}
     if len(ages) > 1:
         yield f"the new pages of one insert were created at {sorted(ages)}, and not at once"
     oldest_new = max((node.created for node in step.before.below_root()), default=-1)
-    for page, now in enumerate(rows_along(step.after, asked.key)):
+    for page, now in enumerate(rows_along(step.after, call.key)):
         was = before[page] if page < len(before) else None
         where = f"page {page} in {step.after.describe(step.after.nodes[now.node_id])}"
-        wanted = asked.priority if was is None else max(was.priority, asked.priority)
+        wanted = call.priority if was is None else max(was.priority, call.priority)
         if now.priority != wanted:
             yield f"{where} has priority {now.priority} after an insert; it should be {wanted}"
         if was is not None and now.created != was.created:
@@ -205,15 +205,15 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
 
 def _arrived_behind(step: Step) -> Iterator[str]:
     """Data that an insert added and that is not more recent than data it did not use."""
-    asked = step.operation
-    if not isinstance(asked, Insert | InsertHost) or isinstance(step.outcome, Refused):
+    call = step.operation
+    if not isinstance(call, Insert | InsertHost) or isinstance(step.outcome, Refused):
         return
     if step.before.recency == step.after.recency:
         return
-    own = set(step.numbers.of_key(asked.key)).union(
-        *pages_along(step.before, asked.key, step.numbers).values()
+    own = set(step.numbers.of_key(call.key)).union(
+        *pages_along(step.before, call.key, step.numbers).values()
     )
-    for component, medium, order in page_orders(step, asked.key, (SWA, MAMBA)):
+    for component, medium, order in page_orders(step, call.key, (SWA, MAMBA)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
         new = [page for page in order.after if page in own and _was_nowhere(step, page, component)]
@@ -221,7 +221,7 @@ def _arrived_behind(step: Step) -> Iterator[str]:
         newest = next((piece for piece in reversed(order.after) if piece in others), None)
         if new and newest is not None and order.after.index(newest) > order.after.index(new[0]):
             yield (
-                f"{type(asked).__name__} brought {component} data of "
+                f"{type(call).__name__} brought {component} data of "
                 f"{_name(step, order.node_id(new[0]))} to {medium}, but it is not more recent than "
                 f"that of {_name(step, order.node_id(newest))}, which it did not use"
             )
@@ -248,9 +248,9 @@ def _refreshed(
     free = {numbers[at] for at in may_move} | _moved_by_cuts(step)
     whole = list(pages_along(step.after, used, step.numbers).values())
     if may_move and whole and component is not MAMBA:
-        # The last node may be used in part; a state is never at the end of a part.
+        # The last node may be used in part; a mamba state is never at the end of a part.
         free.update(whole[-1])
-    # Of each node its last page is enough: the pages of a node lie next to each other in an order.
+    # The last page of each node is enough: the pages of a node are adjacent in an order.
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]
     for _, medium, order in page_orders(step, used, (component,)):

@@ -257,17 +257,17 @@ def request_counts_once(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/36647,
     https://github.com/sgl-project/sglang/issues/33714
     """
-    asked, profile = step.operation, step.after.profile
-    if not isinstance(asked, Insert | Match) or not isinstance(step.outcome, Inserted | Matched):
+    call, profile = step.operation, step.after.profile
+    if not isinstance(call, Insert | Match) or not isinstance(step.outcome, Inserted | Matched):
         return
-    if isinstance(asked, Match) and not profile.hits_counted_at_match:
-        return  # That it counts none, says MATCH-5.
+    if isinstance(call, Match) and not profile.hits_counted_at_match:
+        return  # MATCH-5 checks that it counts none.
     if not (profile.idle_hits_counted or step.after.config.goes_by_hits):
         return
     hits_before: list[int] = []
-    for stop in path_of(step.before, asked.key):
+    for stop in path_of(step.before, call.key):
         hits_before += [stop.node.hit_count] * stop.shared_pages
-    for node, shared in path_of(step.after, asked.key):
+    for node, shared in path_of(step.after, call.key):
         start = step.after.starts[node.node_id]
         counts = int(_counts_hit(step, start, start + len(node.pages)))
         for page in range(start, start + shared):
@@ -275,19 +275,19 @@ def request_counts_once(step: Step) -> Iterator[str]:
             if node.hit_count != expected:
                 yield (
                     f"page {page} in {step.after.describe(node)} has {node.hit_count} hits after "
-                    f"{type(asked).__name__}, expected {expected}"
+                    f"{type(call).__name__}, expected {expected}"
                 )
                 break
 
 
 def _counts_hit(step: Step, start: int, end: int) -> bool:
     """Whether an insert or a match counts a hit at a node with these pages, by the profile."""
-    asked, profile = step.operation, step.after.profile
+    call, profile = step.operation, step.after.profile
     if isinstance(step.outcome, Matched):
         return start < step.outcome.prefix_pages
-    if profile.hits_counted_at_match or not isinstance(asked, Insert):
+    if profile.hits_counted_at_match or not isinstance(call, Insert):
         return False
-    return end > (asked.counted_pages if profile.hits_once_a_request else 0)
+    return end > (call.counted_pages if profile.hits_once_a_request else 0)
 
 
 def _misfits(

@@ -63,16 +63,16 @@ def transfers_are_told(step: Step) -> Iterator[str]:
     name, outcome = type(step.operation).__name__, step.outcome
     before = {each.transfer_id: each for each in step.before.transfers}
     after = {each.transfer_id: each for each in step.after.transfers}
-    told: tuple[TransferId, ...] = ()
+    reported: tuple[TransferId, ...] = ()
     if isinstance(outcome, Inserted):
-        told = outcome.backups
+        reported = outcome.backups
     elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
-        told = (outcome.transfer_id,)
-    if step.before is step.after and not told:
+        reported = (outcome.transfer_id,)
+    if step.before is step.after and not reported:
         return
     new = [transfer_id for transfer_id in after if transfer_id not in before]
-    if new != list(told):
-        yield f"{name} reported transfers {list(told)}, and enqueued {new}"
+    if new != list(reported):
+        yield f"{name} reported transfers {list(reported)}, and enqueued {new}"
     stayed = [transfer_id for transfer_id in before if transfer_id in after]
     if list(after) != [*stayed, *new]:
         yield f"transfers {stayed} and then {new} are in flight, listed as {list(after)}"
@@ -221,7 +221,7 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
         name = f"{transfer.direction} transfer {transfer.transfer_id}"
         if ok is None:
             waiting.add(transfer.direction)
-            # A flush waits until a copy has ended, which nobody else may see.
+            # A flush waits until a copy has ended, which is not known outside.
             if status is not None and not isinstance(step.operation, Flush):
                 yield f"{name} is reported as {status}, and its copy has not ended"
         elif status is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.laws.comparison import candidates, losses, slot_of
 from kvcanon.spec.operations import (
@@ -26,7 +25,7 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot
-from kvcanon.spec.views import COLUMN, PageRow, Step, path_of
+from kvcanon.spec.views import PageRow, Step, path_of
 
 AUXILIARY = (SWA, MAMBA)
 
@@ -80,11 +79,6 @@ def went_well(step: Step) -> bool:
     return not isinstance(step.outcome, Refused)
 
 
-def refused_with(step: Step, *errors: type[CacheError]) -> bool:
-    """Whether a call was refused with one of these errors."""
-    return isinstance(step.outcome, Refused) and isinstance(step.outcome.error, errors)
-
-
 def changed(step: Step) -> bool:
     """Whether any page changed in any way."""
     return any(step.changed)
@@ -123,10 +117,10 @@ def used_pages(step: Step) -> int:
 
 def others_before(step: Step) -> bool:
     """Whether there were nodes off the path of a call's key."""
-    asked = step.operation
-    if not isinstance(asked, Match | Lock | Insert | InsertHost | LoadBack):
+    call = step.operation
+    if not isinstance(call, Match | Lock | Insert | InsertHost | LoadBack):
         return False
-    return went_well(step) and nodes(step.before) > len(path_of(step.before, asked.key))
+    return went_well(step) and nodes(step.before) > len(path_of(step.before, call.key))
 
 
 def window_left_behind(step: Step) -> bool:
@@ -164,10 +158,10 @@ def evicts_from(step: Step) -> Medium | None:
 
 def chose_a_victim(step: Step) -> bool:
     """Whether slots of one component were evicted while other nodes could have left instead."""
-    medium, asked = evicts_from(step), step.operation
-    if medium is None or not isinstance(asked, Evict | EvictHost):
+    medium, call = evicts_from(step), step.operation
+    if medium is None or not isinstance(call, Evict | EvictHost):
         return False
-    one = [component for component in Component if asked.counts[component]]
+    one = [component for component in Component if call.counts[component]]
     return len(one) == 1 and next(candidates(step.after, one[0], medium), None) is not None
 
 
@@ -230,11 +224,6 @@ def cancelled_some(step: Step) -> bool:
         TransferStatus.CANCELLED in ended(step)
         or any(each.cancelled for each in step.after.transfers)
     )
-
-
-def pending_rows(step: Step, column: int = COLUMN[FULL]) -> bool:
-    """Whether full data that was being loaded no longer is."""
-    return any(row.loading[column] is not None for row in step.changed[0].values())
 
 
 def named_anew(step: Step) -> bool:

@@ -245,14 +245,14 @@ class _Room:
         if medium not in self.media:
             return False
         if new.slot(component, medium) is not None:
-            # Under write_back a victim is copied before it leaves the device: into a new slot, also
-            # where the room for others was made from an older copy of it. A node of which only a
-            # part leaves is copied as a whole, so that its full data may get another slot, too.
+            # Under write_back a victim is copied before it leaves the device, into a new slot if
+            # its older copy made way for others. A node is copied as a whole even if only a part
+            # of it leaves, so its full data may get another slot, too.
             demotes = self.write_back and GPU in self.media
             duplicate = old.slot(component, GPU) is not None and not any(old.lock_refs)
             return demotes and medium is CPU and (old.slot(component, CPU) is None or duplicate)
         if component is FULL and medium is CPU and not self.write_back:
-            return False  # What has a host copy keeps it while it is on the device.
+            return False  # A host copy stays while the data is on the device.
         rests = component is FULL and old.device[column] is None
         loose = self.loose_copies and medium is CPU and not rests
         return (not old.lock_refs[column] or loose) and (

@@ -114,8 +114,8 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    asked = step.operation
-    if not isinstance(asked, InsertHost) or not isinstance(step.outcome, HostInserted):
+    call = step.operation
+    if not isinstance(call, InsertHost) or not isinstance(step.outcome, HostInserted):
         return
     if _was_cut(step) or parts_on_host(step.before):
         return
@@ -123,7 +123,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     found = seen.changes(_BOTH)
     first: list[str] | None = None
     for choices in _choices(step, seen):
-        board = replay_fetch(step.before, asked, choices)
+        board = replay_fetch(step.before, call, choices)
         wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return
@@ -141,7 +141,7 @@ def _was_cut(step: Step) -> bool:
 def _media(step: Step) -> tuple[Medium, ...]:
     if isinstance(step.operation, Insert):
         return (CPU,)
-    # By profile parts of nodes are copied alone; which ones, nobody has written down.
+    # By profile, parts of nodes are copied alone, and which parts is not specified.
     parts = parts_on_host(step.before) and not isinstance(step.operation, EvictHost)
     return (GPU,) if parts else _BOTH
 
@@ -230,9 +230,9 @@ def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
 
 def _backups(step: Step, seen: Seen) -> Iterator[Board]:
     if not any(node.hit_count for node in step.after.below_root()):
-        return  # No hits are shown, and so not what was due.
+        return  # Hits are not shown, so it is not known which backups were due.
     if isinstance(step.outcome, Inserted) and step.outcome.backups and not enqueued_parts(step):
-        return  # No copies are shown, and so not what room was made for.
+        return  # Copies are not shown, so it is not known for which of them slots were freed.
     tried = any(not due.done() for due in due_backups(step)) or enqueued_parts(step)
     if not tried and all(seen.changes((CPU,)).values()):
         return

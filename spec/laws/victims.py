@@ -40,7 +40,7 @@ from kvcanon.spec.views import COLUMN, PageRow, Step
     from_outside=(visibility.DEVICE_EVICTIONS,),
 )
 def cascade(step: Step) -> Iterator[str]:
-    """Full data takes the node's window data and mamba state along, window data its mamba state.
+    """Full data is evicted with its window data and mamba state, window data with its mamba state.
 
     A leaf leaves as a whole. Inside the tree, where full data stays, window data leaves only if
     window slots were asked for, and a mamba state only with its window or if mamba slots were asked

@@ -75,20 +75,20 @@ def cells() -> list[tuple[str, str, str]]:
     ]
 
 
-def must_refuse(state: Snapshot, asked: Operation) -> Iterator[tuple[type[CacheError], str]]:
+def must_refuse(state: Snapshot, call: Operation) -> Iterator[tuple[type[CacheError], str]]:
     """The errors with which a call must be refused in a state, any one of them, with reasons."""
-    for error, ground in REFUSALS[type(asked)].items():
-        reason = ground.stands(state, asked)
+    for error, ground in REFUSALS[type(call)].items():
+        reason = ground.stands(state, call)
         if reason is not None:
             yield error, reason
 
 
-def may_refuse(state: Snapshot, asked: Operation) -> Iterator[tuple[type[CacheError], str]]:
+def may_refuse(state: Snapshot, call: Operation) -> Iterator[tuple[type[CacheError], str]]:
     """The errors with which a call may be refused, including those that its limits allow."""
-    yield from must_refuse(state, asked)
+    yield from must_refuse(state, call)
     if state.profile.limits:
-        for error, ground in REFUSALS[type(asked)].items():
-            reason = ground.limit(state, asked)
+        for error, ground in REFUSALS[type(call)].items():
+            reason = ground.limit(state, call)
             if reason is not None:
                 yield error, reason
 

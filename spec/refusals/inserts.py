@@ -15,20 +15,20 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Slots
 from kvcanon.spec.views import path_of, present_pages
 
 
-def bad_insert(state: Snapshot, asked: Insert) -> str | None:
+def bad_insert(state: Snapshot, call: Insert) -> str | None:
     """Counts or slots that do not fit the key, a wrong key, or wrong slots."""
-    size, start, slots = len(asked.key), asked.start_pages, asked.slots
+    size, start, slots = len(call.key), call.start_pages, call.slots
     if not 0 <= start <= size:
         return f"start_pages is {start}, of {size} pages"
-    if not 0 <= asked.counted_pages <= size:
-        return f"counted_pages is {asked.counted_pages}, of {size} pages"
+    if not 0 <= call.counted_pages <= size:
+        return f"counted_pages is {call.counted_pages}, of {size} pages"
     if len(slots.full) != size - start:
         return f"{len(slots.full)} full slots are handed over for {size - start} pages"
     if len(slots.mamba) > min(1, size):
         return f"{len(slots.mamba)} states are handed over for one end"
     if len(slots.swa) > len(slots.full):
         return f"{len(slots.swa)} window slots are handed over for {len(slots.full)} pages"
-    return wrong_key(state, asked.key) or bad_slots(state, slots) or _unpaired(state, slots)
+    return wrong_key(state, call.key) or bad_slots(state, slots) or _unpaired(state, slots)
 
 
 def _unpaired(state: Snapshot, slots: Slots) -> str | None:
@@ -41,43 +41,43 @@ def _unpaired(state: Snapshot, slots: Slots) -> str | None:
     return None
 
 
-def limit_of_insert(state: Snapshot, asked: Insert) -> str | None:
+def limit_of_insert(state: Snapshot, call: Insert) -> str | None:
     """By `STATE_WITH_INSERT`: no mamba state. By `NODE_HANDLES`: a start inside a node."""
-    limits, start = state.profile.limits, asked.start_pages
+    limits, start = state.profile.limits, call.start_pages
     stateful = Limit.STATE_WITH_INSERT in limits and MAMBA in state.config.components
-    if stateful and len(asked.slots.mamba) != 1:
+    if stateful and len(call.slots.mamba) != 1:
         return "no state is handed over"
     if Limit.NODE_HANDLES in limits and start:
-        path = path_of(state, asked.key.prefix(start))
+        path = path_of(state, call.key.prefix(start))
         if path and path[-1].shared_pages < len(path[-1].node.pages):
             return "the insert begins inside a node"
     return None
 
 
-def not_on_device(state: Snapshot, asked: Insert) -> str | None:
+def not_on_device(state: Snapshot, call: Insert) -> str | None:
     """Pages before `start_pages` without full data on the device."""
     pages = 0
-    for node, shared in path_of(state, asked.key):
+    for node, shared in path_of(state, call.key):
         if not node[FULL].resident(GPU):
             break
         pages += shared
-    if pages >= asked.start_pages:
+    if pages >= call.start_pages:
         return None
     return f"only {pages} pages of the key are on {GPU}"
 
 
-def loading(state: Snapshot, asked: Insert) -> str | None:
+def loading(state: Snapshot, call: Insert) -> str | None:
     """A load-back in flight on the path of the key."""
-    for node, _ in path_of(state, asked.key):
+    for node, _ in path_of(state, call.key):
         for data in node.data.values():
             if data.loading is not None:
                 return f"transfer {data.loading} is loading its path"
     return None
 
 
-def bad_insert_host(state: Snapshot, asked: InsertHost) -> str | None:
+def bad_insert_host(state: Snapshot, call: InsertHost) -> str | None:
     """No host tier, or a payload that does not fit the key."""
-    size, start, payload = len(asked.key), asked.start_pages, asked.payload
+    size, start, payload = len(call.key), call.start_pages, call.payload
     if not state.config.host_tier:
         return "the cache has no host tier"
     if not 0 <= start <= size:
@@ -86,7 +86,7 @@ def bad_insert_host(state: Snapshot, asked: InsertHost) -> str | None:
         return f"{len(payload.full)} pages are given for {size - start}"
     if len(payload.swa) > len(payload.full) or len(payload.mamba) > min(1, len(payload.full)):
         return "window data or states are given for pages that are not"
-    return _wrong_payload(state, payload) or wrong_key(state, asked.key)
+    return _wrong_payload(state, payload) or wrong_key(state, call.key)
 
 
 def _wrong_payload(state: Snapshot, payload: HostPayload) -> str | None:
@@ -99,7 +99,7 @@ def _wrong_payload(state: Snapshot, payload: HostPayload) -> str | None:
     return None
 
 
-def not_there(state: Snapshot, asked: InsertHost) -> str | None:
+def not_there(state: Snapshot, call: InsertHost) -> str | None:
     """Pages before `start_pages` that are not in the tree."""
-    there = present_pages(state, asked.key)
-    return None if there >= asked.start_pages else f"only {there} pages of the key are in the tree"
+    there = present_pages(state, call.key)
+    return None if there >= call.start_pages else f"only {there} pages of the key are in the tree"

@@ -40,33 +40,33 @@ def _pair(unit: tuple[int, int]) -> tuple[int, int]:
     return first, second
 
 
-def bad_match(state: Snapshot, asked: Match) -> str | None:
+def bad_match(state: Snapshot, call: Match) -> str | None:
     """A key cut into other pages, or made of other units, than the cache keeps."""
-    return wrong_key(state, asked.key)
+    return wrong_key(state, call.key)
 
 
-def bad_lock(state: Snapshot, asked: Lock) -> str | None:
+def bad_lock(state: Snapshot, call: Lock) -> str | None:
     """As `bad_match`."""
-    return wrong_key(state, asked.key)
+    return wrong_key(state, call.key)
 
 
-def limit_of_lock(state: Snapshot, asked: Lock) -> str | None:
+def limit_of_lock(state: Snapshot, call: Lock) -> str | None:
     """By `Limit.NODE_HANDLES`: a key at which no match on the device ends."""
-    return _no_handle(state, asked.key, on_device=True)
+    return _no_handle(state, call.key, on_device=True)
 
 
-def bad_load(state: Snapshot, asked: LoadBack) -> str | None:
+def bad_load(state: Snapshot, call: LoadBack) -> str | None:
     """A negative quota, or a wrong key."""
-    if asked.quota_pages is not None and asked.quota_pages < 0:
-        return f"the quota is {asked.quota_pages} pages"
-    return wrong_key(state, asked.key)
+    if call.quota_pages is not None and call.quota_pages < 0:
+        return f"the quota is {call.quota_pages} pages"
+    return wrong_key(state, call.key)
 
 
-def limit_of_load(state: Snapshot, asked: LoadBack) -> str | None:
+def limit_of_load(state: Snapshot, call: LoadBack) -> str | None:
     """By `Limit.NO_QUOTA`: a quota. By `Limit.NODE_HANDLES`: a key at which no match ends."""
-    if asked.quota_pages is not None and Limit.NO_QUOTA in state.profile.limits:
+    if call.quota_pages is not None and Limit.NO_QUOTA in state.profile.limits:
         return "a quota is given"
-    return _no_handle(state, asked.key, on_device=False)
+    return _no_handle(state, call.key, on_device=False)
 
 
 def _no_handle(state: Snapshot, key: Key, *, on_device: bool) -> str | None:
@@ -80,10 +80,10 @@ def _no_handle(state: Snapshot, key: Key, *, on_device: bool) -> str | None:
     return "no match ends with the key" if usable_pages(state, key, media) < len(key) else None
 
 
-def not_cached(state: Snapshot, asked: Lock | LoadBack) -> str | None:
+def not_cached(state: Snapshot, call: Lock | LoadBack) -> str | None:
     """Pages of the key that are not in the tree."""
-    there = present_pages(state, asked.key)
-    return None if there >= len(asked.key) else f"only {there} pages of the key are in the tree"
+    there = present_pages(state, call.key)
+    return None if there >= len(call.key) else f"only {there} pages of the key are in the tree"
 
 
 def other_load(state: Snapshot, _: LoadBack) -> str | None:

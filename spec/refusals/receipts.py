@@ -11,9 +11,9 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import path_of
 
 
-def spent(state: Snapshot, asked: Unlock | UnlockWindow) -> str | None:
+def spent(state: Snapshot, call: Unlock | UnlockWindow) -> str | None:
     """A receipt that is not open for its key."""
-    receipt = asked.receipt
+    receipt = call.receipt
     path = path_of(state, receipt.key)
     end = path[-1].node if path else state.root
     for hold in state.holds:

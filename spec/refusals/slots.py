@@ -16,28 +16,28 @@ from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import GPU, Component, Counts, Slots
 
 
-def bad_allocate(state: Snapshot, asked: Allocate) -> str | None:
+def bad_allocate(state: Snapshot, call: Allocate) -> str | None:
     """A component that the cache lacks, more window slots than pages, or a negative count."""
-    counts = asked.counts
+    counts = call.counts
     for component in Component:
         if counts[component] and component not in state.config.components:
             return f"the cache has no {component} component"
     if counts.swa > counts.full:
         return f"{counts.swa} window slots are asked for {counts.full} pages"
-    return negative(state, asked)
+    return negative(state, call)
 
 
-def negative(_: Snapshot, asked: Allocate | Evict | EvictHost) -> str | None:
+def negative(_: Snapshot, call: Allocate | Evict | EvictHost) -> str | None:
     """A negative count."""
-    counts: Counts = asked.counts
+    counts: Counts = call.counts
     return "a count is negative" if any(counts[each] < 0 for each in Component) else None
 
 
-def no_room(state: Snapshot, asked: Allocate) -> str | None:
+def no_room(state: Snapshot, call: Allocate) -> str | None:
     """A pool with fewer free slots than the call asks for."""
     for component in state.config.components:
         free = len(state.pools.get((component, GPU), NO_POOL).free)
-        if asked.counts[component] > free:
+        if call.counts[component] > free:
             return f"{component} on {GPU} has {free} free slots"
     return None
 
@@ -52,23 +52,23 @@ def bad_slots(state: Snapshot, slots: Slots) -> str | None:
     return None
 
 
-def bad_free(state: Snapshot, asked: Free) -> str | None:
+def bad_free(state: Snapshot, call: Free) -> str | None:
     """As `bad_slots`."""
-    return bad_slots(state, asked.slots)
+    return bad_slots(state, call.slots)
 
 
-def limit_of_free(state: Snapshot, asked: Free) -> str | None:
+def limit_of_free(state: Snapshot, call: Free) -> str | None:
     """By `Limit.PAIRS_TOGETHER`: full slots without their window slots."""
     leads = state.swa_of_full
-    alone = [s for s in asked.slots.full if s in leads and leads[s] not in asked.slots.swa]
+    alone = [s for s in call.slots.full if s in leads and leads[s] not in call.slots.swa]
     if Limit.PAIRS_TOGETHER in state.profile.limits and alone:
         return f"full slots {alone} are given back without their window slots"
     return None
 
 
-def not_held(state: Snapshot, asked: Free | Insert) -> str | None:
+def not_held(state: Snapshot, call: Free | Insert) -> str | None:
     """A slot that no request holds."""
-    for component, some in asked.slots:
+    for component, some in call.slots:
         held = set(state.pools.get((component, GPU), NO_POOL).held)
         for slot in some:
             if slot not in held:
@@ -77,24 +77,24 @@ def not_held(state: Snapshot, asked: Free | Insert) -> str | None:
     return None
 
 
-def bad_write(state: Snapshot, asked: Write) -> str | None:
+def bad_write(state: Snapshot, call: Write) -> str | None:
     """Bytes that do not fill a slot."""
     size = state.config.slot_bytes
-    if len(asked.data) == size:
+    if len(call.data) == size:
         return None
-    return f"{len(asked.data)} bytes are written; a slot has {size}"
+    return f"{len(call.data)} bytes are written; a slot has {size}"
 
 
-def not_written(state: Snapshot, asked: Write) -> str | None:
+def not_written(state: Snapshot, call: Write) -> str | None:
     """A slot to write to that no request holds."""
-    if asked.slot in state.pools.get((asked.component, GPU), NO_POOL).held:
+    if call.slot in state.pools.get((call.component, GPU), NO_POOL).held:
         return None
-    return f"no request holds {asked.component} slot {asked.slot}"
+    return f"no request holds {call.component} slot {call.slot}"
 
 
-def no_such_slot(state: Snapshot, asked: Read) -> str | None:
+def no_such_slot(state: Snapshot, call: Read) -> str | None:
     """A slot to read that the pool does not have."""
-    capacity = state.config.capacity(asked.component, asked.medium)
-    if 0 <= asked.slot < capacity:
+    capacity = state.config.capacity(call.component, call.medium)
+    if 0 <= call.slot < capacity:
         return None
-    return f"{asked.component} on {asked.medium} has {capacity} slots; {asked.slot} is none of them"
+    return f"{call.component} on {call.medium} has {capacity} slots; {call.slot} is none of them"
