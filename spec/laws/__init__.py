@@ -25,7 +25,7 @@ from kvcanon.spec.laws import match as match
 from kvcanon.spec.laws import recency as recency
 from kvcanon.spec.laws import orders as orders
 from kvcanon.spec.laws import turns as turns
-from kvcanon.spec.laws import ageing as ageing
+from kvcanon.spec.laws import bystanders as bystanders
 from kvcanon.spec.laws import lock as lock
 from kvcanon.spec.laws import receipts as receipts
 from kvcanon.spec.laws import alloc as alloc
@@ -40,7 +40,7 @@ from kvcanon.spec.laws import event_order as event_order
 from kvcanon.spec.laws import event_content as event_content
 from kvcanon.spec.laws import data as data
 from kvcanon.spec.laws import asynchrony as asynchrony
-from kvcanon.spec.laws import settling as settling
+from kvcanon.spec.laws import settlement as settlement
 from kvcanon.spec.laws import namespace as namespace
 from kvcanon.spec.laws import refusal as refusal
 # isort: on

@@ -209,7 +209,7 @@ def _with_root(state: Snapshot, nodes: Collection[NodeState]) -> Collection[Node
 
 
 @frozen
-class _Room:
+class _EvictionRights:
     """Where an operation may evict pages off the path of its key."""
 
     media: frozenset[Medium] = frozenset()
@@ -218,7 +218,7 @@ class _Room:
     """Whether locks do not hold host copies, by profile."""
 
     @classmethod
-    def of(cls, step: Step) -> _Room:
+    def of(cls, step: Step) -> _EvictionRights:
         """Inserts and host inserts need host slots, a load-back needs device slots."""
         config = step.before.config
         write_back = config.write_policy is WritePolicy.WRITE_BACK
@@ -263,14 +263,14 @@ class _Room:
 def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
     """Changes of pages off the path other than evictions, each once a node."""
     before, after = step.changed
-    room, size = _Room.of(step), step.before.config.page_size
+    rights, size = _EvictionRights.of(step), step.before.config.page_size
     counts = isinstance(step.operation, Match) and step.before.profile.hits_counted_at_match
     kept = _KEPT[:-1] if counts else _KEPT
     said: set[tuple[NodeId, str]] = set()
     for number, row in {**after, **before}.items():
         if number in on_path:
             continue
-        for field, change in _changes(before.get(number), after.get(number), room, kept):
+        for field, change in _changes(before.get(number), after.get(number), rights, kept):
             if (row.node_id, field) not in said:
                 said.add((row.node_id, field))
                 tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
@@ -281,11 +281,11 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
 
 
 def _changes(
-    old: PageRow | None, new: PageRow | None, room: _Room, kept: Iterable[str]
+    old: PageRow | None, new: PageRow | None, rights: _EvictionRights, kept: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
     """The changes of a page that are not allowed: the field, and a clause for the message."""
     if old is None or new is None:
-        if old is None or not room.lets_vanish(old):
+        if old is None or not rights.lets_vanish(old):
             yield "page", "appeared" if old is None else "is gone"
         return
     for field in kept:
@@ -295,7 +295,7 @@ def _changes(
     for component in Component:
         for medium in (GPU, CPU):
             was, now = old.slot(component, medium), new.slot(component, medium)
-            if was != now and not room.lets_change(old, new, component, medium):
+            if was != now and not rights.lets_change(old, new, component, medium):
                 yield (
                     f"{component} on {medium}",
                     f"its {component} slot on {medium} was {was} and is {now}",

@@ -73,18 +73,18 @@ def write_back_copies(step: Step) -> Iterator[str]:
     to_copy = [_uncopied(each.node) for each in victims]
     needed = Counts(*[sum(each[c] for each in to_copy) for c in Component])
     needed = evolve(needed, swa=needed.swa + _windows_before(step.before, victims))
-    room = _free(step.before)
+    available = _free(step.before)
     if len(victims) == 1 and isinstance(step.operation, Evict):
-        room = _room(step.before)
-    if any(needed[component] > room[component] for component in Component):
+        available = _free_or_evictable(step.before)
+    if any(needed[component] > available[component] for component in Component):
         return
     for change, component in lost:
         if change.before is not None:
             yield (
                 f"{page_in_words(step.before, change.before)} lost its {component} data on {GPU} "
                 f"and has no copy on {CPU}, where there was room: {needed.full} full, {needed.swa} "
-                f"swa and {needed.mamba} mamba slots had to be copied, and {room.full}, {room.swa} "
-                f"and {room.mamba} were free or could be freed"
+                f"swa and {needed.mamba} mamba slots had to be copied, and {available.full}, "
+                f"{available.swa} and {available.mamba} were free or could be freed"
             )
 
 
@@ -132,7 +132,7 @@ def _free(state: Snapshot) -> Counts:
     return Counts(*[len(state.pools.get((c, CPU), NO_POOL).free) for c in Component])
 
 
-def _room(state: Snapshot) -> Counts:
+def _free_or_evictable(state: Snapshot) -> Counts:
     """Host slots that are free or can be freed, for each pool separately."""
     free, may_go = _free(state), dict[NodeId, bool]()
     for node in sorted(state.below_root(), key=state.end, reverse=True):

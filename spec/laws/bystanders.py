@@ -1,4 +1,4 @@
-"""REC, continued: operations that do not use a prefix leave recency alone.
+"""REC, continued: pages that an operation does not use keep their recency.
 
 Only a match and an insert use a prefix. A load-back does not: the request has matched the prefix
 before, and that match made it recent.
