@@ -38,7 +38,7 @@ from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
     enabled_if=bounds.has_receipts,
 )
 def release_mirrors(step: Step) -> Iterator[str]:
-    """A release lowers by one exactly the lock refs that its receipt covers, and nothing else.
+    """A release lowers by one the lock refs that its receipt covers, and changes nothing else.
 
     `unlock_window` does so for window data and mamba state, and keeps the receipt. `unlock` does so
     for everything that is left, and closes the receipt.

@@ -165,11 +165,11 @@ def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
 def write_through_completes(step: Step) -> Iterator[str]:
     """An insert backs up every node of its path with enough hits, or counts its pages as declined.
 
-    A copy in flight counts as a backup. A backup needs one of every node above it. Window data of
-    the last window and the mamba state at the end must be backed up too if they were healed after
-    their node was copied. The outcome counts the pages without a backup as declined. The first
-    declined node must not fit on the host even if everything left that may leave; whether the cache
-    evicts for a copy that cannot fit is free.
+    A copy in flight counts as a backup. A node's backup needs those of all nodes above it. Window
+    data of the last window and the mamba state at the end must be backed up too if they were healed
+    after their node was copied. The outcome counts the pages without a backup as declined. The
+    first declined node must not fit on the host even if everything left that may leave; whether the
+    cache evicts for a copy that cannot fit is free.
 
     Why: a node that is skipped silently is deleted when the device is short of slots. The prompt is
     computed again, and nobody can tell why.

@@ -200,7 +200,7 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     enabled_if=bounds.has_host_tier,
 )
 def what_ended_is_settled(step: Step) -> Iterator[str]:
-    """A poll settles every copy that has ended, once all before it have, with its true result.
+    """A poll settles every copy that has ended, once all earlier ones have, with its true result.
 
     A copy that was performed is done, one that was not is failed; either may be cancelled instead,
     for a copy that it builds on (ASYNC-8). A copy that has not ended is not settled. By profile, a
