@@ -1,16 +1,18 @@
-"""Chapter 15. Laws: named sentences that must hold, and how they are asked.
+"""Chapter 15. Laws: what a cache must do, each as a function that checks it.
 
-A law is a pure function that yields sentences, one for each way in which it is broken, and nothing
-where it holds. Its docstring is its page in the book: one sentence that states it, with more where
-one is not enough, then *Why* (what goes wrong for a user without it), then *Seen broken* (where it
-happened, or "not seen").
+A law is a pure function that yields one message for each way in which it is broken, and nothing
+where it holds. Its docstring is its page in the book: one sentence that states it, more where
+needed, then *Why* (what goes wrong for a user without it), then *Seen broken* (links, or "not
+seen"). Beside it stand its premise, what it needs to see, in which runs it can come up
+(`enabled_if`), and which methods show it without snapshots (`from_outside`).
 
-There are three kinds. A *state* law looks at one snapshot. A *step* law looks at an operation with
-the states around it, and says also what must not change. A *stream* law looks at events in order.
+There are three kinds. A *state* law checks one snapshot. A *step* law checks an operation with the
+states before and after it, and says also what must not change. A *stream* law checks events in
+order.
 
-What readers get wrong: a law that was asked was not thereby kept. It has a premise, the situation
-in which a faulty cache could break it. A run counts how often that was met, and reports a law whose
-premise never was as not exercised, never as held.
+What readers get wrong: a law that was checked and not broken is not thereby held. Each law has a
+premise, the situation in which a faulty cache could break it. A run counts how often the premise
+was met; if never, the law is reported as not exercised.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event, Residency
 from kvcanon.spec.snapshot import NodeState, Snapshot
@@ -32,7 +35,7 @@ from kvcanon.spec.views import Step
 
 
 class Kind(StrEnum):
-    """What a law looks at."""
+    """What a law checks."""
 
     STATE = "state"
     STEP = "step"
@@ -47,34 +50,35 @@ class Level(StrEnum):
 
 
 class Need(StrEnum):
-    """What a cache has to show for a law to be judged.
+    """What a cache must show for a law to be checked.
 
-    What a cache cannot show, its snapshots leave empty: no orders, no receipts, no transfers, no
-    events; every tick, age, priority and count of hits is 0. A law that does not declare a need
-    finds nothing wrong with that.
+    What a cache cannot show is empty in its snapshots: no recency orders, receipts, transfers or
+    events; every tick, age, priority and hit count is 0. A law that does not declare a need finds
+    no fault in that.
     """
 
     SNAPSHOT = "snapshot"
     RECENCY = "recency"
-    """The snapshot's orders of recency, its ticks, ages and priorities are the cache's own."""
+    """The snapshot's recency orders, ticks, ages and priorities are the cache's own."""
     AGES = "ages"
-    """Its ages and priorities are. A cache without offers no policy that goes by them."""
+    """Ages and priorities are the cache's own. A cache without them offers no policy that uses
+    them."""
     HITS = "hits"
-    """Its counts of hits are. A cache without offers no policy that goes by them."""
+    """Hit counts are the cache's own. A cache without them offers no policy that uses them."""
     HOLDS = "holds"
     """The snapshot lists open receipts."""
     TRANSFERS = "transfers"
     """The snapshot lists transfers in flight."""
     EVENTS = "events"
     ENDS = "ends"
-    """What became of its copies is known apart from it: somebody else decides that."""
+    """How each copy ended is known independently of the cache, by whoever performed it."""
     BYTES = "bytes"
     """The bytes behind device slots can be read."""
 
 
 @frozen(eq=False)
 class Stream:
-    """Events in order, after `start`, and the state that they led to."""
+    """Events in order after `start`, and the state after the last of them."""
 
     start: Residency
     events: tuple[Event, ...]
@@ -82,7 +86,8 @@ class Stream:
     begins: bool = False
     """Whether these are all events since the cache was made."""
     there: Residency | None = None
-    """What is where in that state, with the base of `start`; None where nobody kept count."""
+    """The residency in that state, on the base of `start`; None where it was not kept up to
+    date."""
 
 
 Judged = TypeVar("Judged")
@@ -90,29 +95,29 @@ Judged = TypeVar("Judged")
 
 @frozen
 class Premise(Generic[Judged]):
-    """The situation in which a law says something: where a faulty cache could break it."""
+    """The situation that exercises a law: one in which a faulty cache could break it."""
 
     words: str
     """As "a node below a node"."""
     is_met: Callable[[Judged], bool]
-    """Whether a state, a step or a stream is such a situation."""
+    """Whether a state, a step or a stream is in that situation."""
 
 
 NodeKind: TypeAlias = Callable[[Snapshot, NodeState], bool]
-"""A question about a node of a state that goes no further than its parent and its children."""
+"""A predicate on a node that looks no further than its parent and its children."""
 
 
 @frozen
 class NodePremise(Premise[Snapshot]):
-    """A premise that is met by a state with enough nodes of a kind, which can be counted."""
+    """A premise that is met where a state has enough nodes of one kind; they can be counted."""
 
     kinds: tuple[NodeKind, ...]
-    """The kinds of nodes, of any of which enough will do."""
+    """Kinds of nodes; enough nodes of any one of them meet the premise."""
     enough: int
 
 
 def nodes_premise(words: str, *kinds: NodeKind, enough: int = 1) -> NodePremise:
-    """The premise that a state has so many nodes of one of these kinds."""
+    """The premise that a state has at least `enough` nodes of one of these kinds."""
 
     def is_met(state: Snapshot) -> bool:
         return any(_has(state, kind, enough) for kind in kinds)
@@ -125,9 +130,32 @@ def _has(state: Snapshot, kind: NodeKind, enough: int) -> bool:
     return sum(1 for _ in islice(found, enough)) == enough
 
 
+@frozen
+class Bounds:
+    """How far a run can go: the configuration of its cache, and how much there is at once."""
+
+    config: CacheConfig
+    pages: int
+    """Pages of the longest prompt."""
+    receipts: int
+    """How many locks requests hold at once."""
+    requests: int
+    """How many requests hold slots between calls."""
+    fetches: bool
+    """Whether pages come from storage, by host inserts."""
+
+
+def always(run: Bounds) -> bool:  # noqa: ARG001  # It does not matter which.
+    """The law can come up in any run."""
+    return True
+
+
+AnyOf: TypeAlias = tuple[Callable[..., object], ...]
+"""Methods of `spec.cache.Cache`, one of which is enough."""
+
 StateLaw: TypeAlias = Callable[[Snapshot], Iterator[str]]
 NodeLaw: TypeAlias = Callable[[Snapshot, Collection[NodeState]], Iterator[str]]
-"""A law of states that says what is wrong with some nodes below the root, one by one."""
+"""A state law that checks nodes below the root one by one."""
 StepLaw: TypeAlias = Callable[[Step], Iterator[str]]
 StreamLaw: TypeAlias = Callable[[Stream], Iterator[str]]
 AnyLaw = TypeVar("AnyLaw", StateLaw, StepLaw, StreamLaw)
@@ -135,7 +163,7 @@ Subject = Snapshot | Step | Stream
 
 
 def never(difference: Difference) -> bool:  # noqa: ARG001  # It does not matter which.
-    """Of no step is it certain that a law outlasts it."""
+    """No step is certain to keep the law."""
     return False
 
 
@@ -153,9 +181,15 @@ class Law:
     why: str
     seen_broken: str
     check: Callable[..., Iterator[str]]
+    enabled_if: Callable[[Bounds], bool] = always
+    """Whether the law can come up in a run; if not, it is out of the run's reach."""
+    from_outside: tuple[AnyOf, ...] | None = None
+    """The methods that show the law to an observer who sees answers, events and bytes, no
+    snapshots: at least one method of each group. Empty: the methods that every cache has are
+    enough. None: it takes a snapshot."""
     outlasts: Callable[[Difference], bool] = never
-    """Of a law of states that held before a step: whether it is certain to hold after, which is
-    found out from what the step touched. If it is not, the whole state has to be asked."""
+    """Whether a state law that held before a step is certain to hold after it, judged by what
+    the step changed. If not, the whole state has to be checked."""
 
     @property
     def area(self) -> str:
@@ -165,7 +199,7 @@ class Law:
 
 @frozen
 class Violation:
-    """One way in which a law was broken, in words."""
+    """One way in which a law was broken, as a message."""
 
     law: Law
     text: str
@@ -178,17 +212,17 @@ LAWS: dict[str, Law] = {}
 """Every law by id, in the order of the book. Importing `kvcanon.spec.laws` fills it."""
 
 RETIRED: Mapping[str, str] = {
-    "RES-8": "It is part of RES-9, which asks that a host insert accounts for every page.",
+    "RES-8": "It is part of RES-9: a host insert accounts for every page.",
     "MATCH-4": "It follows from MATCH-1 and MATCH-3: a match finds pages and returns slots of its "
-    "key's namespace alone.",
-    "LOCK-7": "It follows from LOCK-3: where no receipt is open, no lock ref is expected.",
-    "EVENT-3": "It follows from EVENT-10: a page is stored once when it comes to a medium, and "
-    "never otherwise.",
-    "NS-1": "It follows from NS-3: names that follow the chain differ wherever pages do.",
-    "NS-2": "It was a law of `spec.hashing` alone, which no cache can break; tests of the encoding "
-    "hold it now.",
+    "key's namespace only.",
+    "LOCK-7": "It follows from LOCK-3: where no receipt is open, no node has lock refs.",
+    "EVENT-3": "It follows from EVENT-10: a store is emitted once when a page comes to a medium, "
+    "and never otherwise.",
+    "NS-1": "It follows from NS-3: hashes that follow the chain differ wherever pages do.",
+    "NS-2": "It was a law about `spec.hashing`, which no cache can break; tests of the encoding "
+    "check it now.",
 }
-"""Laws that are no more, by id, and what became of each. No id is ever used again."""
+"""Retired laws by id, and what replaced each. Ids are never reused."""
 
 _ID = re.compile(r"[A-Z]+-[1-9][0-9]*")
 _PAGE = re.compile(
@@ -204,12 +238,13 @@ def law(
     needs: Iterable[Need] = (Need.SNAPSHOT,),
     level: Level = Level.MUST,
     *,
+    enabled_if: Callable[[Bounds], bool] = always,
+    from_outside: tuple[AnyOf, ...] | None = None,
     outlasts: Callable[[Difference], bool] = never,
 ) -> Callable[[AnyLaw], AnyLaw]:
-    """Register a function as a law; its docstring must have the form that a page has.
+    """Register a function as a law. Its docstring must be a page as described above.
 
-    Raises:
-        ValueError: the id is taken, retired or malformed, or the docstring lacks a part.
+    Raises: ValueError: the id is taken, retired or malformed, or the docstring lacks a part.
     """
 
     def register(check: AnyLaw) -> AnyLaw:
@@ -232,6 +267,8 @@ def law(
             why=page["why"],
             seen_broken=page["seen"],
             check=check,
+            enabled_if=enabled_if,
+            from_outside=from_outside,
             outlasts=outlasts,
         )
         return check
@@ -240,7 +277,7 @@ def law(
 
 
 def order_by_id() -> None:
-    """Put the laws of each area in the order of their numbers, whichever module they stand in."""
+    """Sort the laws of each area by number, whichever module they are in."""
     areas = list(dict.fromkeys(law.area for law in LAWS.values()))
     ordered = sorted(LAWS, key=lambda i: (areas.index(LAWS[i].area), int(i.rpartition("-")[2])))
     laws = {law_id: LAWS[law_id] for law_id in ordered}
@@ -250,17 +287,19 @@ def order_by_id() -> None:
 
 def node_law(
     law_id: str,
+    *,
     premise: Premise[Any],
+    needs: Iterable[Need] = (Need.SNAPSHOT,),
+    enabled_if: Callable[[Bounds], bool] = always,
+    from_outside: tuple[AnyOf, ...] | None = None,
     over: Callable[[Difference], Collection[NodeState]],
     reads: Iterable[str] = (),
-    needs: Iterable[Need] = (Need.SNAPSHOT,),
 ) -> Callable[[NodeLaw], NodeLaw]:
-    """Register a law of states that goes over all nodes below the root.
+    """Register a state law that checks all nodes below the root.
 
-    After a step from a state in which it held it need only go `over` those that are given for the
-    step: of all others it says what it said before, which was nothing. Of the nodes alone it says
-    the same while nothing about them but their uses and names changes, nor any other field of the
-    state that it `reads`.
+    After a step it checks only the nodes that `over` gives, if it held before: all others are
+    unchanged for it. It skips even those if nothing changed about any node but recency and hashes,
+    nor any field of the state that it `reads`.
     """
 
     def register(check: NodeLaw) -> NodeLaw:
@@ -273,31 +312,38 @@ def node_law(
                 return True
             return next(check(difference.after, over(difference)), None) is None
 
-        law(law_id, Kind.STATE, premise, needs, outlasts=outlasts)(everywhere)
+        law(
+            law_id,
+            Kind.STATE,
+            premise=premise,
+            needs=needs,
+            enabled_if=enabled_if,
+            from_outside=from_outside,
+            outlasts=outlasts,
+        )(everywhere)
         return check
 
     return register
 
 
 def judge(subject: Subject, laws: Collection[Law]) -> list[Violation]:
-    """Ask of a state, a step or a stream all those of the laws that look at its kind.
+    """Check a state, a step or a stream by those of the laws that are of its kind.
 
-    The shape of the tree (`SHAPE`) is asked first, of every state concerned: where it is broken the
-    other laws have nothing to walk on, and only the breach of shape is returned.
+    The laws of the tree's shape (`SHAPE`) are checked first, on every state concerned. If one is
+    broken, the other laws could not walk the tree, and only these violations are returned.
     """
     for state in _states(subject):
-        broken = [v for law_id in SHAPE if law_id in LAWS for v in _ask(LAWS[law_id], state)]
+        broken = [v for law_id in SHAPE if law_id in LAWS for v in _check(LAWS[law_id], state)]
         if broken:
             return broken
     kind = _KINDS[type(subject)]
-    return [v for each in laws if each.kind is kind for v in _ask(each, subject)]
+    return [v for each in laws if each.kind is kind for v in _check(each, subject)]
 
 
 def judge_next(difference: Difference, laws: Collection[Law]) -> list[Violation]:
-    """Ask laws of the state after a step, all of which held of the state before, as the shape did.
+    """Check the state after a step, if all these laws and the shape held before it.
 
-    It finds what `judge` finds in that state, and looks only at what the step touched where that is
-    enough to see that nothing is to be found.
+    Finds what `judge` finds, but looks only at what the step changed where that is enough.
     """
     before, after = difference.before, difference.after
     if before is after:
@@ -308,11 +354,11 @@ def judge_next(difference: Difference, laws: Collection[Law]) -> list[Violation]
         broken = judge(after, ())
         if broken:
             return broken
-    return [v for each in laws if not each.outlasts(difference) for v in _ask(each, after)]
+    return [v for each in laws if not each.outlasts(difference) for v in _check(each, after)]
 
 
 SHAPE = ("TREE-1", "TREE-2", "TREE-3", "RES-6")
-"""The laws without which a state is not a tree with data on it."""
+"""The laws without which a state is no tree with data on it."""
 
 _KINDS: dict[type[Subject], Kind] = {
     Snapshot: Kind.STATE,
@@ -327,5 +373,5 @@ def _states(subject: Subject) -> tuple[Snapshot, ...]:
     return (subject.state,) if isinstance(subject, Stream) else (subject,)
 
 
-def _ask(each: Law, subject: Subject) -> Iterator[Violation]:
+def _check(each: Law, subject: Subject) -> Iterator[Violation]:
     return (Violation(each, text) for text in each.check(subject))

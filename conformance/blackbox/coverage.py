@@ -1,66 +1,27 @@
-"""Coverage: which laws are judged from outside, and what a cache needs for it.
+"""Coverage: why a law was not exercised, and which methods a cache needs for it.
 
-What readers get wrong: from inside every law is judged of whoever shows a snapshot. From outside a
-law is judged as far as it shows in answers, events and bytes, which is less than all of it.
+Caches that show snapshots are judged by every law. All others are judged from outside, by the laws
+that answers, events and bytes show (`Law.from_outside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TypeAlias
+from collections.abc import Collection
 
-from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.law import Law, Need
-
-AnyOf: TypeAlias = tuple[Capability, ...]
-"""Operations one of which is enough."""
-
-_EVENTS: AnyOf = (Capability.TAKE_EVENTS,)
-_EVICTS: AnyOf = (Capability.EVICT, Capability.EVICT_HOST, Capability.LOAD_BACK)
-_FROM_DEVICE: AnyOf = (Capability.EVICT, Capability.LOAD_BACK)
-_SETTLES: AnyOf = (Capability.POLL, Capability.FLUSH)
-_LOADS: AnyOf = (Capability.LOAD_BACK,)
-_FREE: AnyOf = (Capability.FREE_SLOTS,)
-
-FROM_OUTSIDE: Mapping[str, tuple[AnyOf, ...]] = {
-    **dict.fromkeys(("MATCH-1", "MATCH-2", "MATCH-3", "MATCH-6"), ()),
-    **dict.fromkeys(("LOCK-9", "LOCK-10"), ()),
-    **dict.fromkeys(("ALLOC-1", "ALLOC-3", "ALLOC-5", "ALLOC-6"), ()),
-    **dict.fromkeys(("REFUSE-1", "REFUSE-2"), ()),
-    **dict.fromkeys(("EVICT-1", "REC-3"), (_EVICTS,)),
-    **dict.fromkeys(("LOCK-4", "EVICT-3", "RES-3"), (_FROM_DEVICE,)),
-    "EVICT-2": ((Capability.EVICT,),),
-    "EVICT-5": (_EVENTS,),
-    "EVICT-8": ((Capability.EVICT,), _EVENTS, _FREE),
-    **dict.fromkeys(("EVENT-1", "EVENT-2", "EVENT-4", "EVENT-5", "EVENT-6"), (_EVENTS,)),
-    **dict.fromkeys(("EVENT-7", "EVENT-9", "EVENT-10", "EVENT-12"), (_EVENTS,)),
-    "EVENT-8": (_EVENTS, (Capability.RESET,)),
-    **dict.fromkeys(("MATCH-7", "LOAD-1", "LOAD-2"), (_LOADS,)),
-    **dict.fromkeys(("ASYNC-1", "ASYNC-5"), (_SETTLES,)),
-    "ASYNC-6": ((Capability.FLUSH,),),
-    "ALLOC-7": ((Capability.RESET,),),
-    "RES-5": ((*_EVENTS, *_FREE),),
-    "RES-9": ((Capability.INSERT_HOST,),),
-    "DATA-1": ((Capability.READ,), (Capability.WRITE,)),
-}
-"""The laws that answers, events and bytes show, and the operations that it takes."""
 
 
 def why_not_exercised(law: Law, lacks: Collection[str]) -> str:
-    """Why a law that was asked was not exercised: not offered by the cache, or never come up."""
+    """Why a law was not exercised: the cache lacks a method, or the premise never came up."""
     hidden: list[str] = sorted(need.value for need in law.needs if need.value in lacks)
     if Need.SNAPSHOT.value in hidden:
-        # From outside it may be judged all the same, by what the operations show.
-        hidden = [Need.SNAPSHOT.value]
-        if law.law_id in FROM_OUTSIDE:
-            hidden = missing_for(law.law_id, lacks)
+        hidden = [Need.SNAPSHOT.value] if law.from_outside is None else missing_for(law, lacks)
     if hidden:
         return f"not offered: the cache has no {' and no '.join(hidden)}"
     return f"never came up: {law.premise.words}"
 
 
-def missing_for(law_id: str, lacks: Collection[str]) -> list[str]:
-    """What a cache would have to have, in words, for a law to be judged from outside."""
-    groups = FROM_OUTSIDE.get(law_id, ())
-    gone = [group for group in groups if all(each.value in lacks for each in group)]
-    return [" or ".join(each.value for each in group) for group in gone]
+def missing_for(law: Law, lacks: Collection[str]) -> list[str]:
+    """The methods that a cache lacks for a law to be judged from outside, as "a or b"."""
+    groups = [[method.__name__ for method in group] for group in law.from_outside or ()]
+    return [" or ".join(names) for names in groups if all(name in lacks for name in names)]

@@ -26,7 +26,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
 from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
-from kvcanon.spec.laws.announcements import residency_of
+from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import (
     BytesRead,
     Done,

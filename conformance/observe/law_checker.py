@@ -16,7 +16,7 @@ from kvcanon.conformance.observe.relevance import Relevant
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import fold_events
 from kvcanon.spec.law import SHAPE, Kind, Law, Stream, Subject, Violation, judge, judge_next
-from kvcanon.spec.laws.announcements import is_truth, moved_on
+from kvcanon.spec.laws.expected_events import is_truth, moved_on
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
 

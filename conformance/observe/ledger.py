@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.laws.names import PageNames
+from kvcanon.spec.laws.page_hashes import PageHashes
 from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Matched
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Key, Medium, Slot, Slots
@@ -122,12 +122,12 @@ class Ledger:
         if not self._pages:
             return
         before, after = step.changed
-        names = PageNames(step.before)
+        names = PageHashes(step.before)
         for number, row in before.items():
             now = after.get(number)
             for component in step.before.config.components:
                 if _has(row, component) and (now is None or not _has(now, component)):
-                    self._pages.pop((component, names.row_place(row).name), None)
+                    self._pages.pop((component, names.row_place(row).page_hash), None)
         if len(self._pages) > 2 * self._kept + 1024:
             there = _data_in(step.after)
             self._pages = {item: known for item, known in self._pages.items() if item in there}
@@ -153,7 +153,7 @@ def _has(row: PageRow, component: Component) -> bool:
 
 def _data_in(state: Snapshot) -> set[Item]:
     """All data of a state."""
-    names = PageNames(state)
+    names = PageHashes(state)
     return {
         (component, name)
         for node in state.below_root()

@@ -1,11 +1,11 @@
-"""ASYNC: copies take time, arrive in any order, and can fail.
+"""ASYNC: copies take time, end in any order, and can fail.
 
-Between the enqueue of a copy and its settlement the cache goes on working: it matches, cuts,
-inserts and evicts around the copy. What must hold is that the books always say who waits for what,
-and that an end, whichever way it comes, leaves nothing open.
+Between the enqueue and the settlement of a copy the cache goes on: it matches, cuts, inserts and
+evicts around the copy. It must always know which node waits for which copy, and release everything
+when the copy ends, in whichever way.
 
-What readers get wrong: an engine may finish copies in any order. It is the cache that makes a copy
-wait for those that it builds on, so that a child's data never counts before its parent's.
+What readers get wrong: an engine may finish copies in any order. It is the cache that settles a
+copy only after those that it builds on, so that a child's data never counts before its parent's.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import BlockStored
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.announcements import announces_at_enqueue
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.copies import builds_on, settled_transfers
-from kvcanon.spec.laws.names import PageNames, short
+from kvcanon.spec.laws.expected_events import emits_at_enqueue
+from kvcanon.spec.laws.page_hashes import PageHashes, short
 from kvcanon.spec.operations import Flush, Settled
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
@@ -29,47 +30,64 @@ from kvcanon.spec.views import Step
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-1", Kind.STEP, premises.ONE_OF_TWO_COPIES_ENDS, needs=NEEDS)
+@law(
+    "ASYNC-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "the end of one of two copies of a direction",
+        situations.settled_out_of_two,
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.SETTLEMENTS,),
+)
 def settles_in_order(step: Step) -> Iterator[str]:
-    """A transfer settles after every earlier one that it builds on.
+    """A transfer settles after every earlier transfer that it builds on.
 
-    It builds on one of its direction that copies full data at or above its own data. Those that do
-    not build on each other settle in any order, and so do those that are cancelled. What a poll or
-    a flush settles it reports: each once, in the order in which it settled them, and nothing else.
-    An eviction under write_back waits for its own copies, and does not report them.
+    It builds on those of its direction that copy full data at or above its own nodes. Others settle
+    in any order, and so do cancelled ones. A poll or a flush reports each transfer that it settles
+    once, in the order in which it settled them, and no others. An eviction under write_back waits
+    for its own copies and does not report them.
 
-    Why: a child's copy would count while its parent's may still fail, and leave a hole above it.
+    Why: otherwise a child's copy counts while its parent's may still fail, and leaves a gap above
+    it.
 
     Seen broken: not seen
     """
     flying = {transfer.transfer_id for transfer in step.after.transfers}
     settled = step.outcome.transfers if isinstance(step.outcome, Settled) else ()
-    told, ends = [each for each, _ in settled], dict(settled)
+    order, ends = [each for each, _ in settled], dict(settled)
     for direction in Direction:
         queue = [each for each in step.before.transfers if each.direction is direction]
         for at, later in enumerate(queue):
             cancelled = ends.get(later.transfer_id) is TransferStatus.CANCELLED
             if later.transfer_id not in flying and not cancelled:
-                yield from _overtaken(step.before, later, queue[:at], flying, told)
+                yield from _overtaken(step.before, later, queue[:at], flying, order)
         if isinstance(step.outcome, Settled):
             known = {each.transfer_id for each in queue}
-            left, reported = sorted(known - flying), [each for each in told if each in known]
+            left, reported = sorted(known - flying), [each for each in order if each in known]
             if sorted(reported) != left:
                 yield f"{direction} transfers {left} settled; reported are {reported}"
     known = {transfer.transfer_id for transfer in step.before.transfers}
-    for transfer_id in told:
+    for transfer_id in order:
         if transfer_id not in known:
             yield f"transfer {transfer_id} is reported as settled, and was not in flight"
 
 
-@law("ASYNC-2", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
+@law(
+    "ASYNC-2",
+    Kind.STEP,
+    premise=premises.COPY_ENDED,
+    needs=(*NEEDS, Need.HOLDS),
+    enabled_if=bounds.has_host_tier,
+)
 def every_end_gives_back(step: Step) -> Iterator[str]:
     """A transfer has one receipt from its enqueue to its settlement, and none afterwards.
 
-    So has a cancelled one, until its copy ends. When a transfer has settled, no node is marked as
-    waiting for it.
+    So has a cancelled one, until its copy ends. Once a transfer has settled, no node waits for it.
 
-    Why: what a finished copy still holds can never be evicted, and the cache fills up with it.
+    Why: pages that a finished copy still holds can never be evicted, and the cache fills up with
+    them.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/49829,
     https://github.com/LMCache/LMCache/issues/1756
@@ -101,22 +119,33 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
 
 
 def named(difference: Difference) -> Collection[NodeState]:
-    """The nodes that may wait in vain: those rebuilt, and those that copies named before."""
+    """The nodes that may wait for no copy: rebuilt nodes, and those that copies named before."""
     ids = {node.node_id for node in difference.own()}
     ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
     return difference.those(ids)
 
 
-@node_law("ASYNC-3", premises.COPY_IN_FLIGHT, over=named, reads=("transfers",), needs=NEEDS)
+@node_law(
+    "ASYNC-3",
+    premise=Premise[Snapshot](
+        "a copy in flight",
+        lambda state: any(not each.cancelled for each in state.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    over=named,
+    reads=("transfers",),
+)
 def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """The nodes that a transfer names wait for it, and their slots are what it fills.
+    """The nodes that a transfer names wait for it, and their slots are its targets.
 
-    Root first, and all together its targets, each exactly once and in order: a node that was cut
-    while its copy was in flight is named in both parts, the upper first. And a node waits only for
-    a transfer in flight that names it. Where the profile says that a load is of use at its enqueue,
-    no node waits for it.
+    They are named from the root down, and their slots together are its targets, each once and in
+    order. A node that is cut while its copy is in flight is named as both parts, the upper first. A
+    node waits only for a transfer in flight that names it. By profile, a load-back can be used at
+    its enqueue; then no node waits for it.
 
-    Why: the part of a node that a cut left out of the books is never stored, or never let go.
+    Why: if a cut leaves out a part of a node, its data is never stored, or its slots are never
+    freed.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
@@ -138,20 +167,30 @@ def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Itera
                     yield f"{waits}, which does not name its {component} data"
 
 
-@law("ASYNC-4", Kind.STEP, premises.COPY_DONE, needs=(*NEEDS, Need.EVENTS))
+@law(
+    "ASYNC-4",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that is done",
+        lambda step: TransferStatus.DONE in situations.ended(step),
+    ),
+    needs=(*NEEDS, Need.EVENTS),
+    enabled_if=bounds.has_host_tier,
+)
 def done_is_announced(step: Step) -> Iterator[str]:
-    """What a transfer copied is announced once it is done, upper parts first.
+    """When a transfer is done, a store is emitted for each page that it copied, parents first.
 
-    That it is there is ASYNC-8. Where the profile announces load-backs at their enqueue, nothing
-    more is said of them.
+    ASYNC-8 checks that the data is there. By profile, load-backs emit their stores at the enqueue;
+    then they emit none here.
 
-    Why: a copy that nobody hears of is never used; a cut in flight made half of one disappear.
+    Why: no router uses a copy that it does not know of; a cut during a copy made half of one
+    disappear.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
     """
-    # Names as they were: by now nodes may have been joined, and hold pages that were there before.
-    names = PageNames(step.before)
+    # Hashes before the step: since then nodes may have been joined with others.
+    hashes = PageHashes(step.before)
     for transfer, status in settled_transfers(step):
         if status is not TransferStatus.DONE:
             continue
@@ -159,8 +198,8 @@ def done_is_announced(step: Step) -> Iterator[str]:
         for node_id, component in transfer.parts:
             node = step.before.nodes.get(node_id)
             if component is FULL and node is not None:
-                pages.extend(names.of(node))
-        said_before = medium is GPU and announces_at_enqueue(step.after)
+                pages.extend(hashes.of(node))
+        said_before = medium is GPU and emits_at_enqueue(step.after)
         if not step.after.config.events or said_before:
             continue
         stores = [e for e in step.events if isinstance(e, BlockStored) and e.medium is medium]
@@ -171,22 +210,31 @@ def done_is_announced(step: Step) -> Iterator[str]:
             yield (
                 f"transfer {transfer.transfer_id} brought {len(pages)} pages to {medium}; "
                 + (
-                    f"no store tells of {', '.join(unsaid)}"
+                    f"no store was emitted for {', '.join(unsaid)}"
                     if unsaid
                     else "stores are out of order"
                 )
             )
 
 
-@law("ASYNC-5", Kind.STEP, premises.COPY_FAILED, needs=NEEDS)
+@law(
+    "ASYNC-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that failed",
+        lambda step: TransferStatus.FAILED in situations.ended(step),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.SETTLEMENTS,),
+)
 def failure_leaves_nothing(step: Step) -> Iterator[str]:
     """A transfer that failed or was cancelled leaves free slots, and nothing else.
 
     Its targets are in the free list, and no node has them (so that a store would break EVENT-10). A
-    copy that builds on a failed one in the same direction (of data at or below its full data) is
-    cancelled.
+    copy that builds on a failed one of the same direction is cancelled.
 
-    Why: slots that a failed copy keeps are lost; data that it pretends to have brought is garbage.
+    Why: slots that a failed copy keeps are lost; data that it claims to have copied is garbage.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27108,
     https://github.com/sgl-project/sglang/issues/30986,
@@ -204,11 +252,21 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
             yield from _built_on(step, transfer, statuses)
 
 
-@law("ASYNC-6", Kind.STEP, premises.FLUSH_OF_COPIES, needs=NEEDS)
+@law(
+    "ASYNC-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a flush of copies in flight",
+        lambda step: isinstance(step.operation, Flush) and bool(step.before.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=((Cache.flush,),),
+)
 def flush_ends_all(step: Step) -> Iterator[str]:
     """After a flush nothing is in flight.
 
-    Why: whoever shuts down, or resets, after a flush pulls memory from under a running copy.
+    Why: whoever shuts down or resets after a flush frees memory under a running copy.
 
     Seen broken: not seen
     """
@@ -222,14 +280,14 @@ def _overtaken(
     later: TransferState,
     queue: Iterable[TransferState],
     flying: Collection[TransferId],
-    told: Sequence[TransferId],
+    order: Sequence[TransferId],
 ) -> Iterator[str]:
-    """Earlier transfers that one builds on, and that had not settled when it did."""
+    """Earlier transfers that a transfer builds on, and that had not settled when it did."""
     for earlier in queue:
         if later.cancelled or earlier.cancelled or not builds_on(state, later, earlier):
             continue
         one, other = later.transfer_id, earlier.transfer_id
-        before = one in told and other in told and told.index(one) < told.index(other)
+        before = one in order and other in order and order.index(one) < order.index(other)
         if before or other in flying:
             still = ", and which is still in flight" if other in flying else ""
             yield (
@@ -239,7 +297,7 @@ def _overtaken(
 
 
 def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
-    """Where the nodes that a transfer names do not make up what it copies."""
+    """Where the nodes that a transfer names do not add up to its targets."""
     slots: dict[Component, list[Slot]] = {component: [] for component in transfer.targets}
     reached: dict[Component, int] = {}
     for node_id, component in transfer.parts:
@@ -267,7 +325,7 @@ def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
 
 
 def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) -> Iterator[str]:
-    """What is still there of a transfer that did not succeed."""
+    """What is left of a transfer that did not succeed."""
     state, medium = step.after, transfer.target_medium
     ended = f"transfer {transfer.transfer_id} {'failed' if status == 'failed' else 'was cancelled'}"
     for component, targets in transfer.targets.items():
@@ -284,7 +342,7 @@ def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) ->
 def _built_on(
     step: Step, failed: TransferState, statuses: dict[TransferId, TransferStatus]
 ) -> Iterator[str]:
-    """Transfers that go on although what they build on has failed."""
+    """Transfers that go on although a copy that they build on has failed."""
     state = step.before
     if failed.direction is Direction.BACKUP and not state.config.backed_parents:
         return

@@ -1,14 +1,13 @@
-"""Copies in a step: how they ended, which build on which, and what their ends let go of.
+"""Copies in a step: how they ended, which build on which, and which data they release.
 
-What readers get wrong: a copy builds on what its data stands on, and that is full data at or above
-it. Window data above it is of use to the same prompts, and no ground of it.
+A copy builds on full data at or above its own nodes. It does not build on window data above them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.laws.comparing import writes_back
+from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.operations import Settled
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
@@ -17,7 +16,7 @@ from kvcanon.spec.views import PageRow, Step
 
 
 def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
-    """The transfers that a step reports as settled, as they were before it."""
+    """The transfers that a step settled, as they were before it, with their statuses."""
     flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
     if isinstance(step.outcome, Settled):
         for transfer_id, status in step.outcome.transfers:
@@ -26,7 +25,7 @@ def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatu
 
 
 def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> bool:
-    """Whether a transfer copies data at or below what another of its direction copies in full."""
+    """Whether a transfer copies data at or below full data that another of its direction copies."""
     if later.direction is not earlier.direction:
         return False
     tops = {node_id for node_id, component in earlier.parts if component is FULL}
@@ -35,15 +34,15 @@ def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> 
 
 
 def _is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
-    """Whether a node is one of some others, or below one of them."""
+    """Whether a node is one of `tops` or below one of them."""
     return any(up.node_id in tops for up in state.upwards(node))
 
 
 def may_be_given_up(step: Step, was: PageRow, now: PageRow | None, component: Component) -> bool:
-    """Whether a page's host copy may go in a step: its load is done, and the profile lets it.
+    """Whether a page's host copy may go in a step, by profile: its load-back is done.
 
-    Of a node that a load brought all that the device has by then may go, but for what another load
-    still reads.
+    Then everything that the device has of the node may leave the host, except what another
+    load-back still reads.
     """
     if step.before.profile.loads_keep_host_copies or not writes_back(step.before):
         return False

@@ -1,13 +1,12 @@
 """DATA: the bytes behind slots.
 
-Everything else in this book is bookkeeping; this is what it is for. A model that attends to another
-prompt's keys and values does not fail, it answers.
+All other laws are about bookkeeping; this is what it is for. A model that attends to another
+prompt's KV does not fail: it answers, wrongly.
 
-What readers get wrong: a slot with an owner is not yet a slot with the right bytes. Between the
-enqueue of a copy and its acknowledgement both ends belong to the copy, and to nobody else.
+What readers get wrong: a slot with an owner does not have the right bytes yet. Between the enqueue
+of a copy and its acknowledgement both ends belong to the copy only.
 
-That a corrupt page in storage is a miss, and never wrong bytes, is for the laws of storage to say,
-which are not part of this book yet.
+That a corrupt page in storage is a miss is for laws of storage, which this book does not have yet.
 """
 
 from __future__ import annotations
@@ -15,21 +14,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds
 from kvcanon.spec.snapshot import NO_POOL, Pool, Snapshot, TransferState
 from kvcanon.spec.types import GPU, Component, Slot
 from kvcanon.spec.views import Step
 
 
-@law("DATA-1", Kind.STEP, premises.BYTES_READ, needs=(Need.SNAPSHOT, Need.BYTES))
+@law(
+    "DATA-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "bytes that were read",
+        lambda step: bool(step.stamps),
+    ),
+    needs=(Need.SNAPSHOT, Need.BYTES),
+    from_outside=((Cache.read,), (Cache.write,)),
+)
 def bytes_are_the_pages(step: Step) -> Iterator[str]:
     """Behind every slot that a match returns are the bytes that were written for that page.
 
-    Whatever the page went through in between: cuts, demotion, the host and back.
+    Whatever happened to the page in between: cuts, eviction to the host and load-back.
 
-    Why: the model reads another prompt's memory and answers fluently.
+    Why: otherwise the model reads another prompt's KV and answers fluently.
 
     Seen broken: https://github.com/LMCache/LMCache/issues/4385,
     https://github.com/vllm-project/vllm/issues/49125,
@@ -45,7 +54,7 @@ def bytes_are_the_pages(step: Step) -> Iterator[str]:
 
 
 def copies_go_on(difference: Difference) -> bool:
-    """Whether the same copies are in flight, of the same nodes, and nobody got their slots."""
+    """Whether the same copies of the same nodes are in flight, and their slots are not reused."""
     state = difference.after
     copied = (node_id for each in state.transfers for node_id, _ in each.parts)
     if "transfers" in difference.fields or not difference.rebuilt.isdisjoint(copied):
@@ -63,17 +72,21 @@ def copies_go_on(difference: Difference) -> bool:
 @law(
     "DATA-2",
     Kind.STATE,
-    premises.ANY_COPY_IN_FLIGHT,
+    premise=Premise[Snapshot](
+        "a copy in flight, cancelled or not",
+        lambda state: bool(state.transfers),
+    ),
     needs=(Need.SNAPSHOT, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
     outlasts=copies_go_on,
 )
 def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
-    """What a copy in flight reads and writes is neither free nor a request's.
+    """The slots that a copy in flight reads and writes are neither free nor held by a request.
 
-    A slot is written by one copy at most, and what a copy reads are the slots of the nodes that it
-    copies, in order. What a cancelled copy still reads is of no interest; what it writes is.
+    At most one copy writes to a slot, and a copy reads exactly the slots of the nodes that it
+    copies, in order. What a cancelled copy still reads does not matter; what it writes does.
 
-    Why: a slot that is used again while a copy reads or writes it holds two prompts' bytes.
+    Why: a slot that is reused while a copy reads or writes it has the bytes of two prompts.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27444,
     https://github.com/sgl-project/sglang/issues/35769,

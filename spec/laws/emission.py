@@ -1,27 +1,27 @@
-"""Emission: which events each operation sends, of which pages, on which medium, in which order.
+"""Emission: which events each operation emits, for which pages and media, in which order.
 
-This is the one table of it: `kvcanon laws --emissions` prints it, EVENT-5 and EVENT-10 read from it
-what an operation may send, and the caches are tested against it row by row. That an event must be
-sent wherever a page comes to a medium or leaves it, EVENT-10 says.
+This is the only table of it. `kvcanon laws --emissions` prints it, EVENT-5 and EVENT-10 read from
+it what an operation may emit, and the caches are tested against it row by row. EVENT-10 demands an
+event for every page that comes to a medium or leaves it.
 
-Events are of full data alone: window data and recurrent states send none, on any medium, in any
-operation. An operation without a row sends nothing.
+Only full data causes events: window data and mamba states cause none, on any medium. An operation
+without a row emits nothing.
 
-*Order.* The rows of an operation stand in the order in which their events come for each victim.
-Under write_back store(CPU) of a victim comes before its remove(GPU), so that it is never nowhere;
-and where a victim is deleted, what hangs below it on the host alone is removed from there first,
+*Order.* The rows of an operation stand in the order of its events for each victim. Under write_back
+store(CPU) of a victim comes before its remove(GPU), so that routers never see it nowhere. Where a
+victim is deleted, the pages below it that are on the host alone are removed from there first,
 deepest page first, and then the victim from the device. No other order holds between media, nor
-between victims that do not build on each other. How much of it a cache is held to, EVENT-1,
-EVENT-12 and EVENT-14 say; the rest is what the plain cache does. By `Profile.removes_end_first` the
+between victims that do not build on each other. EVENT-1, EVENT-12 and EVENT-14 say how much of this
+order is demanded; the rest is what the reference cache does. By `Profile.removes_end_first` the
 pages of one node may be removed in any order.
 
 *Twice.* A host copy is stored once, when its copy ends. A page that is loaded back keeps its host
-copy (LOAD-5), so that its next eviction sends remove(GPU) alone. Only where the host copy was given
-up in between, which sent remove(CPU), is the page copied again, and store(CPU) sent again; in an
-exclusive tier (`Profile.loads_keep_host_copies`) that is each time.
+copy (LOAD-5), so that its next eviction emits remove(GPU) alone. Only if the host copy was given up
+in between, which emitted remove(CPU), is the page copied again and store(CPU) emitted again; in an
+exclusive tier (`Profile.loads_keep_host_copies`) that happens each time.
 
-What readers get wrong: a transfer that is enqueued sends nothing. A backup is announced when it is
-acknowledged, and a load too, unless `Profile.load_back_announced` is *enqueued*.
+What readers get wrong: the enqueue of a transfer emits nothing. Stores of backups and load-backs
+are emitted when the copy is acknowledged, unless `Profile.load_back_announced` is *enqueued*.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, WritePolicy
 
 
 class Order(StrEnum):
-    """The order of the events of one row within one operation.
+    """The order in which one operation emits the events of one row.
 
-    On the host under write_back, where parents may lack a copy, it is that within each node.
+    On the host under write_back, where parents may lack a copy, it holds within each node only.
     """
 
     ROOT_FIRST = "root first"
@@ -59,12 +59,12 @@ class Order(StrEnum):
     LEAF_FIRST = "leaf first"
     """A page after every page that builds on it."""
     ALONE = "alone"
-    """It is the only event of the operation."""
+    """The only event of the operation."""
 
 
 @frozen
 class Condition:
-    """Under which configurations and profiles a row applies."""
+    """The configurations and profiles under which a row applies."""
 
     words: str
     holds: Callable[[CacheConfig, Profile], bool]
@@ -80,7 +80,7 @@ WRITE_BACK = Condition(
 LOADS_ACKNOWLEDGED = Condition(
     "acknowledged", lambda _, profile: profile.load_back_announced is StoreMoment.ACKNOWLEDGED
 )
-"""By `Profile.load_back_announced`: a load is announced when it is acknowledged."""
+"""By `Profile.load_back_announced`: a load-back emits its stores when it is acknowledged."""
 LOADS_EXCLUSIVE = Condition(
     "exclusive",
     lambda config, profile: (
@@ -91,20 +91,20 @@ LOADS_EXCLUSIVE = Condition(
 LOADS_ENQUEUED = Condition(
     "enqueued", lambda _, profile: profile.load_back_announced is StoreMoment.ENQUEUED
 )
-"""By the same field: a load is announced at its enqueue."""
+"""By the same field: a load-back emits its stores at its enqueue."""
 
 
 @frozen
 class Emission:
-    """One row: an event that some operations send."""
+    """One row: an event that some operations emit."""
 
     operations: tuple[type[Operation], ...]
-    """Who sends it; no operation stands for the making of a cache."""
+    """The operations that emit it; none stands for the making of a cache."""
     medium: Medium | None
-    """The medium that the event names; None where it is of all media."""
+    """The medium that the event names; None for an event about all media."""
     event: type[Event]
     pages: str
-    """The pages that it is sent of."""
+    """The pages that the event is emitted for."""
     order: Order
     condition: Condition = ALWAYS
 
@@ -178,8 +178,8 @@ EMISSIONS: tuple[Emission, ...] = (
     ),
     Emission((Reset,), None, AllBlocksCleared, "all", Order.ALONE),
 )
-"""The table. The rows of an operation stand in the order in which its events come, for each victim
-or page: under write_back a page is stored on the host before it is removed from the device."""
+"""The table. The rows of an operation stand in the order of its events, for each victim or page:
+under write_back a page is stored on the host before it is removed from the device."""
 
 HEADS = ("operation", "medium", "event", "of the pages", "order", "only under")
 
@@ -188,7 +188,7 @@ _FIELDS: dict[type[Event], tuple[str, str, str]] = {
     BlockRemoved: ("removed", "of the page", "not named"),
     AllBlocksCleared: ("cleared", "not named", "not named"),
 }
-"""What each event is called, and what it says of hash and parent."""
+"""The name of each event, and what it carries as hash and parent."""
 
 
 def emissions(
@@ -197,7 +197,7 @@ def emissions(
     config: CacheConfig,
     profile: Profile,
 ) -> tuple[Emission, ...]:
-    """The rows of an operation (None: the making of a cache) for what moves of one component."""
+    """The rows of an operation (None: the making of a cache) for data of one component."""
     return tuple(
         row
         for row in EMISSIONS

@@ -1,8 +1,8 @@
-"""EVENT: what routers are told.
+"""EVENT: the events that a cache emits for routers.
 
-A router sends a request where its prefix is, and all that it knows it knows from events. So the sum
-of the events must be the truth, at every moment, in an order in which a prefix is never promised
-before it is there in whole. This is all that is ever sent (`laws.emission`):
+A router knows only from events where a prefix is cached, and sends requests there. So the sum of
+the events must be true at every moment, and emitted in an order in which a prefix is never promised
+before all of it is there. These are all events (`laws.emission`):
 
     operation         medium  event    of the pages                       order       only under
     (new cache)       all     cleared  all                                alone
@@ -27,15 +27,15 @@ before it is there in whole. This is all that is ever sent (`laws.emission`):
     removed  of the page  not named
     cleared  not named    not named
 
-`laws.emission` says what its words mean, and what it promises of the order between media.
+`laws.emission` explains the terms, and which order holds between media.
 
-What readers get wrong: events are about *full* data that *is* somewhere. Window data and recurrent
-states come and go in silence, and so does a copy until it is acknowledged.
+What readers get wrong: events describe *full* data that is *resident*. Window data and mamba states
+come and go without events, and so does a copy until it is acknowledged.
 
-Where `CacheConfig.events` is off there is nothing to fold, and these laws say nothing; but a cache
-that sends events all the same is reported by EVENT-5.
+Where `CacheConfig.events` is off these laws check nothing, except that EVENT-5 reports a cache that
+emits events all the same.
 
-See also: `oracle.folding`, and ASYNC-4 for what a finished copy has to announce.
+See also: `oracle.folding`, and ASYNC-4 for the stores of a finished copy.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.events import (
-    AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     Resident,
     fold_events,
 )
-from kvcanon.spec.hashing import namespace_seed, page_hash
-from kvcanon.spec.law import Kind, Need, Stream, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.announcements import (
-    Told,
+from kvcanon.spec.law import Kind, Need, Premise, Stream, law
+from kvcanon.spec.laws import situations, visibility
+from kvcanon.spec.laws.comparison import MEDIA
+from kvcanon.spec.laws.expected_events import (
+    ResidencySoFar,
     churns,
     closed_media,
     is_truth,
@@ -61,47 +60,70 @@ from kvcanon.spec.laws.announcements import (
     may_send,
     moves_of,
     residency_of,
+    stores_and_removes,
 )
-from kvcanon.spec.laws.comparing import MEDIA
-from kvcanon.spec.laws.names import changed_pages, everywhere, short
-from kvcanon.spec.operations import Refused, Reset, TakeEvents, Taken
+from kvcanon.spec.laws.page_hashes import everywhere, short
+from kvcanon.spec.operations import Refused, Reset
 from kvcanon.spec.oracle.folding import is_alternating
-from kvcanon.spec.types import FULL, Medium, NodeId
+from kvcanon.spec.types import FULL, Medium
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 
 
-@law("EVENT-1", Kind.STREAM, premises.STREAM_STORE_WITH_PARENT, needs=NEEDS)
+@law(
+    "EVENT-1",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "a store of a page that has a parent",
+        lambda stream: any(
+            isinstance(event, BlockStored) and event.parent_hash is not None
+            for event in stream.events
+        ),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def parents_first(stream: Stream) -> Iterator[str]:
-    """When a page is stored on a medium, the page before it is there, as far as events tell.
+    """A store comes after the store of the page before it on the same medium.
 
-    On the host this is not so under write_back, where a parent may lack a backup.
+    On the host this is not demanded under write_back, where a parent may lack a backup.
 
-    Why: a router promises a prefix with a hole, and the request computes what it was sent to reuse.
+    Why: otherwise a router promises a prefix with a gap, and the request computes what it was sent
+    to reuse.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/58119
     """
     if not stream.state.config.events:
         return
-    told = Told(stream.start)
+    so_far = ResidencySoFar(stream.start)
     closed = closed_media(stream.state)
     for event in stream.events:
         if isinstance(event, BlockStored) and event.parent_hash and event.medium in closed:
             parent = (event.medium, event.parent_hash)
-            if parent not in told:
+            if parent not in so_far:
                 yield (
                     f"page {short(event.block_hash)} was stored on {event.medium} while the page "
                     f"before it, {short(event.parent_hash)}, was not there"
                 )
-        told.hear(event)
+        so_far.apply(event)
 
 
-@law("EVENT-2", Kind.STREAM, premises.STREAM_REMOVE, needs=NEEDS)
+@law(
+    "EVENT-2",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "a remove",
+        lambda stream: any(isinstance(event, BlockRemoved) for event in stream.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
-    """A page is stored on a medium only when it is absent there, and removed only when present.
+    """A page is stored on a medium only while absent there, and removed only while present.
 
-    Why: whoever counts copies ends with a page that never leaves, or that left while one is there.
+    Why: a router that counts copies ends with a page that never leaves, or that left while a copy
+    is still there.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/55092,
     https://github.com/vllm-project/vllm/issues/48933,
@@ -109,25 +131,35 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    told = Told(stream.start)
+    so_far = ResidencySoFar(stream.start)
     for event in stream.events:
         if isinstance(event, BlockStored | BlockRemoved):
             stored = isinstance(event, BlockStored)
-            present = (event.medium, event.block_hash) in told
+            present = (event.medium, event.block_hash) in so_far
             if not is_alternating(present, (stored,)):
                 verb = "stored on" if stored else "removed from"
                 yield (
                     f"page {short(event.block_hash)} was {verb} {event.medium}, where it was "
                     f"{'already' if stored else 'not'}"
                 )
-        told.hear(event)
+        so_far.apply(event)
 
 
-@law("EVENT-4", Kind.STREAM, premises.STREAM_EVENTS, needs=NEEDS)
+@law(
+    "EVENT-4",
+    Kind.STREAM,
+    premise=Premise[Stream](
+        "an event",
+        lambda stream: bool(stream.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def stream_is_residency(stream: Stream) -> Iterator[str]:
-    """What the events add up to is exactly what is where: page by page, on each medium.
+    """The sum of the events is exactly what is resident, page by page, on each medium.
 
-    Why: a router believes the sum. What it lacks is computed again, what it has too much is missed.
+    Why: a router believes this sum. Pages that it lacks are computed again; pages that it has too
+    many of are requested in vain.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/sgl-project/sglang/issues/32537,
@@ -142,10 +174,13 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
         return
     if is_truth(folded, state):
         return
-    told, there = folded.resident(), residency_of(state)
+    reported, there = folded.resident(), residency_of(state)
     pages = everywhere(state)
     for medium in MEDIA:
-        for wrong, problem in ((there - told, "is there unsaid"), (told - there, "is not there")):
+        for wrong, problem in (
+            (there - reported, "is resident without a store"),
+            (reported - there, "is not resident"),
+        ):
             found = sorted(name for held, name in wrong if held is medium)
             for name in found[:1]:
                 place = pages.get(name)
@@ -156,13 +191,23 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
                 )
 
 
-@law("EVENT-5", Kind.STEP, premises.SILENT_CHANGE, needs=NEEDS)
+@law(
+    "EVENT-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change without events",
+        lambda step: situations.changed(step) and not step.events,
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def silence(step: Step) -> Iterator[str]:
-    """What moves no full data sends nothing: matches, locks, slots, refusals.
+    """Operations that move no full data emit no events: matches, locks, slot calls, refusals.
 
-    Where events are off, nothing is sent at all. What the other operations may send says EVENT-10.
+    Where events are off, nothing is emitted at all. EVENT-10 checks what the other operations may
+    emit.
 
-    Why: a router believes that something has changed, and forgets a prefix that is still there.
+    Why: an event without a change makes a router drop a prefix that is still there.
 
     Seen broken: not seen
     """
@@ -177,126 +222,30 @@ def silence(step: Step) -> Iterator[str]:
         yield f"{name} sent {listed(step.events)}"
 
 
-@law("EVENT-6", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
-def hashes_chain(stream: Stream) -> Iterator[str]:
-    """The name in a store is that of its page after its parent, or after its namespace's seed.
-
-    No parent means: the first page of the namespace.
-
-    Why: a router that computes names from prompts never finds the page, or finds another tenant's.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/24568,
-    https://github.com/vllm-project/vllm/issues/44103
-    """
-    if not stream.state.config.events:
-        return
-    for event in stream.events:
-        if not isinstance(event, BlockStored):
-            continue
-        seed = namespace_seed(event.namespace)
-        if event.parent_hash == seed:
-            yield (
-                f"page {short(event.block_hash)} names its namespace's seed as its parent; "
-                "the first page has none"
-            )
-        expected = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
-        if event.block_hash != expected:
-            yield (
-                f"the page {event.page} was stored as {short(event.block_hash)}; after "
-                f"{'the seed' if event.parent_hash is None else short(event.parent_hash)} of "
-                f"{event.namespace} its name is {short(expected)}"
-            )
-
-
-@law("EVENT-7", Kind.STEP, premises.STORE_WITH_PARENT, needs=NEEDS)
-def parent_is_the_page_before(step: Step) -> Iterator[str]:
-    """A store names the page that stands before its own in the tree, and its tokens and namespace.
-
-    After a cut, the parent of a new branch is the last page of what the branches share.
-
-    Why: a router hangs the page below another prefix, and promises it to the wrong prompts.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/24718,
-    https://github.com/vllm-project/vllm-ascend/issues/12252
-    """
-    if not step.after.config.events or not _stores(step):
-        return
-    before, after = changed_pages(step)
-    for event in _stores(step):
-        place, state = after.get(event.block_hash), step.after
-        if place is None:
-            place, state = before.get(event.block_hash), step.before
-        if place is None:
-            continue
-        where = place.describe(state)
-        if event.parent_hash != place.parent:
-            yield (
-                f"{where} was stored with parent {short(event.parent_hash)}; the page before it is "
-                f"{short(place.parent)}"
-            )
-        if (event.page, event.namespace) != (place.node.pages[place.at], place.node.namespace):
-            yield f"{where} was stored as {event.page} in {event.namespace}, which it is not"
-
-
-@law("EVENT-8", Kind.STEP, premises.RESET, needs=NEEDS)
-def reset_clears(step: Step) -> Iterator[str]:
-    """A reset says that all is cleared, once and nothing else; no other operation says so.
-
-    Why: routers go on sending requests after a cache that is empty.
-
-    Seen broken: not seen
-    """
-    if not step.after.config.events:
-        return
-    if isinstance(step.operation, Reset) and not isinstance(step.outcome, Refused):
-        if step.events != (AllBlocksCleared(),):
-            yield f"the reset sent {listed(step.events)}, not one AllBlocksCleared"
-    elif AllBlocksCleared() in step.events:
-        yield f"{type(step.operation).__name__} sent AllBlocksCleared"
-
-
-@law("EVENT-9", Kind.STREAM, premises.STREAM_STORE, needs=NEEDS)
-def one_page_an_event(stream: Stream) -> Iterator[str]:
-    """Every store carries exactly one page: `page_size` units, pairs where keys are of bigrams.
-
-    Why: names and tokens that do not line up make a router name every later page wrongly.
-
-    Seen broken: https://github.com/vllm-project/vllm/issues/44451
-    """
-    config = stream.state.config
-    if not config.events:
-        return
-    for event in stream.events:
-        if not isinstance(event, BlockStored):
-            continue
-        if len(event.page) != config.page_size:
-            yield (
-                f"page {short(event.block_hash)} was stored with {len(event.page)} units; a page "
-                f"has {config.page_size}"
-            )
-        elif set(map(type, event.page)) != {tuple if config.bigram else int}:
-            yield (
-                f"page {short(event.block_hash)} was stored with units {event.page}; units are "
-                f"{'pairs of tokens' if config.bigram else 'tokens'}"
-            )
-
-
-@law("EVENT-10", Kind.STEP, premises.EVENTS_SENT, needs=NEEDS)
+@law(
+    "EVENT-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an event",
+        lambda step: bool(step.events),
+    ),
+    needs=NEEDS,
+    from_outside=(visibility.EVENTS,),
+)
 def media_of_operations(step: Step) -> Iterator[str]:
-    """A page that an operation brings to a medium is stored there, one that it takes is removed.
+    """Each page that comes to a medium is stored there once, and each that leaves is removed once.
 
-    Once each, and nothing else is sent; and each operation sends only what it can bring about: an
-    insert, for instance, never removes anything from the device. Only an eviction under write_back
-    may copy a page to the host and take it away again.
+    Nothing else is emitted, and each operation emits only what it can cause: an insert, for
+    instance, never removes a page from the device. Only an eviction under write_back may copy a
+    page to the host and take it away again.
 
-    A page is on a medium when its full data is there, in a slot that no copy has yet to fill. So
-    the store of a copy is sent when the copy is acknowledged (of a load-back at its enqueue, where
-    the profile says so), and an eviction that takes window data or a recurrent state alone sends
-    nothing.
+    A page is on a medium when its full data is in a slot that no copy has yet to fill. So the store
+    of a copy is emitted when the copy is acknowledged (by profile, that of a load-back at its
+    enqueue), and an eviction of window data or a mamba state alone emits nothing.
 
-    Why: what arrives unsaid is never asked for, and what leaves unsaid is asked for in vain. A
-    store that is sent too early sends requests after data that may never arrive; a remove for some
-    window data makes routers forget a prefix that is still there.
+    Why: a page that comes without an event is never requested, one that leaves without an event is
+    requested in vain. A store too early sends requests to data that may never arrive; a remove for
+    window data makes routers drop a prefix that is still there.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/22894,
     https://github.com/sgl-project/sglang/pull/24718,
@@ -309,12 +258,12 @@ def media_of_operations(step: Step) -> Iterator[str]:
     name = type(step.operation).__name__
     allowed = may_send(step)
     histories: dict[Resident, list[bool]] = {}
-    for event in _stores_and_removes(step):
+    for event in stores_and_removes(step):
         stored = isinstance(event, BlockStored)
         histories.setdefault((event.medium, event.block_hash), []).append(stored)
         if (stored, event.medium) not in allowed:
             verb = "store on" if stored else "remove from"
-            yield f"{name} may not {verb} {event.medium}, and did so to {short(event.block_hash)}"
+            yield f"{name} may not {verb} {event.medium}; it did, page {short(event.block_hash)}"
     moves = moves_of(step)
     for item in {**moves, **histories}:
         medium, page = item
@@ -329,110 +278,11 @@ def media_of_operations(step: Step) -> Iterator[str]:
             )
 
 
-@law("EVENT-11", Kind.STEP, premises.EVENTS_TAKEN, needs=NEEDS)
-def taken_once(step: Step) -> Iterator[str]:
-    """Events wait in the order in which they were sent, and are handed out once, all of them.
-
-    Why: what is lost between cache and router is lost for good; nobody can ask for it again.
-
-    Seen broken: not seen
-    """
-    waiting, left = step.before.events, step.after.events
-    if isinstance(step.operation, TakeEvents):
-        if isinstance(step.outcome, Taken) and step.outcome.events != waiting:
-            yield f"{len(waiting)} events waited, and {listed(step.outcome.events)} were taken"
-        if isinstance(step.outcome, Taken) and left:
-            yield f"after all events were taken, {listed(left)} still wait"
-    elif left[: len(waiting)] != waiting:
-        yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
-
-
-@law("EVENT-12", Kind.STEP, premises.TWO_REMOVES, needs=NEEDS)
-def children_leave_first(step: Step) -> Iterator[str]:
-    """A page is removed from a medium after the pages that build on it.
-
-    By profile the pages of one node, as it was before, may be removed in any order, once those of
-    all nodes below it are. On the host neither is asked under write_back, where a parent may lack a
-    backup.
-
-    Why: between the two events a router promises a prefix whose beginning is gone.
-
-    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596
-    """
-    if not step.after.config.events:
-        return
-    closed = closed_media(step.after)
-    gone = [
-        event for event in step.events if isinstance(event, BlockRemoved) and event.medium in closed
-    ]
-    if len(gone) < 2:
-        return
-    before, _ = changed_pages(step)
-    inside_too = step.before.profile.removes_end_first
-    removed: set[Resident] = set()
-    begun: set[tuple[Medium, NodeId | None]] = set()
-    for event in gone:
-        removed.add((event.medium, event.block_hash))
-        place = before.get(event.block_hash)
-        if place is None:
-            continue
-        where = f"{place.describe(step.before)} was removed from {event.medium} after"
-        if (event.medium, place.parent) in removed and (inside_too or not place.at):
-            yield f"{where} the page before it, {short(place.parent)}"
-        elif (event.medium, place.node.parent_id) in begun:
-            yield f"{where} a page of node {place.node.parent_id}, which is above it"
-        begun.add((event.medium, place.node.node_id))
-
-
-@law("EVENT-13", Kind.STREAM, premises.STREAM_BEGINS, needs=NEEDS)
-def begins_cleared(stream: Stream) -> Iterator[str]:
-    """The first event of a cache says that all is cleared.
-
-    Why: a router that knew the cache before it was started again goes on sending requests after
-    pages that are gone.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/24718
-    """
-    if not stream.state.config.events or not stream.begins:
-        return
-    if stream.events[:1] != (AllBlocksCleared(),):
-        yield f"the first events of the cache are {listed(stream.events)}, not AllBlocksCleared"
-
-
-@law("EVENT-14", Kind.STEP, premises.MOVE_TO_OTHER_MEDIUM, needs=NEEDS)
-def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
-    """A page that moves from one medium to another is stored there before it is removed here.
-
-    Why: in between a router believes that the page is nowhere, and sends the prompt elsewhere.
-
-    Seen broken: not seen
-    """
-    if not step.after.config.events:
-        return
-    removed: dict[bytes, Medium] = {}
-    for event in _stores_and_removes(step):
-        if isinstance(event, BlockRemoved):
-            removed[event.block_hash] = event.medium
-        elif removed.pop(event.block_hash, event.medium) is not event.medium:
-            yield (
-                f"page {short(event.block_hash)} was removed from one medium before it was stored "
-                f"on {event.medium}"
-            )
-
-
-def _stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
-    return (event for event in step.events if not isinstance(event, AllBlocksCleared))
-
-
 def _in_words(step: Step, medium: Medium, page: bytes) -> str:
-    """A page that is where it was, and what it waits for there."""
+    """A page that did not move, and the transfer that it waits for."""
     place = everywhere(step.after).get(page)
     if place is None:
         return f"page {short(page)}, which is not in the tree,"
     pending = place.node[FULL].pending(medium)
     waits = f", whose slots transfer {pending} has yet to fill," if pending is not None else ""
     return f"{place.describe(step.after)}{waits}"
-
-
-def _stores(step: Step) -> list[BlockStored]:
-    return [event for event in step.events if isinstance(event, BlockStored)]

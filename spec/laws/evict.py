@@ -1,20 +1,20 @@
-"""EVICT: who leaves, with what, and that nobody else is touched.
+"""EVICT: how much an eviction frees, and that it touches nothing but its victims.
 
-Full data leaves with whole leaves; window data and recurrent states leave also from inside the
-tree, where their node stays. The order of victims is the business of REC; here it is how many, and
-what goes together.
+Full data leaves with whole leaves. Window data and mamba states can also leave from inside the
+tree; their node stays. REC laws check the order of victims.
 
-What readers get wrong: the pools are separate, but a leaf is one. That window slots are short is a
-reason to evict a whole leaf that has window data, never one that has none.
+What readers get wrong: pools are separate, but a leaf leaves as a whole. A short window pool is a
+reason to evict a whole leaf with window data, never one without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Level, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Level, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
+from kvcanon.spec.laws.comparison import (
     Loss,
     candidates,
     changes,
@@ -30,9 +30,9 @@ from kvcanon.spec.laws.comparing import (
     writes_back,
 )
 from kvcanon.spec.laws.uncovered import joined
-from kvcanon.spec.operations import Evict, Evicted, EvictHost
+from kvcanon.spec.operations import Evict, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
-from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
+from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -44,20 +44,28 @@ from kvcanon.spec.types import (
     Medium,
     NodeId,
 )
-from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
+from kvcanon.spec.views import COLUMN, PageNumber, Step
 
 
-@law("EVICT-1", Kind.STEP, premises.EVICTION)
+@law(
+    "EVICT-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction",
+        lambda step: isinstance(step.operation, Evict | EvictHost) and situations.went_well(step),
+    ),
+    from_outside=(visibility.EVICTIONS,),
+)
 def asked_is_freed(step: Step) -> Iterator[str]:
-    """An eviction frees at least what was asked of each component, or there is no victim left.
+    """An eviction frees as many slots of each component as were asked for, or no victim is left.
 
-    Why: whoever asked for room has a request waiting for it. With victims left, the request fails
-    or waits for ever beside memory that nobody needs.
+    Why: a request waits for these slots. If victims were left, it fails or waits for ever beside
+    memory that nobody needs.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/22592,
     https://github.com/LMCache/LMCache/issues/1756
     """
-    medium = _medium(step)
+    medium = situations.eviction_medium(step)
     if medium is None or not isinstance(step.operation, (Evict, EvictHost)):
         return
     freed, asked = total(losses(step, medium)), step.operation.counts
@@ -68,181 +76,79 @@ def asked_is_freed(step: Step) -> Iterator[str]:
             if medium is CPU and component is FULL and _was_no_duplicate(step, node):
                 continue
             yield (
-                f"{asked[component]} {component} slots were asked of {medium} and "
+                f"{asked[component]} {component} slots were asked for on {medium} and "
                 f"{freed[component]} freed, but {step.after.describe(node)} could still be evicted"
             )
             break
 
 
-@law("EVICT-2", Kind.STEP, premises.EVICTION_FREES)
+@law("EVICT-2", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=((Cache.evict,),))
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
-    """Nothing more is evicted once what was asked is freed: the last victim was still needed.
+    """An eviction stops once enough slots are free: without its last victim they were too few.
 
-    Components are served in the order full, swa, mamba, and what one frees by the way counts for
-    the next. Nothing asked, nothing evicted. This holds whatever the order of the victims; where
-    that is known, REC-3 says exactly who leaves. Where the profile says that a tombstone leaves
-    with what uncovered it, the two are one victim.
+    Components are served in the order full, swa, mamba; slots that one frees on the way count for
+    the next. If nothing is asked for, nothing is evicted. This law holds for any order of victims;
+    REC-3 checks exactly who leaves where that order is known. By profile, a tombstone leaves with
+    the last node below it; then the two are one victim.
 
-    Why: each page that leaves without need is a prompt that is computed again.
+    Why: each page that is evicted without need is computed again.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/4987
     """
-    medium = _medium(step)
+    medium = situations.eviction_medium(step)
     if medium is not None and isinstance(step.operation, (Evict, EvictHost)):
         victims = joined(step, losses(step, medium), medium)
         yield from _overshoot(step.before, step.operation.counts, victims, medium)
 
 
-@law("EVICT-3", Kind.STEP, premises.EVICTION_OF_AUXILIARY)
-def cascade(step: Step) -> Iterator[str]:
-    """With full data goes all that stands on it, with window data the state, with that nothing.
-
-    At a leaf all goes together. Inside the tree, where full data stays, window data goes only if
-    window slots were asked for, and a state only with its window or if states were asked for. On
-    the host a state may outlive its window data, and a profile may say that both outlive the full
-    data of what is on the device.
-
-    Why: window data without full data, or a state without its window, can never be matched, and
-    holds its slot for nothing. And what goes without need is computed again.
-
-    Seen broken: https://github.com/sgl-project/sglang/issues/25068,
-    https://github.com/sgl-project/sglang/issues/28161
-    """
-    medium = _medium(step)
-    if medium is None or not isinstance(step.operation, (Evict, EvictHost)):
-        return
-    asked = step.operation.counts
-    is_leaf = is_device_leaf if medium is GPU else is_host_leaf
-    for change in changes(step):
-        was, now = change.before, change.after
-        if was is None or now is None:
-            continue
-        gone = {c for c in step.before.config.components if _lost(was, now, c, medium)}
-        page = page_in_words(step.before, was)
-        for above, below in _outlived(step.after, now, gone, medium):
-            kept = now.slot(below, medium)
-            yield f"{page} lost its {above} data on {medium}, and still has {below} slot {kept}"
-        if FULL in gone or not gone:
-            continue
-        if SWA in gone and not asked.swa:
-            yield f"{page} lost its swa data on {medium} and kept its full data; none was asked for"
-        if MAMBA in gone and SWA not in gone and not asked.mamba:
-            yield f"{page} lost its state on {medium} and kept its full data; none was asked for"
-        if is_leaf(step.before, step.before.nodes[was.node_id]):
-            lost = " and ".join(sorted(gone))
-            yield f"{page} lost only {lost} data on {medium}, though its node was a leaf there"
-
-
-def _outlived(
-    state: Snapshot, row: PageRow, gone: Collection[Component], medium: Medium
-) -> Iterator[tuple[Component, Component]]:
-    """Data that is gone, and what is of no use without it and is still there."""
-    may_be_alone = medium is CPU and parts_on_host(state) and row.slot(FULL, GPU) is not None
-    for above, below in ((FULL, SWA), (FULL, MAMBA), (SWA, MAMBA)):
-        asked = (not may_be_alone) if above is FULL else medium is GPU
-        if asked and above in gone and row.slot(below, medium) is not None:
-            yield above, below
-
-
-@law("EVICT-4", Kind.STEP, premises.EVICTION_FROM_TREE)
-def no_orphan(step: Step) -> Iterator[str]:
-    """What leaves the tree has nothing below it that stays, and has no data left elsewhere.
-
-    An eviction from the device removes from the tree only what has no host copy, and one from the
-    host only what is not on the device. Under write_back a leaf that cannot be copied takes what
-    hangs below it, on the host, with it.
-
-    Why: a node that lost its parent is a prefix with a hole: nobody can find it, match it or free
-    it. And a copy that was paid for is thrown away.
-
-    Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
-    https://github.com/sgl-project/sglang/issues/33713
-    """
-    medium = _medium(step)
-    if medium is None:
-        return
-    for change in changes(step):
-        was, now = change.before, change.after
-        if was is None and now is not None:
-            yield (
-                f"{page_in_words(step.after, now)} was not in the tree before; what it hung on was "
-                f"removed from above it"
-            )
-        if was is None or now is not None:
-            continue
-        other = CPU if medium is GPU else GPU
-        left = was.slot(FULL, other)
-        if left is None or (medium is GPU and writes_back(step.before)):
-            continue
-        yield (
-            f"{page_in_words(step.before, was)} is gone from the tree with an eviction from "
-            f"{medium}; it had full slot {left} on {other}"
-        )
-
-
-@law("EVICT-5", Kind.STEP, premises.EVICTION_OF_BACKED)
-def demote_keeps_backup(step: Step) -> Iterator[str]:
-    """A page that leaves the device and has a host copy stays in the tree, in its host slots.
-
-    Under write_back a host copy may be given up in the same step for that of another page, but only
-    where something had to be copied.
-
-    Why: that copy is what the host tier is for. Without it the prompt is computed again, though its
-    data had been saved.
-
-    Seen broken: https://github.com/sgl-project/sglang/pull/25065,
-    https://github.com/sgl-project/sglang/issues/33713
-    """
-    if _medium(step) is not GPU or (writes_back(step.before) and _had_to_copy(step)):
-        return
-    for change in changes(step):
-        was, now = change.before, change.after
-        if was is None or not _lost(was, now, FULL, GPU) or was.backing[COLUMN[FULL]] is not None:
-            continue
-        for component in step.before.config.components if was.slot(FULL, CPU) is not None else ():
-            old, new = was.slot(component, CPU), slot_of(now, component, CPU)
-            if old is not None and new != old:
-                yield (
-                    f"{page_in_words(step.before, was)} was evicted from {GPU} with a host copy; "
-                    f"its {component} slot on {CPU} was {old} and is {in_words(new)}"
-                )
-
-
-@law("EVICT-6", Kind.STEP, premises.EVICTION_FREES)
+@law("EVICT-6", Kind.STEP, premise=premises.EVICTION_FREES)
 def victims_only(step: Step) -> Iterator[str]:
-    """An eviction takes slots from what is not locked, and touches nothing else.
+    """An eviction takes slots of nodes that are not locked, and changes nothing else.
 
-    Who is no victim keeps slots, locks and hits (and its place among the others, says REC-7); slots
-    that requests hold stay theirs. Under write_back victims are copied to the host, and what is not
-    locked may lose its host copy to make room there. (A profile may say that the window before a
-    victim is copied with it, and that locks do not hold copies on the host.)
+    Nodes that are no victims keep slots, locks and hits (REC-7: and their place in the LRU order);
+    slots that requests hold stay theirs. Under write_back victims are copied to the host, and
+    unlocked nodes may lose their host copies for that. By profile, the window before a victim may
+    be copied with it, and locks need not hold host copies.
 
-    Why: what an eviction locks, moves or drops besides was neither asked for nor told of, and
-    somebody relies on it.
+    Why: whatever else an eviction moves or drops is neither asked for nor reported, and somebody
+    relies on it.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/17926,
     https://github.com/sgl-project/sglang/issues/27444
     """
-    medium = _medium(step)
+    medium = situations.eviction_medium(step)
     if medium is None:
         return
     yield from others_untouched(step, medium, spared=set())
 
 
-@law("EVICT-7", Kind.STEP, premises.DUPLICATES_ON_HOST, level=Level.SHOULD)
+@law(
+    "EVICT-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction of full data from the host while there are duplicates",
+        lambda step: (
+            situations.evicts_from(step) is CPU
+            and writes_back(step.before)
+            and any(is_duplicate(step.before, node) for node in step.before.below_root())
+        ),
+    ),
+    level=Level.SHOULD,
+    enabled_if=bounds.writes_back,
+)
 def duplicates_leave_first(step: Step) -> Iterator[str]:
-    """Under write_back, no host leaf is evicted for full slots while a host copy is a duplicate.
+    """Under write_back, a host eviction for full slots takes duplicates before any host leaf.
 
-    A duplicate is the host copy of what is still on the device.
+    A duplicate is the host copy of data that is still on the device.
 
-    Why: to give up a duplicate costs nothing now, and at worst a copy later; a host leaf is lost.
+    Why: a duplicate costs nothing now, and at worst another copy later; a host leaf is lost.
 
     Seen broken: not seen
     """
-    asked = step.operation
-    if not (isinstance(asked, EvictHost) and writes_back(step.before)):
+    call = step.operation
+    if not (isinstance(call, EvictHost) and writes_back(step.before)):
         return
-    if asked.counts.swa or asked.counts.mamba:
+    if call.counts.swa or call.counts.mamba:
         return
     gone = [loss.node for loss in losses(step, CPU) if loss.node[FULL].device is None]
     stayed = [node for node in step.after.below_root() if is_duplicate(step.after, node)]
@@ -254,9 +160,9 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
 
 
 def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber]) -> Iterator[str]:
-    """What an eviction changed besides taking slots of `medium` that are not locked.
+    """What an eviction changed besides taking unlocked slots of `medium`.
 
-    The pages in `spared` are not looked at.
+    Pages in `spared` are not checked.
     """
     copies = medium is GPU and writes_back(step.before)
     victims = {each.node.node_id for each in losses(step, medium)}
@@ -295,7 +201,7 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
 
 
 def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
-    """All nodes above some."""
+    """All nodes above some nodes."""
     found: set[NodeId] = set()
     for node_id in below:
         above = state.nodes[node_id].parent_id
@@ -306,11 +212,11 @@ def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:
 
 
 def _overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium) -> Iterator[str]:
-    """What was evicted although the request was met by then.
+    """Victims that were evicted although enough slots were free by then.
 
-    Nobody saw the order in which victims were chosen, so these are the conclusions that hold for
-    every order: the last victim of all was still needed; so was the last of those that can have
-    been chosen for one component only.
+    The order of victims is not known here, so only conclusions that hold for every order are drawn:
+    the last victim of all was needed, and so was the last of those that can have been chosen for
+    one component only.
     """
     if not lost:
         return
@@ -320,7 +226,7 @@ def _overshoot(state: Snapshot, asked: Counts, lost: list[Loss], medium: Medium)
         whole = " and ".join(f"{freed[c]} {c}" for c in Component if freed[c])
         want = " and ".join(f"{asked[c]} {c}" for c in needed) or "nothing"
         yield (
-            f"{want} asked of {medium} and {whole} slots evicted; without any one of the victims, "
+            f"{want} asked for on {medium} and {whole} slots evicted; without any one victim, "
             f"as {state.describe(lost[-1].node)}, it would still have been enough"
         )
         return
@@ -350,27 +256,7 @@ def _needed_last(freed: int, asked: int, component: Component, lost: list[Loss])
     return last_was_needed(freed, asked, largest)
 
 
-def _medium(step: Step) -> Medium | None:
-    """What a step evicts from; None where it is no eviction."""
-    if isinstance(step.outcome, Evicted):
-        return CPU if isinstance(step.operation, EvictHost) else GPU
-    return None
-
-
-def _lost(was: PageRow, now: PageRow | None, component: Component, medium: Medium) -> bool:
-    return was.slot(component, medium) is not None and slot_of(now, component, medium) is None
-
-
 def _was_no_duplicate(step: Step, node: NodeState) -> bool:
-    """Whether a node has become a duplicate only by what was evicted after full slots had been."""
+    """Whether a node became a duplicate only by later evictions of the same step."""
     old = step.before.nodes.get(node.node_id)
     return node[FULL].device is not None and (old is None or not is_duplicate(step.before, old))
-
-
-def _had_to_copy(step: Step) -> bool:
-    """Whether some node that lost device data had data on the device and not on the host."""
-    return any(
-        data.device is not None and data.host is None
-        for victim in losses(step, GPU)
-        for data in victim.node.data.values()
-    )

@@ -1,19 +1,18 @@
-"""RES, continued: that a copy on the host is a whole one, and at its place.
+"""RES, continued: host copies are complete and belong to the right pages.
 
-A node is of use from the host only with all that it was of use with on the device. So a backup
-takes all of it or nothing, and fetched data goes to the very pages that it was fetched for.
-
-What readers get wrong: window data that was healed after a node was backed up is not on the host
-yet. The next insert that could use it completes the copy.
+A node can be used from the host only if it has all data there that it had on the device. So a
+backup takes everything or nothing. Window data that was healed after a backup is not on the host
+yet; the next insert of that prefix completes the copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import in_words, page_in_words, pool_in_words, slot_of
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises
+from kvcanon.spec.laws.comparison import in_words, page_in_words, pool_in_words, slot_of
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.replay.backup import enqueued_parts
 from kvcanon.spec.snapshot import NO_POOL
@@ -21,31 +20,38 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Key
 from kvcanon.spec.views import COLUMN, PageRow, Step, Stop, path_of, rows_along
 
 
-@law("RES-9", Kind.STEP, premises.HOST_INSERT)
+@law(
+    "RES-9",
+    Kind.STEP,
+    premise=premises.HOST_INSERT,
+    enabled_if=lambda run: run.config.host_tier and run.fetches,
+    from_outside=((Cache.insert_host,),),
+)
 def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
-    """A host insert places data at the pages that it was given for, and changes nothing else.
+    """A host insert places data at the pages that it was fetched for, and changes nothing else.
 
-    It accounts for every page that it was given. Placed are pages that were not in the tree,
-    refilled are those that were, and present those with a settled copy (of which, under write_back,
-    some behind a gap may count as dropped). Window data goes to pages that brought some, the state
-    to the end of the key. On the path full data on the host, locks, hits and copies in flight stay;
-    window data and states may leave the host for want of room. On the device no slot moves.
+    It accounts for every page that it was given: placed pages were not in the tree; refilled pages
+    were, without a host copy; present pages had a settled copy (under write_back some of these,
+    behind a gap, may count as dropped); the rest is dropped. Window data goes to the pages that it
+    came with, the mamba state to the end of the key. On the path, full data on the host, locks,
+    hits and copies in flight stay; window data and mamba states may be evicted from the host. No
+    device slot changes.
 
-    Why: window data beside its page is read as that of its neighbour, once it is loaded back. And
-    who fetched the pages loses them, or holds them twice, when told wrongly what was dropped.
+    Why: window data at the wrong page is loaded back as its neighbour's. And a caller with wrong
+    counts loses the pages that it fetched, or holds them twice.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/13483,
     https://github.com/sgl-project/sglang/issues/30057,
     https://github.com/sgl-project/sglang/issues/25991
     """
-    asked, told = step.operation, step.outcome
-    if not isinstance(asked, InsertHost) or not isinstance(told, HostInserted):
+    call, outcome = step.operation, step.outcome
+    if not isinstance(call, InsertHost) or not isinstance(outcome, HostInserted):
         return
-    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
-    yield from _told_wrongly(step, asked, told, before, after)
+    before, after = rows_along(step.before, call.key), rows_along(step.after, call.key)
+    yield from _miscounted(step, call, outcome, before, after)
     for page, row in enumerate(after):
         was = before[page] if page < len(before) else None
-        yield from _misplaced(step, asked, page, was, row)
+        yield from _misplaced(step, call, page, was, row)
     for row in before[len(after) :]:
         yield f"{page_in_words(step.before, row)} of the key is not in the tree any more"
     for pool, now in step.after.pools.items():
@@ -54,27 +60,36 @@ def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
             yield f"a host insert changed which slots of {pool_in_words(pool)} are free or held"
 
 
-@law("RES-10", Kind.STEP, premises.INSERT_BACKS_UP, needs=(Need.SNAPSHOT, Need.HITS))
+@law(
+    "RES-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert that backs up",
+        lambda step: isinstance(step.outcome, Inserted) and bool(step.outcome.backups),
+    ),
+    needs=(Need.SNAPSHOT, Need.HITS),
+    enabled_if=bounds.backs_up_inserts,
+)
 def backups_are_whole(step: Step) -> Iterator[str]:
-    """What an insert backs up it backs up whole: all that a page has on the device, or nothing.
+    """An insert backs up all data that a page has on the device, or none of it.
 
-    And it backs up nothing but what was hit often enough, with what is above it, and what has no
-    host copy yet. That all of that is backed up, says RES-5. Where hits do not decide, an insert
-    backs up nothing.
+    It backs up only nodes with enough hits and the nodes above them, and only data without a host
+    copy (RES-5 demands that it backs up all of those). Where the policy is not write-through, an
+    insert backs up nothing.
 
-    Why: full data alone cannot be matched where a window or a state is needed. The copy was paid
-    for, the page counts as backed up, and the prompt is computed again.
+    Why: full data alone cannot be used where a window or a mamba state is needed. The page counts
+    as backed up, and its prompt is computed again.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/30057,
     https://github.com/sgl-project/sglang/issues/29204
     """
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    yield from _backed_up_in_vain(step, asked.key)
+    yield from _backed_up_in_vain(step, call.key)
     if step.before.config.backup_hits is None:
         return
-    before, after = rows_along(step.before, asked.key), rows_along(step.after, asked.key)
+    before, after = rows_along(step.before, call.key), rows_along(step.after, call.key)
     for page, row in enumerate(after):
         was = slot_of(before[page] if page < len(before) else None, FULL, CPU)
         if was is not None or row.slot(FULL, CPU) is None:
@@ -88,7 +103,7 @@ def backups_are_whole(step: Step) -> Iterator[str]:
 
 
 def _backed_up_in_vain(step: Step, key: Key) -> Iterator[str]:
-    """What an insert backs up that nobody hit often enough, or that has a host copy."""
+    """Backups of data without enough hits, or with a host copy already."""
     state, threshold = step.after, step.after.config.backup_hits
     due = {stop.node.node_id for stop in _due(step, key)}
     before = rows_along(step.before, key)
@@ -106,7 +121,7 @@ def _backed_up_in_vain(step: Step, key: Key) -> Iterator[str]:
 
 
 def _due(step: Step, key: Key) -> Sequence[Stop]:
-    """The path down to its deepest node that was hit often enough."""
+    """The path down to its deepest node with enough hits."""
     path, threshold = path_of(step.after, key), step.after.config.backup_hits or 0
     hit = [at for at, stop in enumerate(path) if stop.node.hit_count >= threshold]
     return path[: hit[-1] + 1] if hit else []
@@ -117,14 +132,14 @@ def _last_row(rows: list[PageRow], end: int) -> PageRow | None:
     return rows[end - 1] if end <= len(rows) else None
 
 
-def _told_wrongly(
+def _miscounted(
     step: Step,
-    asked: InsertHost,
-    told: HostInserted,
+    call: InsertHost,
+    outcome: HostInserted,
     before: list[PageRow],
     after: list[PageRow],
 ) -> Iterator[str]:
-    """Counts of a host insert that are not true of the pages of its key."""
+    """Counts of a host insert that do not match the pages of its key."""
     gained = [
         page
         for page, row in enumerate(after)
@@ -133,32 +148,32 @@ def _told_wrongly(
     ]
     settled = sum(
         row.slot(FULL, CPU) is not None and row.backing[COLUMN[FULL]] is None
-        for row in before[asked.start_pages :]
+        for row in before[call.start_pages :]
     )
     placed = sum(page >= len(before) for page in gained)
-    exact = step.before.config.backed_parents
+    exact, present = step.before.config.backed_parents, outcome.present_pages
     for name, count, true in (
-        ("placed", told.placed_pages, placed),
-        ("refilled", told.refilled_pages, len(gained) - placed),
-        ("present", told.present_pages, settled if exact else min(settled, told.present_pages)),
+        ("placed", outcome.placed_pages, placed),
+        ("refilled", outcome.refilled_pages, len(gained) - placed),
+        ("present", present, settled if exact else min(settled, present)),
     ):
         if count != true:
-            yield f"{count} pages are said to be {name}, and {true} are"
-    given = len(asked.payload.full)
-    counted = told.placed_pages + told.refilled_pages + told.present_pages + told.dropped_pages
+            yield f"{count} pages are reported as {name}, and {true} are"
+    given = len(call.payload.full)
+    counted = outcome.placed_pages + outcome.refilled_pages + present + outcome.dropped_pages
     if counted != given:
         yield f"{given} pages were given, and {counted} are accounted for"
-    early = [page for page in gained if page < asked.start_pages]
+    early = [page for page in gained if page < call.start_pages]
     if early:
-        yield f"pages {early} have a host copy now; bytes came from page {asked.start_pages} on"
+        yield f"pages {early} have a host copy now; bytes came from page {call.start_pages} on"
 
 
 def _misplaced(
-    step: Step, asked: InsertHost, page: int, was: PageRow | None, now: PageRow
+    step: Step, call: InsertHost, page: int, was: PageRow | None, now: PageRow
 ) -> Iterator[str]:
-    """What a host insert did to a page of its key besides giving it what was fetched for it."""
-    where, end = page_in_words(step.after, now), len(asked.key)
-    brought = {SWA: len(asked.payload.swa), MAMBA: len(asked.payload.mamba)}
+    """Changes of a page of the key other than receiving the data that was fetched for it."""
+    where, end = page_in_words(step.after, now), len(call.key)
+    brought = {SWA: len(call.payload.swa), MAMBA: len(call.payload.mamba)}
     for component, count in brought.items():
         old, new = slot_of(was, component, CPU), now.slot(component, CPU)
         if new not in (None, old) and page < end - count:

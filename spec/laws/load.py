@@ -1,11 +1,11 @@
-"""LOAD: load-back, or how what is on the host only comes to the device again.
+"""LOAD: load-back, the copy of a prefix from the host to the device.
 
-A load takes room in each pool for what that pool lacks: full slots for all pages of the key, window
-slots for its window, one slot for its state. Where a pool is short it evicts first; and where that
-does not help it leaves all but the evicted as it was.
+A load-back takes slots from each pool for the data that the device lacks: full slots for all pages
+of the key, window slots for its last window, one mamba slot for its state. Where a pool is short it
+evicts first. If that is not enough, it changes nothing but what it evicted.
 
-What readers get wrong: `min(full free, swa free)` is the free room of no pool. A load that counts
-so evicts full pages because window slots are short, and nothing is gained by it.
+What readers get wrong: the shortage of each pool counts separately. A load-back that computes with
+`min(full free, swa free)` evicts full pages because window slots are short, and gains nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
+from kvcanon.spec.laws.comparison import (
     MEDIA,
     Loss,
     changes,
@@ -44,16 +44,22 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Sl
 from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 
 
-@law("LOAD-1", Kind.STEP, premises.LOAD_EVICTS)
+@law(
+    "LOAD-1",
+    Kind.STEP,
+    premise=premises.LOAD_EVICTS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def full_only_pre_evict(step: Step) -> Iterator[str]:
-    """A load evicts from a pool only what that pool is short of: full data for full slots alone.
+    """A load-back evicts from a pool only for slots of that pool: full data for full slots alone.
 
-    Where full slots are not short, a leaf leaves only for its window data or its state, and only
-    where that pool is short. That nothing leaves once there is room, REC-3 says. By profile, a
-    tombstone may leave with what uncovered it.
+    Where full slots are not short, a leaf leaves only for its window data or mamba state, and only
+    where that pool is short. REC-3 checks that nothing leaves once enough slots are free. By
+    profile, a tombstone may leave with the last node below it.
 
-    Why: window pools are small and always short. A load that takes their free room for that of the
-    full pool empties the full pool, which had room, each time that it loads.
+    Why: window pools are small and often short. A load-back that takes the lower of two free counts
+    as that of the full pool evicts full pages at every load, although full slots are free.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26302
     """
@@ -72,14 +78,20 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
             )
 
 
-@law("LOAD-2", Kind.STEP, premises.LOAD_EVICTS)
+@law(
+    "LOAD-2",
+    Kind.STEP,
+    premise=premises.LOAD_EVICTS,
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def own_path_spared(step: Step) -> Iterator[str]:
-    """A load never evicts what it is for: its key's full data, its window and the state at its end.
+    """A load-back never evicts the prefix that it loads: full data, last window and mamba state.
 
-    Neither from the device nor from the host (unless the profile says that locks do not hold what
-    is there, and the device has it). Window data before the window is no part of it.
+    Neither from the device nor from the host (by profile, locks need not hold host copies of data
+    that is on the device). Window data before the last window does not count as part of the prefix.
 
-    Why: what is evicted from its own path is missing when the copy ends, or was the copy's source.
+    Why: data that is evicted from the loaded path is missing when the copy ends, or was its source.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27444
     """
@@ -109,14 +121,23 @@ def own_path_spared(step: Step) -> Iterator[str]:
                     )
 
 
-@law("LOAD-3", Kind.STEP, premises.LOAD_WITHOUT_ROOM)
+@law(
+    "LOAD-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back that does not fit",
+        lambda step: situations.decision_of(step) is LoadDecision.NO_ROOM,
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def failure_changes_nothing(step: Step) -> Iterator[str]:
-    """A load that is not enqueued leaves no trace but what it evicted for want of room.
+    """A load-back that is not enqueued changes nothing, except that it may have evicted for slots.
 
-    No lock remains, nor, say LOCK-10 and ASYNC-7, a receipt or a transfer. Nodes may be cut.
+    No lock remains, and LOCK-10 and ASYNC-7 check that no receipt and no transfer does. Nodes may
+    be cut.
 
-    Why: a request whose prefix could not be loaded computes it, and nobody will ever release what
-    the attempt had taken.
+    Why: the request computes its prefix instead, and nobody will ever release what the attempt had
+    taken.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/30986
     """
@@ -130,17 +151,23 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     yield from others_untouched(step, GPU, spared=())
 
 
-@law("LOAD-4", Kind.STEP, premises.LOAD_ENQUEUED, needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS))
+@law(
+    "LOAD-4",
+    Kind.STEP,
+    premise=premises.LOAD_ENQUEUED,
+    needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
+)
 def whole_prefix_comes(step: Step) -> Iterator[str]:
-    """Once a load is enqueued, its key is on the device as far as it is of use, or on its way.
+    """Once a load-back is enqueued, all data that its key needs is on the device or on its way.
 
-    Every page has a full slot; window pages and the state have one where they were on any medium.
-    Nothing else comes: no window data from before the window. The transfer is the last in flight,
-    carries exactly what was missing, from the host slots to the new ones, and holds a receipt. The
-    outcome counts it. Where the profile says that a load is of use at its enqueue, no page waits
-    for it.
+    Every page has a full slot; the last window and the mamba state have slots if they were on any
+    medium. No other data comes, and no window data from before the window. The transfer is the last
+    in flight, copies exactly what was missing, from the host slots to the new ones, and holds a
+    receipt. The outcome counts these slots. By profile, a load-back can be used at its enqueue;
+    then no page waits for it.
 
-    Why: a prefix of which a part never comes is no prefix, and the copy was for nothing.
+    Why: a prefix with a missing part cannot be used, and the copy was for nothing.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25088,
     https://github.com/sgl-project/sglang/issues/24869
@@ -170,17 +197,17 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     for component in step.before.config.components:
         count = sum(each.component is component for each in gained)
         if count != load.outcome.loading[component]:
-            told = load.outcome.loading[component]
-            yield f"{told} {component} slots are said to be loading, and pages gained {count}"
+            reported = load.outcome.loading[component]
+            yield f"{reported} {component} slots are reported as loading, and pages gained {count}"
     yield from _transfer_of(step, load.outcome, gained)
 
 
-@law("LOAD-5", Kind.STEP, premises.LOAD_ENQUEUED)
+@law("LOAD-5", Kind.STEP, premise=premises.LOAD_ENQUEUED, enabled_if=bounds.has_host_tier)
 def host_copy_stays(step: Step) -> Iterator[str]:
-    """What is loaded keeps its host copy, from the enqueue to the end of the copy, and then too.
+    """Loaded data keeps its host copy, from the enqueue to the end of the copy and afterwards.
 
-    By profile, under write_back, all that the device has of a node may leave the host when the load
-    of the node is done: in the poll or flush that settles it, and not before.
+    By profile, under write_back, all data of a node that is on the device may leave the host in the
+    poll or flush that settles the load-back of the node, and not before.
 
     Why: a source that is given up while the copy reads it becomes another prompt's data. Once the
     copy is done it saves the next one: the page can leave the device without a backup.
@@ -208,14 +235,22 @@ def host_copy_stays(step: Step) -> Iterator[str]:
                 )
 
 
-@law("LOAD-6", Kind.STEP, premises.LOAD)
+@law(
+    "LOAD-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back",
+        lambda step: situations.decision_of(step) is not None,
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def decisions(step: Step) -> Iterator[str]:
-    """A load is not enqueued for the reason that it gives, and for no other.
+    """A load-back gives the one right reason where it is not enqueued.
 
-    Nothing to load: all is on the device, or on its way. Below the threshold: fewer full pages than
-    are worth a copy, and nothing else. Over the quota: more full pages than were allowed. No room:
-    some pool would have too few free slots even if all left that may leave, but for what the load
-    is for; whether what is impossible is tried, and so evicts something, is free.
+    Nothing to load: all data is on the device or on its way. Below threshold: fewer full pages than
+    are worth a copy, and no other data. Over quota: more full pages than the quota. No room: some
+    pool would have too few free slots even if everything left that may leave, except the prefix
+    itself; whether the cache evicts for a load-back that cannot fit is free.
 
     Why: the reason decides what the engine does next: wait, compute, or try again.
 
@@ -224,7 +259,7 @@ def decisions(step: Step) -> Iterator[str]:
     load = load_of(step)
     if load is None:
         return
-    config, told = step.before.config, load.outcome.decision
+    config, reported = step.before.config, load.outcome.decision
     needed, quota = load.missing.counts(), load.operation.quota_pages
     small = needed.full < config.load_back_threshold_pages and not needed.swa and not needed.mamba
     reasons = [
@@ -237,28 +272,38 @@ def decisions(step: Step) -> Iterator[str]:
         if applies
     ]
     want = f"{needed.full} full, {needed.swa} swa and {needed.mamba} mamba slots have to be loaded"
-    if told not in (reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)):
+    if reported not in (reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)):
         right = " or ".join(reasons or (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM))
         yield (
             f"{want}; the threshold is {config.load_back_threshold_pages}, the quota "
-            f"{in_words(quota)}; the decision was {told}, expected {right}"
+            f"{in_words(quota)}; the decision was {reported}, expected {right}"
         )
-    elif told is LoadDecision.NO_ROOM and _could_fit(step.after, load):
+    elif reported is LoadDecision.NO_ROOM and _could_fit(step.after, load):
         free = free_on_device(step.after)
         yield (
             f"{want}, and there is room or could be made: {free.full} full, {free.swa} swa and "
-            f"{free.mamba} mamba slots are free, and the decision was {told}"
+            f"{free.mamba} mamba slots are free, and the decision was {reported}"
         )
 
 
-@law("LOAD-7", Kind.STEP, premises.LOAD_BESIDE_OTHERS)
+@law(
+    "LOAD-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a load-back while there are nodes off its path",
+        lambda step: (
+            situations.decision_of(step) is LoadDecision.ENQUEUED and situations.others_before(step)
+        ),
+    ),
+    enabled_if=bounds.has_host_tier,
+)
 def others_left_alone(step: Step) -> Iterator[str]:
-    """Besides the pages of its key a load changes only victims, which were not locked.
+    """A load-back changes nothing off its key except its victims, which were not locked.
 
-    And on its key it changes slots, locks and what is in flight; not hits, nor what is backed up.
-    Nor does it make anything recent, says REC-7: a load is no use.
+    On its key it changes slots, locks and copies in flight, but neither hits nor backups. It makes
+    nothing recent (REC-7).
 
-    Why: a load is for one prompt. What it does to others decides who is evicted next.
+    Why: a load-back is for one prompt. Whatever it changes elsewhere decides who is evicted next.
 
     Seen broken: not seen
     """
@@ -273,14 +318,14 @@ def others_left_alone(step: Step) -> Iterator[str]:
 
 
 def serves(lost: Loss, short: Counts) -> bool:
-    """Whether what a node lost to a load was of use to a pool that is short."""
+    """Whether data that a node lost to a load-back served a pool that was short."""
     given = (lost.full, lost.swa, lost.mamba)
     return not lost.full or serves_shortage(given, (short.full, short.swa, short.mamba))
 
 
 @frozen
 class _Gain:
-    """A device slot that a page of the key did not have before the load."""
+    """A device slot that a page of the key did not have before the load-back."""
 
     row: PageRow
     component: Component
@@ -289,14 +334,14 @@ class _Gain:
 
 
 def _could_fit(state: Snapshot, load: Load) -> bool:
-    """Whether there is room for a load, or would be if all left that its path does not need."""
+    """Whether a load-back would fit if everything left that its path does not need."""
     board = board_of(state)
     hold_path(board, state, load)
     return could_be_free(board, load.missing.counts(), GPU)
 
 
 def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterator[str]:
-    """What is wrong with the transfer of a load that was enqueued."""
+    """What is wrong with the transfer of a load-back that was enqueued."""
     transfer_id = outcome.transfer_id
     last = step.after.transfers[-1] if step.after.transfers else None
     if last is None or last.transfer_id != transfer_id:
@@ -323,7 +368,7 @@ def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterat
         if each.row.loading[COLUMN[each.component]] != transfer_id:
             yield (
                 f"{page_in_words(step.after, each.row)} has a new {each.component} slot on {GPU} "
-                f"that transfer {transfer_id} is not said to fill"
+                f"that transfer {transfer_id} does not fill"
             )
     if not any(hold.transfer_id == transfer_id for hold in step.after.holds):
         yield f"transfer {transfer_id} holds no receipt"

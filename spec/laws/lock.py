@@ -1,11 +1,11 @@
-"""LOCK: what a receipt holds, and nothing else does.
+"""LOCK: what a receipt holds.
 
-A receipt holds the full data of a whole path, the window data of the window at its end, and the
-recurrent state at its end. Each is counted on the node, so that an eviction need only look there.
+A receipt holds the full data of a whole path, the window data of the last window, and the mamba
+state at the end. Lock refs are counted on the node, so that an eviction only needs to look there.
 
-What readers get wrong: a release must not look for what there is to release. Between a lock and its
-release pages are evicted, healed, loaded and cut; a release that decides again what was locked
-takes another holder's lock away.
+What readers get wrong: an unlock must not work out again what to release. Between lock and unlock
+pages are evicted, healed, loaded and cut; an unlock that looks at the tree as it is by then
+releases what other receipts hold.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import bounds, situations, visibility
+from kvcanon.spec.laws.comparison import (
     MEDIA,
     changes,
     in_words,
@@ -45,12 +45,20 @@ Refs = dict[NodeId, list[int]]
 """Lock refs of full, swa and mamba, by node."""
 
 
-@node_law("LOCK-1", premises.LOCKED_NODE, over=Difference.own)
+@node_law(
+    "LOCK-1",
+    premise=nodes_premise(
+        "a locked node",
+        lambda _, node: node[FULL].lock_refs != 0 and situations.below_root(node),
+    ),
+    enabled_if=bounds.has_locks,
+    over=Difference.own,
+)
 def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """No count of locks is below zero.
+    """No lock ref count is below zero.
 
     Why: a count below zero means that something was released that was not held. The next lock
-    brings it to zero, and the pages under a running request are evicted.
+    raises it to zero, and the pages under a running request are evicted.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24153,
     https://github.com/sgl-project/sglang/issues/27147
@@ -61,12 +69,22 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
                 yield f"{state.describe(node)} has {data.lock_refs} {component} lock_refs"
 
 
-@node_law("LOCK-2", premises.LOCKED_AUXILIARY, over=Difference.own)
+@node_law(
+    "LOCK-2",
+    premise=nodes_premise(
+        "locked window data, or a locked mamba state",
+        lambda _, node: (
+            (node[SWA].lock_refs != 0 or node[MAMBA].lock_refs != 0) and situations.below_root(node)
+        ),
+    ),
+    enabled_if=bounds.has_windows_or_states,
+    over=Difference.own,
+)
 def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """On every node full data is locked at least as often as window data, and that as the state.
+    """On every node, full lock refs >= swa lock refs >= mamba lock refs.
 
-    Why: window data falls with full data and a state with its window. A lock on the lesser alone
-    does not keep what it stands on.
+    Why: window data is evicted with full data, and a mamba state with its window. A lock on the
+    state alone does not keep the data that it needs.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/28161
     """
@@ -82,7 +100,7 @@ def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
 
 
 def covered(difference: Difference) -> Collection[NodeState]:
-    """The nodes whose lock refs may not be right: those rebuilt, and all that receipts cover."""
+    """The nodes whose lock refs may be wrong now: rebuilt nodes, and all that receipts cover."""
     ids = {node.node_id for node in difference.own()}
     for state in (difference.before, difference.after):
         ends = (state.nodes.get(hold.node_id) for hold in state.holds)
@@ -92,20 +110,25 @@ def covered(difference: Difference) -> Collection[NodeState]:
 
 @node_law(
     "LOCK-3",
-    premises.OPEN_RECEIPT,
+    premise=Premise[Snapshot](
+        "an open receipt",
+        lambda state: bool(state.holds),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_locks,
     over=covered,
     reads=("holds",),
-    needs=(Need.SNAPSHOT, Need.HOLDS),
 )
 def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """The lock refs of each node are the open receipts that cover it, component by component.
+    """The lock refs of each node count the open receipts that cover it, component by component.
 
-    A receipt covers full data from its node up, window data of the nodes on that path that begin at
-    `window_from_pages` or later (but for gaps that it names), and the state of its node alone. A
-    copy in flight has a receipt, too; so where none is open nothing is locked.
+    A receipt covers full data from its node up to the root, window data of the nodes on that path
+    that begin at `window_from_pages` or later (except in gaps that it names), and the mamba state
+    of its node only. A copy in flight has a receipt, too. So where no receipt is open, nothing is
+    locked.
 
-    Why: one ref too many and pages can never be evicted, which is memory lost until a restart; one
-    too few and they are evicted under a running request.
+    Why: with one lock ref too many, pages can never be evicted until a restart; with one too few,
+    they are evicted under a running request.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038,
     https://github.com/sgl-project/sglang/issues/24972,
@@ -134,17 +157,30 @@ def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
                 )
 
 
-@law("LOCK-4", Kind.STEP, premises.CHANGE_UNDER_LOCK)
+@law(
+    "LOCK-4",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change while a node is locked",
+        lambda step: (
+            situations.locked(step.before, FULL)
+            and situations.changed(step)
+            and not isinstance(step.operation, Unlock | UnlockWindow)
+        ),
+    ),
+    enabled_if=bounds.has_locks,
+    from_outside=(visibility.DEVICE_EVICTIONS,),
+)
 def locked_stays(step: Step) -> Iterator[str]:
     """What is locked before a step stays in its slots, unless the step is a release.
 
-    Data may be gained. The only data that may be lost is what never was there: the target of a copy
-    that a poll or a flush finds failed, or cancelled. And, by profile, copies on the host: those of
-    a node whose load is done (LOAD-5), and all where locks do not hold them; what the device has
-    may even be copied again, into other slots.
+    Data may be gained. The only data that may be lost never arrived: the target of a copy that a
+    poll or a flush finds failed or cancelled. By profile, host copies may go: those of a node whose
+    load-back is done (LOAD-5), and all of them where locks do not hold host copies; data that the
+    device has may even be copied again, into other slots.
 
-    Why: a request reads these slots. Evicted or moved, they hold another prompt's data in the
-    middle of its computation.
+    Why: a request reads these slots. If they are evicted or moved, it reads another prompt's KV in
+    the middle of its computation.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/29352,
     https://github.com/sgl-project/sglang/issues/27444,
@@ -174,12 +210,20 @@ def locked_stays(step: Step) -> Iterator[str]:
                     )
 
 
-@node_law("LOCK-5", premises.LOCKED_CHILD, over=Difference.near)
+@node_law(
+    "LOCK-5",
+    premise=nodes_premise(
+        "a locked node below another",
+        lambda state, node: node[FULL].lock_refs != 0 and situations.is_below_node(state, node),
+    ),
+    enabled_if=bounds.has_locks,
+    over=Difference.near,
+)
 def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """A node's full data is locked at least as often as that of each of its children.
+    """A node's full data has at least as many lock refs as that of each of its children.
 
-    Why: a prefix is of use only whole. An unlocked ancestor can be evicted while a request reads
-    what comes after it.
+    Why: a prefix is of use only as a whole. An unlocked ancestor can be evicted while a request
+    reads the pages below it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38480
     """
@@ -194,15 +238,26 @@ def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[
             )
 
 
-@law("LOCK-6", Kind.STEP, premises.WINDOW_LOCK)
+@law(
+    "LOCK-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock of window data",
+        lambda step: (
+            isinstance(step.operation, Lock)
+            and situations.went_well(step)
+            and situations.locked(step.after, SWA)
+        ),
+    ),
+    enabled_if=bounds.has_windows,
+)
 def window_covered(step: Step) -> Iterator[str]:
-    """A lock adds one swa lock ref to exactly the pages of the window at the end of its key.
+    """A lock adds one swa lock ref to exactly the pages of the last window of its key.
 
-    Where the profile says that locks take whole nodes, pages of the key before the window may be
-    locked with them.
+    By profile, locks cover whole nodes; then pages of the key before the window may be locked too.
 
-    Why: a page too few and attention reads evicted data; pages too many and one long prompt keeps
-    the window pool from everybody else.
+    Why: with a page too few, attention reads evicted data; with pages too many, one long prompt
+    keeps the window slots from all others.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/26919
     """
@@ -252,13 +307,16 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
 def miscounted(
     step: Step, key: Key, component: Component, rises: Callable[[int | None], Collection[int]]
 ) -> Iterator[str]:
-    """Pages whose refs rose by other than `rises` allows, given their place in the key, or None."""
+    """Pages whose lock refs rose by a number that `rises` does not allow.
+
+    `rises` takes a page's index in the key, or None where it is not in the key.
+    """
     before, after = step.changed
     places = {number: index for index, number in enumerate(step.numbers.of_key(key))}
     for number in (*places, *(number for number in before if number not in places)):
         place = places.get(number)
         was, now = before.get(number), after.get(number)
-        # A page in neither table lies in a node that is equal in both states: no ref rose.
+        # A page in neither table is in a node that did not change: no ref rose.
         page = f"page {place}" if now is None else page_in_words(step.after, now)
         old = 0 if was is None else refs_of(was, component)
         new = 0 if now is None else refs_of(now, component)
@@ -272,12 +330,12 @@ def miscounted(
 
 
 def _in_gap(hold: HoldState, page: int) -> bool:
-    """Whether a receipt does not hold the window data of a page, for there was none."""
+    """Whether a page is in a window gap of a receipt: there was no window data to hold."""
     return any(begin <= page < end for begin, end in hold.window_gaps)
 
 
 def _crossed(state: Snapshot, hold: HoldState) -> NodeState | None:
-    """The node inside which a receipt's window begins, where none begins with it."""
+    """The node inside which a receipt's window begins, where no node begins there."""
     if hold.window_from_pages is None or SWA not in state.config.components:
         return None
     for node in state.upwards(state.nodes[hold.node_id]):

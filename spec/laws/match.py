@@ -1,10 +1,10 @@
 """MATCH: what a match finds, and what it leaves alone.
 
-A match answers how much of a prompt need not be computed again, on any medium and on the device,
-and hands out the device slots of that.
+A match reports how many pages of a prompt are cached, on any medium and on the device, and returns
+the device slots.
 
-What readers get wrong: a match that finds too little is broken as well. It costs no wrong answer,
-only the reason for having a cache, and nobody notices.
+What readers get wrong: a match that finds too little is broken as well. The answer is right, but
+the prompt is computed again, and nobody notices.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import (
@@ -33,15 +33,22 @@ from kvcanon.spec.views import (
 )
 
 
-@law("MATCH-1", Kind.STEP, premises.MATCH_FINDS)
+@law(
+    "MATCH-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds something",
+        lambda step: isinstance(step.outcome, Matched) and step.outcome.prefix_pages > 0,
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def longest_usable_prefix(step: Step) -> Iterator[str]:
-    """A match finds exactly the longest usable prefix, wherever its data is.
+    """A match finds exactly the longest usable prefix of its key, on whichever media its data is.
 
-    Pages are found by the namespace of the key and by tokens; the same tokens in another namespace
-    are other pages.
+    Pages are found by namespace and tokens. The same tokens in another namespace are other pages.
 
-    Why: one page more, and the model attends to data that is not there; one page less, and it is
-    computed again. One page of another tenant, and who asks learns what that tenant has asked.
+    Why: one page too many, and the model attends to data that is not there; one page too few, and
+    it is computed again. A page of another tenant lets a prompt probe what that tenant has asked.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/17061,
     https://github.com/sgl-project/sglang/issues/24943,
@@ -61,15 +68,22 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-2", Kind.STEP, premises.MATCH_FINDS_ON_DEVICE)
+@law(
+    "MATCH-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds something on the device",
+        lambda step: isinstance(step.outcome, Matched) and step.outcome.device_pages > 0,
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def device_prefix(step: Step) -> Iterator[str]:
     """The device prefix is exactly the longest prefix that is usable from the device alone.
 
-    It is therefore never longer than the usable prefix. Data on the host and loads in flight do not
-    count for it.
+    So it is never longer than the usable prefix. Data on the host and loads in flight do not count.
 
-    Why: an engine starts to compute behind it. If it is too long the kernels read slots that
-    nothing was written to; if it is too short data is loaded that is there already.
+    Why: an engine starts to compute behind the device prefix. If it is too long, kernels read slots
+    that nothing was written to; if too short, data is loaded that is already there.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25085,
     https://github.com/sgl-project/sglang/issues/25277
@@ -90,16 +104,24 @@ def device_prefix(step: Step) -> Iterator[str]:
         )
 
 
-@law("MATCH-3", Kind.STEP, premises.MATCH_RETURNS_SLOTS)
+@law(
+    "MATCH-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that returns slots",
+        lambda step: isinstance(step.outcome, Matched) and bool(step.outcome.slots.counts()),
+    ),
+    from_outside=visibility.ANSWERS,
+)
 def slots_of_the_key(step: Step) -> Iterator[str]:
-    """The slots that a match returns are those of its pages: found by tokens, in order.
+    """A match returns the slots of its own pages, in order.
 
-    Full slots, one for each page of the device prefix; window slots of the longest stretch of
-    window data that ends with it; and the state at its end where the cache keeps states. All are of
-    nodes in the namespace of the key.
+    Full slots: one for each page of the device prefix. Window slots: those of the longest run of
+    window data that ends with it. And the mamba state at its end, where the cache keeps states. All
+    are of nodes in the namespace of the key.
 
-    Why: the model reads whatever lies behind the slots that it is given, and answers fluently from
-    another prompt's memory. Under another adapter the same tokens stand for other keys and values.
+    Why: the model reads whatever is behind the slots that it gets, and answers fluently from
+    another prompt's KV. Under another adapter the same tokens have other KV.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25088,
     https://github.com/sgl-project/sglang/issues/22935,
@@ -124,17 +146,23 @@ def slots_of_the_key(step: Step) -> Iterator[str]:
         yield from _other_slots(step.after, component, outcome.slots[component], expected)
 
 
-@law("MATCH-5", Kind.STEP, premises.MATCH_CHANGES)
+@law(
+    "MATCH-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that changes recency, or cuts",
+        lambda step: isinstance(step.outcome, Matched) and situations.changed(step),
+    ),
+)
 def match_only_looks(step: Step) -> Iterator[str]:
-    """A match changes nothing but recency, and where nodes are cut.
+    """A match changes nothing but recency and where nodes are cut.
 
-    Pages keep data, locks, hits and marks; free lists, owners and counts stay as they are. That
-    receipts and transfers do is the business of LOCK-10 and ASYNC-7, what becomes recent that of
-    REC; and no event is sent, says EVENT-5. By profile a match counts hits at the nodes of the
-    prefix that it finds; how many, says RES-7.
+    Pages keep data, locks, hits and marks; free lists, owners and counts stay as they are. LOCK-10
+    and ASYNC-7 check receipts and transfers, REC laws check recency, EVENT-5 checks that no event
+    is emitted. By profile a match counts hits at the nodes of its usable prefix (RES-7).
 
-    Why: an engine matches a waiting request at every step. What a match took, held or evicted would
-    be gone long before the request runs.
+    Why: an engine matches every waiting request at every step. Whatever a match evicts or holds is
+    gone long before the request runs.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """
@@ -145,16 +173,17 @@ def match_only_looks(step: Step) -> Iterator[str]:
     yield from _changed_books(step)
 
 
-@law("MATCH-6", Kind.STEP, premises.INSERT)
+@law("MATCH-6", Kind.STEP, premise=premises.INSERT, from_outside=visibility.ANSWERS)
 def inserted_is_found(step: Step) -> Iterator[str]:
-    """After an insert its whole key is on the device, with all that it brought or found there.
+    """After an insert its whole key is on the device, with all data that it brought or found there.
 
-    Full data of every page; window data and states wherever there were some before or the insert
-    handed over a slot. The outcome says how many pages had full data before. By profile, window
-    slots may be freed that were handed over for pages before the window at the end of the key; and
-    where no leaf is kept without window data, new pages of an insert that brought none may be gone.
+    Every page has full data. Window data and mamba states are there where they were before, or
+    where the insert handed over a slot. The outcome says how many pages had full data before. By
+    profile, window slots that were handed over for pages before the last window may be freed; and
+    where leaves without window data are not kept, new pages of an insert without window slots may
+    be gone.
 
-    Why: the request gave its slots away and goes on to use what the cache has instead. And the next
+    Why: the request gave its slots away and goes on with what the cache has instead. And the next
     turn of the conversation computes again whatever is missing.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/29351,
@@ -195,12 +224,22 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             )
 
 
-@law("MATCH-7", Kind.STEP, premises.MATCH_FINDS_LOADING, needs=(Need.SNAPSHOT, Need.TRANSFERS))
+@law(
+    "MATCH-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a match that finds data of a load-back in flight",
+        situations.finds_of_loads,
+    ),
+    needs=(Need.SNAPSHOT, Need.TRANSFERS),
+    enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
+)
 def pending_loads_named(step: Step) -> Iterator[str]:
-    """A match names the transfers that are loading data of the usable prefix, and no others.
+    """A match names exactly the transfers that are loading data of the usable prefix.
 
-    Why: an engine that is not told recomputes what is about to arrive, or waits for a copy that has
-    nothing to do with its prompt.
+    Why: an engine that does not know of a load computes what is about to arrive; one that gets a
+    wrong transfer waits for a copy that has nothing to do with its prompt.
 
     Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
     """
@@ -224,20 +263,20 @@ def _first_kept_window(state: Snapshot, key: Key) -> int:
     return window_start(len(key), config.window_tokens, config.page_size)
 
 
-def _dropped_leaf(step: Step, asked: Insert, before: int, after: int) -> bool:
-    """Whether all new pages of an insert are gone, and the profile lets them."""
-    windowed = step.after.config.window_tokens is not None and not asked.slots.swa
+def _dropped_leaf(step: Step, call: Insert, before: int, after: int) -> bool:
+    """Whether all new pages of an insert are gone, and the profile allows that."""
+    windowed = step.after.config.window_tokens is not None and not call.slots.swa
     return windowed and not step.after.profile.tombstone_leaves and after == before
 
 
 def _filled(row: PageRow, component: Component) -> bool:
-    """Whether a page has the component's bytes on the device."""
+    """Whether a page has a component's data on the device, settled."""
     column = COLUMN[component]
     return row.device[column] is not None and row.loading[column] is None
 
 
 def _kept(component: Component, old: PageRow | None, new: PageRow, *, brought: bool) -> bool:
-    """Whether a page has on the device what it had, and what was brought; full data in any case."""
+    """Whether a page has on the device what it had and what was brought; always full data."""
     if old is not None and old.slot(component, GPU) is not None:
         if new.slot(component, GPU) is None:
             return False
@@ -246,7 +285,7 @@ def _kept(component: Component, old: PageRow | None, new: PageRow, *, brought: b
 
 
 def _in_words(state: Snapshot, key: Key) -> str:
-    """What is where along the path of a key."""
+    """The residency of each node along the path of a key, in words."""
     parts = []
     for node, shared_pages in path_of(state, key):
         whole = shared_pages == len(node.pages)
@@ -257,7 +296,7 @@ def _in_words(state: Snapshot, key: Key) -> str:
 
 
 def _places(data: ComponentState) -> str:
-    """Where data is."""
+    """The media where data is, in words."""
     places = [str(medium) for medium in (GPU, CPU) if data.resident(medium)]
     pending = [
         f"on its way to {medium}" for medium in (GPU, CPU) if data.pending(medium) is not None
@@ -268,7 +307,7 @@ def _places(data: ComponentState) -> str:
 def _other_slots(
     state: Snapshot, component: Component, returned: tuple[Slot, ...], expected: list[PageRow]
 ) -> Iterator[str]:
-    """Where the slots that a match returned are not those of these pages."""
+    """Slots that a match returned and that are not those of these pages."""
     if len(returned) != len(expected):
         yield (
             f"a match returned {len(returned)} {component} slots where its pages have "
@@ -285,7 +324,7 @@ def _other_slots(
 
 
 def _whose(state: Snapshot, component: Component, slot: Slot) -> str:
-    """Whose device slot it is, as the end of a sentence; nothing where no node has it."""
+    """The node that has a device slot, as the end of a message; empty where no node has it."""
     for node in state.below_root():
         if slot in (node[component].device or ()):
             return f"; slot {slot} is that of {state.describe(node)} in {node.namespace}"
@@ -293,7 +332,7 @@ def _whose(state: Snapshot, component: Component, slot: Slot) -> str:
 
 
 def _changed_pages(step: Step, used_pages: int) -> Iterator[str]:
-    """Pages of which a match changed more than the recency and the node, each node once."""
+    """Pages in which a match changed more than recency and cuts, each node once."""
     before, after = step.changed
     said: set[NodeId] = set()
     counted = _counted_nodes(step, used_pages)
@@ -314,16 +353,16 @@ _LOOKED_AT = ("depth", "device", "host", "loading", "backing", "lock_refs", "hit
 
 
 def _counted_nodes(step: Step, used_pages: int) -> set[NodeId]:
-    """The nodes at which a match may count hits, by profile: those of the prefix that it found."""
-    asked, state = step.operation, step.after
-    if not isinstance(asked, Match) or not state.profile.hits_counted_at_match:
+    """The nodes at which a match may count hits, by profile: those of its usable prefix."""
+    call, state = step.operation, step.after
+    if not isinstance(call, Match) or not state.profile.hits_counted_at_match:
         return set()
-    path = path_of(state, asked.key)
+    path = path_of(state, call.key)
     return {node.node_id for node, _ in path if state.starts[node.node_id] < used_pages}
 
 
 def _changed_books(step: Step) -> Iterator[str]:
-    """Pools, counts and the mapping that a match changed."""
+    """Pools, counts and mapping entries that a match changed."""
     before, after = step.before, step.after
     for name, pool in before.pools.items():
         now = after.pools.get(name, NO_POOL)
@@ -337,5 +376,5 @@ def _changed_books(step: Step) -> Iterator[str]:
 
 
 def _unordered(pool: PoolState) -> tuple[int, list[Slot], frozenset[Slot]]:
-    """A pool, whatever the order in which it lists its free slots."""
+    """A pool without the order of its free slots."""
     return (pool.capacity, sorted(pool.free), pool.held)

@@ -1,10 +1,10 @@
-"""NS: names, and the namespaces that they begin in.
+"""NS: page hashes, and the namespaces that they begin with.
 
-Routers and storage know a page only by its name. Two pages with one name are one page to them, and
-what is removed or fetched for the one is removed or fetched for the other.
+Routers and storage know a page only by its hash. Two pages with one hash are one page to them:
+whatever is removed or fetched for one is removed or fetched for the other.
 
 What readers get wrong: a namespace is not a prefix of tokens. Its fields are framed, each with its
-presence and its length, or two different ones can run into the same bytes.
+presence byte and its length, or two different namespaces could have the same bytes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.names import PageNames, short
+from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.laws import situations
+from kvcanon.spec.laws.page_hashes import PageHashes, short
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.views import Step
 
 
-@law("NS-3", Kind.STEP, premises.NAMED_ANEW)
+@law(
+    "NS-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a new node, or a cut one, with page hashes",
+        situations.named_anew,
+    ),
+)
 def hashes_follow_the_chain(step: Step) -> Iterator[str]:
-    """Names that a step gave are those of the chain, one a page, and a page never changes its name.
+    """The page hashes that a step set follow the chain, and a page never changes its hash.
 
-    A node that the step cut is looked at like a new one: the names are parted where the pages are.
-    The chain begins with the namespace, so that no two pages have one name. Only names that the
-    cache has computed are looked at.
+    A node that the step cut is checked like a new one: its hashes are divided where its pages are.
+    The chain begins with the namespace, so that no two pages have the same hash. Only hashes that
+    the cache has computed are checked.
 
-    Why: a page under a wrong name is not found by who looks for it, and is by who does not. Where
-    two tenants' pages have one name, a router that hears of one being removed forgets the other,
-    and storage returns what was written under the other's name.
+    Why: a page with a wrong hash is missed by prompts that need it, and found by others. If two
+    tenants' pages have the same hash, a router that hears of the removal of one drops the other,
+    and storage returns data of the other.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/44103,
     https://github.com/LMCache/LMCache/issues/1842,
@@ -38,16 +45,16 @@ def hashes_follow_the_chain(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/26747
     """
     before, after = step.changed
-    names = PageNames(step.after)
+    hashes = PageHashes(step.after)
     for node_id in dict.fromkeys(row.node_id for row in after.values()):
         node, was = step.after.nodes[node_id], step.before.nodes.get(node_id)
         if node.hashes is None or (was is not None and _same_chain(step, was, node)):
             continue
-        expected = page_hashes(names.before(node) or namespace_seed(node.namespace), node.pages)
+        expected = page_hashes(hashes.before(node) or namespace_seed(node.namespace), node.pages)
         if node.hashes != expected:
             yield (
-                f"{step.after.describe(node)} names its pages {_listed(node.hashes)}, "
-                f"and the chain names them {_listed(expected)}"
+                f"{step.after.describe(node)} has page hashes {_listed(node.hashes)}; "
+                f"the chain gives {_listed(expected)}"
             )
     for number, row in after.items():
         earlier = before.get(number)
@@ -58,13 +65,13 @@ def hashes_follow_the_chain(step: Step) -> Iterator[str]:
         if now != then and now is not None and then is not None:
             node = step.after.nodes[row.node_id]
             yield (
-                f"page {row.depth} of its path, in {step.after.describe(node)}, was named "
-                f"{short(then)} and is now named {short(now)}"
+                f"page {row.depth} of its path, in {step.after.describe(node)}, had hash "
+                f"{short(then)} and now has {short(now)}"
             )
 
 
 def _same_chain(step: Step, was: NodeState, node: NodeState) -> bool:
-    """Whether a node has the pages, the names and the name before them that it had."""
+    """Whether a node has the same pages, hashes and parent hash as before."""
     if (was.pages, was.hashes, was.namespace) != (node.pages, node.hashes, node.namespace):
         return False
     if was.parent_id is None or node.parent_id is None:
@@ -74,10 +81,10 @@ def _same_chain(step: Step, was: NodeState, node: NodeState) -> bool:
 
 
 def _own_name(state: Snapshot, node_id: int, depth: int) -> bytes | None:
-    """The name that the cache itself has for the page at a depth of a node."""
+    """The hash that the cache itself has computed for the page at a depth of a node."""
     hashes, index = state.nodes[node_id].hashes, depth - state.starts[node_id]
     return hashes[index] if hashes is not None and index < len(hashes) else None
 
 
-def _listed(names: tuple[bytes, ...]) -> str:
-    return ", ".join(short(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+def _listed(hashes: tuple[bytes, ...]) -> str:
+    return ", ".join(short(each) for each in hashes[:4]) + (", ..." if len(hashes) > 4 else "")

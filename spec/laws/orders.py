@@ -1,7 +1,7 @@
-"""REC, continued: the ranks of leaves, and who is named in an order of recency.
+"""REC, continued: ranks of leaves, and which nodes are in an LRU order.
 
-What readers get wrong: a rank is not a place in an order. It says who leaves first of two leaves,
-and a node that is no leaf has one too.
+A rank decides which of two leaves is evicted first. It is not a position in an order; nodes that
+are no leaves have ranks too.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import MEDIA
+from kvcanon.spec.law import Kind, Need, law, nodes_premise
+from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
 from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, NodeId
@@ -20,11 +19,11 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, NodeId
 NEEDS = (Need.SNAPSHOT, Need.RECENCY)
 
 LEAVES = ((GPU, is_device_leaf), (CPU, is_host_leaf))
-"""What may leave each medium as a whole."""
+"""The leaves of each medium."""
 
 
 def orders_follow(difference: Difference) -> bool:
-    """Whether no leaf that a step touched has another's rank, and orders name whom they should."""
+    """Whether no changed leaf has another's rank, and orders follow data that came and left."""
     if not difference.touched and difference.leaves("recency"):
         return True
     components = difference.after.config.components
@@ -35,17 +34,23 @@ def orders_follow(difference: Difference) -> bool:
     )
 
 
-@law("REC-4", Kind.STATE, premises.TWO_LEAVES, needs=NEEDS, outlasts=orders_follow)
+@law(
+    "REC-4",
+    Kind.STATE,
+    premise=nodes_premise("two leaves on one medium", is_device_leaf, is_host_leaf, enough=2),
+    needs=NEEDS,
+    outlasts=orders_follow,
+)
 def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     """There is always exactly one next victim.
 
-    No two leaves of a medium have the same rank under the policy, and every order of recency names
-    exactly the nodes that have its data, each once. Where the profile says that the host has an
-    order of its own, window data and states that are on the device too are not in it.
+    No two leaves of a medium have the same rank under the policy, and every LRU order lists exactly
+    the nodes with its data, each once. By profile, the host has its own order; then window data and
+    mamba states that are also on the device are not in it.
 
-    Why: replicas must pick the same victim without talking. Where two are equal, one picks by
-    address and another by chance, and the next collective waits for ever. A node that is in no
-    order is never evicted; one that is there twice is freed twice.
+    Why: replicas must pick the same victim without talking to each other. With a tie they pick
+    different ones, and the next collective hangs. A node that is in no order is never evicted; one
+    that is listed twice is freed twice.
 
     Seen broken: https://github.com/lightseekorg/tokenspeed/pull/248,
     https://github.com/sgl-project/sglang/issues/8931
@@ -66,7 +71,7 @@ def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
 
 
 def _rank(state: Snapshot, node: NodeState) -> tuple[int, int]:
-    """The place of a leaf in the order of the policy; the smallest leaves first."""
+    """The rank of a leaf under the policy; the leaf with the smallest rank leaves first."""
     return policy_key(
         state.config.eviction_policy,
         node.hit_count,
@@ -77,7 +82,7 @@ def _rank(state: Snapshot, node: NodeState) -> tuple[int, int]:
 
 
 def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator[str]:
-    """Where an order of recency does not name exactly the nodes that have its data."""
+    """Where an LRU order does not list exactly the nodes that have its data."""
     name = f"the order of {component} on {medium}"
     owners = _owners(state, state.below_root(), component, medium)
     named = Counter(state.recency.get((component, medium), ()))
@@ -95,7 +100,7 @@ def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator
 
 
 def _has_tie(difference: Difference) -> bool:
-    """Whether a leaf among the touched nodes, or above or below one, has the rank of another."""
+    """Whether a leaf among the changed nodes, or next to one, has the rank of another leaf."""
     ids, state = {*difference.touched, *difference.family}, difference.after
     near = difference.those(ids)
     for _, is_leaf in LEAVES:
@@ -103,7 +108,7 @@ def _has_tie(difference: Difference) -> bool:
         ranks = {_rank(state, node) for node in leaves}
         if len(ranks) < len(leaves):
             return True
-        # Of equal ranks the ticks are equal: few of the others need be ranked.
+        # Equal ranks have equal ticks, so few of the other nodes need to be ranked.
         ticks = {each for _, tick in ranks for each in (tick, -tick)}
         for node in state.below_root() if ticks else ():
             if node.last_access in ticks or node.created in ticks:
@@ -114,7 +119,7 @@ def _has_tie(difference: Difference) -> bool:
 
 
 def _order_follows(difference: Difference, component: Component, medium: Medium) -> bool:
-    """Whether an order gained and lost the nodes that gained and lost its data, each once."""
+    """Whether an order gained and lost exactly the nodes whose data came and left, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
     lost = _owners(before, difference.own_before(), component, medium)
@@ -128,7 +133,7 @@ def _order_follows(difference: Difference, component: Component, medium: Medium)
 def _owners(
     state: Snapshot, nodes: Iterable[NodeState], component: Component, medium: Medium
 ) -> set[NodeId]:
-    """Those of some nodes whose data an order of recency has to name."""
+    """Those of some nodes whose data an LRU order has to list."""
     on_host_alone = medium is CPU and component is not FULL and not state.profile.host_order_by_use
     return {
         node.node_id

@@ -1,10 +1,10 @@
-"""ALLOC, continued: who owns a slot, to the last one.
+"""ALLOC, continued: no slot is lost, and the mapping follows the owners.
 
-A slot that a cancelled copy still writes to is *orphaned*: its nodes have forgotten it, and it
-comes free when the copy ends. With these, what is free, held and in the tree is all that there is.
+A slot that a cancelled copy still writes to is *orphaned*: its nodes have dropped it, and it
+becomes free when the copy ends. Free, held, orphaned and tree slots are all slots of a pool.
 
-What readers get wrong: attention finds a window slot by the full slot, wherever both are. The
-mapping is as much a part of who owns what as the slots themselves, for requests as for the tree.
+Attention finds a window slot through the full slot, for requests as for the tree. So the mapping
+must follow the owners of both slots.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import MEDIA, in_words, orphaned_slots, owners_of
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
+from kvcanon.spec.laws.comparison import MEDIA, in_words, orphaned_slots, owners_of
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import FULL, GPU, SWA, Slot
@@ -35,15 +35,15 @@ def owners_follow(difference: Difference) -> bool:
     )
 
 
-@law("ALLOC-8", Kind.STATE, premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
+@law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
-    """Every slot has an owner: the free list, a node, a request, or a cancelled copy alone.
+    """Every slot has an owner: the free list, a node, a request, or a cancelled copy.
 
-    So that free + evictable + protected + held + orphaned slots are the pool. A copy owns slots
-    only once it is cancelled; then nobody else does.
+    So free + evictable + protected + held + orphaned slots are the pool. A copy owns slots only
+    once it is cancelled, and then it is their only owner.
 
-    Why: a slot without an owner is lost until a restart. A pool that leaks a slot with each request
-    stands empty and full at once before the day is over.
+    Why: a slot without an owner is lost until a restart. A pool that leaks one slot with each
+    request is exhausted within a day, though nothing is cached.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/7130,
     https://github.com/sgl-project/sglang/issues/38355,
@@ -68,7 +68,7 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
 
 
 def mapping_follows(difference: Difference) -> bool:
-    """Whether no entry of the mapping is left that was good for something that is gone."""
+    """Whether no mapping entry is left whose full or window slot lost its owner."""
     if difference.leaves("swa_of_full", "pools", "transfers"):
         return True
     before, after = difference.before, difference.after
@@ -89,14 +89,25 @@ def mapping_follows(difference: Difference) -> bool:
     return next(_strays(after, suspects), None) is None
 
 
-@law("ALLOC-9", Kind.STATE, premises.MAPPED_SLOT, needs=NEEDS, outlasts=mapping_follows)
+@law(
+    "ALLOC-9",
+    Kind.STATE,
+    premise=Premise[Snapshot](
+        "a mapping entry",
+        lambda state: bool(state.swa_of_full),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_windows,
+    outlasts=mapping_follows,
+)
 def no_stale_mapping(state: Snapshot) -> Iterator[str]:
-    """The mapping leads from full slots of pages with window data, and from no other of the tree.
+    """The mapping has entries only for full slots of pages that have window data.
 
-    A page without window data on the device has no entry. Slots that are held by requests may have
-    entries, from held to held, and so may those that a cancelled copy still writes to.
+    Slots that requests hold may have entries, from held to held, and so may slots that a cancelled
+    copy still writes to.
 
-    Why: a stale entry frees, with its full slot, a window slot that somebody else has by then.
+    Why: when its full slot is freed, a stale entry also frees a window slot that has another owner
+    by then.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27586,
     https://github.com/sgl-project/sglang/issues/25834
@@ -110,15 +121,28 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     yield from _strays(state, others)
 
 
-@law("ALLOC-10", Kind.STEP, premises.MAPPING_CHANGE)
+@law(
+    "ALLOC-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change of the mapping while a request has slots with window data",
+        lambda step: (
+            step.before.swa_of_full != step.after.swa_of_full
+            and bool(
+                situations.held_slots(step.before, SWA) & situations.held_slots(step.after, SWA)
+            )
+        ),
+    ),
+    enabled_if=bounds.has_requests_with_windows,
+)
 def pairs_of_requests_last(step: Step) -> Iterator[str]:
-    """Where a request holds a full slot and its window slot, nothing that others do parts them.
+    """While a request holds a full slot and its window slot, no other operation parts the pair.
 
     Neither a reset, nor an eviction, nor another request's insert: the pair lasts until one of the
-    two is given back or handed over.
+    two slots is given back or handed over.
 
-    Why: a request goes on computing through the mapping. Without its entry it reads and writes no
-    window data; with another it reads and writes somebody else's.
+    Why: a running request computes through the mapping. Without its entry it reads and writes no
+    window data; with another, somebody else's.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36457
     """
@@ -139,24 +163,35 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
             )
 
 
-@law("ALLOC-11", Kind.STEP, premises.INSERT_OF_SLOTS)
+@law(
+    "ALLOC-11",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert that hands over slots",
+        lambda step: (
+            isinstance(step.operation, Insert)
+            and isinstance(step.outcome, Inserted)
+            and bool(step.operation.slots.counts())
+        ),
+    ),
+)
 def slots_go_to_their_pages(step: Step) -> Iterator[str]:
     """An insert puts each slot at the page that it was handed over for, and moves no other.
 
-    What a page has on the device it keeps. By profile, a page that gets window data again may take
-    the full slot that came with it in place of its own.
+    A page keeps the slots that it has on the device. By profile, a page that gets window data again
+    may take the full slot that came with it in place of its own.
 
-    Why: a slot at the page of its neighbour is read as that page, by every prompt that shares it.
+    Why: a slot at its neighbour's page is read as that page, by every prompt that shares it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25991
     """
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    before = rows_along(step.before, asked.key)
-    for component, slots in asked.slots:
-        first = len(asked.key) - len(slots)
-        for page, row in enumerate(rows_along(step.after, asked.key)):
+    before = rows_along(step.before, call.key)
+    for component, slots in call.slots:
+        first = len(call.key) - len(slots)
+        for page, row in enumerate(rows_along(step.after, call.key)):
             old = before[page].slot(component, GPU) if page < len(before) else None
             given = slots[page - first] if page >= first else None
             now = row.slot(component, GPU)
@@ -173,7 +208,7 @@ def slots_go_to_their_pages(step: Step) -> Iterator[str]:
 def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Slot]], ...]:
     """The full and window slots that may be mapped though no node has them.
 
-    Those that requests hold, and those that cancelled copies still write to.
+    Requests hold them, or cancelled copies still write to them.
     """
     full, swa = (state.pools.get((component, GPU), NO_POOL).held for component in (FULL, SWA))
     orphans = [frozenset(orphaned_slots(state, component, GPU)) for component in (FULL, SWA)]
@@ -181,7 +216,7 @@ def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Sl
 
 
 def _strays(state: Snapshot, full_slots: Collection[Slot]) -> Iterator[str]:
-    """Entries of the mapping from slots that no node has which lead from nothing or to nothing."""
+    """Mapping entries from slots that no node has, unless both slots have one outside owner."""
     outside = _pairs_outside(state)
     for full_slot in sorted(full_slots):
         swa_slot = state.swa_of_full[full_slot]

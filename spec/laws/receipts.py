@@ -1,19 +1,16 @@
-"""LOCK, continued: how receipts come and go.
+"""LOCK, continued: how receipts open and close.
 
-A lock opens a receipt and a release closes it; in between it belongs to whoever was given it. What
-it holds meanwhile is in its own books, so that the release need only undo them.
-
-What readers get wrong: a receipt is not a name for a prefix. Two requests that lock the same prefix
-have two, and what the one gives back the other still holds.
+A lock opens a receipt, an unlock closes it. Each lock has a receipt of its own: two requests that
+lock the same prefix have two, and what one releases the other still holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
+from kvcanon.spec.laws.comparison import (
     changes,
     in_words,
     page_in_words,
@@ -28,15 +25,26 @@ from kvcanon.spec.types import FULL, MAMBA, NodeId, ReceiptId
 from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
 
 
-@law("LOCK-8", Kind.STEP, premises.RELEASE, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a release",
+        lambda step: (
+            isinstance(step.operation, Unlock | UnlockWindow) and situations.went_well(step)
+        ),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+)
 def release_mirrors(step: Step) -> Iterator[str]:
-    """A release lowers by one exactly the refs that its receipt covered, and changes nothing else.
+    """A release lowers by one the lock refs that its receipt covers, and changes nothing else.
 
-    An early release of the window does so for window data and state, and keeps the receipt; the
-    release itself does so for all that is left, and closes it.
+    `unlock_window` does so for window data and mamba state, and keeps the receipt. `unlock` does so
+    for everything that is left, and closes the receipt.
 
-    Why: what a release takes beyond its own belongs to another request, which then reads pages that
-    may be evicted; what it leaves is never evicted.
+    Why: refs that a release takes beyond its own belong to another request, whose pages may then be
+    evicted; refs that it leaves keep pages for ever.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24153,
     https://github.com/sgl-project/sglang/issues/36848,
@@ -59,7 +67,7 @@ def release_mirrors(step: Step) -> Iterator[str]:
         if any(refs) and step.after.nodes.get(node_id) == step.before.nodes[node_id]:
             yield (
                 f"{step.before.describe(step.before.nodes[node_id])} was covered by receipt "
-                f"{receipt_id}, and its lock_refs are what they were"
+                f"{receipt_id}, and its lock_refs did not change"
             )
     for change in changes(step):
         if change.before is None or change.after is None:
@@ -80,14 +88,23 @@ def release_mirrors(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-9", Kind.STEP, premises.LOCK)
+@law(
+    "LOCK-9",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock of at least one page",
+        lambda step: isinstance(step.outcome, Receipt) and len(step.outcome.key) > 0,
+    ),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def lock_only_counts(step: Step) -> Iterator[str]:
-    """A lock adds one full ref to every page of its key and one to the state, and changes no more.
+    """A lock adds one full lock ref to every page of its key, one to the state, and nothing else.
 
-    Which window data it counts is the business of LOCK-6. Nodes may be cut.
+    LOCK-6 checks which window data it locks. Nodes may be cut.
 
-    Why: a lock is asked of what stays as it is; one that moves data moves it under other readers.
-    And one that does not count a page leaves it to be evicted under the request.
+    Why: a lock that moves data moves it under other readers. One that misses a page leaves it to be
+    evicted under the request.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972,
     https://github.com/sgl-project/mini-sglang/pull/52
@@ -102,14 +119,24 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     yield from rest_changed(step)
 
 
-@law("LOCK-10", Kind.STEP, premises.CHANGE_UNDER_RECEIPT, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change while a request has a receipt",
+        lambda step: situations.of_requests(step.before) and situations.changed(step),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def receipts_last_until_released(step: Step) -> Iterator[str]:
-    """A request's receipt opens with a lock, closes with its unlock, and changes by nothing else.
+    """A request's receipt opens with a lock, closes with its unlock, and nothing else changes it.
 
-    A cut may move nothing of it: it stays on the node at the end of what it holds, whatever that
-    node is called.
+    A cut must not change what it covers: it stays on the node at the end of its key, whatever id
+    that node has then.
 
-    Why: a receipt that closes by itself leaves a request reading what may be evicted.
+    Why: a receipt that closes by itself leaves a request reading pages that may be evicted.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24972
     """
@@ -118,12 +145,12 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
     pages_before, pages_after = (pages_by_node(rows) for rows in step.changed)
     before = _of_requests(step.before, pages_before)
     after = _of_requests(step.after, pages_after)
-    asked, name = step.operation, type(step.operation).__name__
+    call, name = step.operation, type(step.operation).__name__
     refused = isinstance(step.outcome, Refused)
-    released = asked.receipt.receipt_id if isinstance(asked, Unlock | UnlockWindow) else None
+    released = call.receipt.receipt_id if isinstance(call, Unlock | UnlockWindow) else None
     for receipt_id in before.keys() - after.keys():
-        if refused or not isinstance(asked, Unlock) or receipt_id != released:
-            yield f"{name} closed receipt {receipt_id}, which is not its own to close"
+        if refused or not isinstance(call, Unlock) or receipt_id != released:
+            yield f"{name} closed receipt {receipt_id}, which only its own unlock may close"
     opened = after.keys() - before.keys()
     given = {step.outcome.receipt_id} if isinstance(step.outcome, Receipt) else set()
     if opened != given:
@@ -135,27 +162,36 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
             yield f"{name} changed receipt {receipt_id}: {hold}"
 
 
-@law("LOCK-11", Kind.STEP, premises.SECOND_LOCK, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "LOCK-11",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a lock while a request has a receipt",
+        lambda step: isinstance(step.outcome, Receipt) and situations.of_requests(step.before),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=lambda run: run.receipts > 1,
+)
 def lock_gives_a_receipt(step: Step) -> Iterator[str]:
-    """A lock gives a fresh receipt: of its key, open, and of a number that none had before.
+    """A lock returns a new, open receipt for its key, with an id that no receipt had before.
 
-    It is a request's, on the node at which the key ends. A second lock of the same key has a second
-    receipt.
+    It belongs to a request, on the node at which the key ends. A second lock of the same key
+    returns a second receipt.
 
-    Why: two holders with one receipt release each other's lock; one with a receipt that is not open
-    can never release its own.
+    Why: two holders with one receipt release each other's lock; a holder of a receipt that is not
+    open can never release its own.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """
-    asked, given = step.operation, step.outcome
-    if not isinstance(asked, Lock) or isinstance(given, Refused):
+    call, given = step.operation, step.outcome
+    if not isinstance(call, Lock) or isinstance(given, Refused):
         return
     if not isinstance(given, Receipt):
         yield f"the lock was not refused, and gave no receipt: {given}"
         return
     name = f"receipt {given.receipt_id}"
-    if given.key != asked.key:
-        yield f"{name} is of {len(given.key)} pages, not of the {len(asked.key)} that were locked"
+    if given.key != call.key:
+        yield f"{name} is of {len(given.key)} pages, not of the {len(call.key)} that were locked"
     if any(each.receipt_id == given.receipt_id for each in step.before.holds):
         yield f"{name} was open before the lock that gave it out"
     elif given.receipt_id in step.given:
@@ -164,17 +200,17 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
     if len(holds) != 1 or holds[0].transfer_id is not None:
         yield f"{name} was given out, and the open receipts of that number are {holds}"
         return
-    path = path_of(step.after, asked.key)
+    path = path_of(step.after, call.key)
     end = path[-1].node if path else step.after.root
-    if holds[0].node_id != end.node_id or step.after.end(end) != len(asked.key):
+    if holds[0].node_id != end.node_id or step.after.end(end) != len(call.key):
         yield (
-            f"{name} is on node {holds[0].node_id}; its key of {len(asked.key)} pages leads to "
+            f"{name} is on node {holds[0].node_id}; its key of {len(call.key)} pages leads to "
             f"{step.after.describe(end)}"
         )
 
 
 def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iterator[str]:
-    """What is wrong with the list of receipts after the release of one."""
+    """What is wrong with the list of open receipts after the release of one."""
     after = {each.receipt_id: each for each in step.after.holds}
     left = after.pop(hold.receipt_id, None)
     if early and left is None:
@@ -194,7 +230,7 @@ def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iter
 def _of_requests(
     state: Snapshot, pages: dict[NodeId, list[PageNumber]]
 ) -> dict[ReceiptId, tuple[int, int | None, bool]]:
-    """What the receipts of requests hold: up to which page, window from where, a state or none."""
+    """What each receipt of a request holds: up to which page, window from where, state or not."""
     return {
         hold.receipt_id: (
             pages[hold.node_id][-1] if hold.node_id in pages else ~hold.node_id,

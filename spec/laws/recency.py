@@ -1,10 +1,11 @@
-"""REC: recency, or what a use of a prefix says about what to keep.
+"""REC: recency, that is, what a use of a prefix makes recent.
 
-Full data is kept by the policy, leaf by leaf; window data and recurrent states by their last use,
-each in an order of its own, on each medium.
+Full data is evicted leaf by leaf in the order of the policy. Window data and mamba states are
+evicted by their last use, each component in an LRU order of its own, on each medium.
 
-What readers get wrong: to use a prefix is not to use all of its data. Its end sees all full data,
-the window data of one window, and one state. What it cannot see it does not keep alive.
+What readers get wrong: a prefix hit does not use all data along the path. The end of the prefix
+attends to all full data, to the window data of one window, and to one mamba state. Only these
+become recent.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from kvcanon.spec.config import MambaRefresh
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import slot_of
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
+from kvcanon.spec.laws.comparison import slot_of
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
 from kvcanon.spec.oracle.recency import refresh
@@ -45,18 +46,27 @@ from kvcanon.spec.views import (
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 
 
-@law("REC-1", Kind.STEP, premises.USE_BEYOND_WINDOW, needs=_ORDERS)
+@law(
+    "REC-1",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix with window data out of its reach",
+        situations.window_left_behind,
+    ),
+    needs=_ORDERS,
+    enabled_if=bounds.has_pages_beyond_the_window,
+)
 def window_only_refresh(step: Step) -> Iterator[str]:
-    """The end of a match or of an insert makes only the window data of its own window recent.
+    """A match or an insert makes only the window data at the end of its prefix recent.
 
-    The end is that of the usable prefix, or of the inserted key. All window data within the window
-    and one page before it (the cushion) becomes more recent than all that stays, the nearer to the
-    end the more, a node as a whole. Nothing else moves: walking down a path touches nothing. By
-    profile, the cushion need not be made recent. Where the profile says that cuts move recency, the
-    nodes that were cut are not asked; nor is the host, where it has an order of its own.
+    The prefix is the usable one of a match, or the inserted key. Window data within one window and
+    one page before its end (the cushion) becomes more recent than all other data, node by node, the
+    nearest to the end last. Nothing else moves: a walk down the path refreshes nothing. By profile,
+    the cushion need not become recent. By profile, cuts change recency; then nodes that were cut
+    are not checked. By profile, the host has its own order; then the host is not checked.
 
-    Why: a long prompt that is used again and again would keep all of its window data for ever. No
-    one can reach most of it, and it pushes out the windows of others.
+    Why: a long prompt that is used again and again would keep all its window data for ever. Most of
+    it is out of reach, and it evicts the windows of other prompts.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26615
     """
@@ -64,7 +74,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     if used is None or SWA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
-        return  # There is no such end: MATCH-6 says whether a leaf may be dropped.
+        return  # The end is not in the tree: MATCH-6 checks whether a leaf may be dropped.
     window, size = step.after.config.window_tokens or 1, step.after.config.page_size
     path = path_of(step.after, used)
     lengths_upwards = tuple([stop.shared_pages * size for stop in reversed(path)])
@@ -76,16 +86,24 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, SWA, may_move, must_lead)
 
 
-@law("REC-2", Kind.STEP, premises.USE_BESIDE_OTHERS, needs=_ORDERS)
+@law(
+    "REC-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix while there are nodes off its path",
+        lambda step: situations.used_pages(step) > 0 and situations.others_before(step),
+    ),
+    needs=_ORDERS,
+)
 def full_path_refresh(step: Step) -> Iterator[str]:
     """A match or an insert makes all full data of its prefix recent, and no other.
 
-    Its nodes become more recent than all others, each of which keeps the tick of its last use. A
-    node that is used in part, and not cut, is used. Where the profile says that cuts move recency,
-    the parts of a node that was cut are not asked.
+    The nodes of the prefix become more recent than all others, which keep the tick of their last
+    use. A node that is used in part, and not cut, counts as used. By profile, cuts change recency;
+    then the parts of cut nodes are not checked.
 
-    Why: the end of a prefix sees all that comes before it. If a part of it stayed old it would be
-    evicted first, and take the use of everything below it along.
+    Why: the end of a prefix needs all pages before it. A part that stays old is evicted first, and
+    everything below it is lost with it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/8931,
     https://github.com/sgl-project/sglang/issues/12007
@@ -120,14 +138,23 @@ def full_path_refresh(step: Step) -> Iterator[str]:
             )
 
 
-@law("REC-5", Kind.STEP, premises.USE_WITH_STATES, needs=_ORDERS)
+@law(
+    "REC-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a use of a prefix where mamba states are kept",
+        lambda step: situations.used_pages(step) > 0 and MAMBA in step.after.config.components,
+    ),
+    needs=_ORDERS,
+    enabled_if=lambda run: run.config.mamba,
+)
 def state_refresh(step: Step) -> Iterator[str]:
-    """The end of a match or of an insert makes only its own recurrent state recent.
+    """A match or an insert makes only the mamba state at the end of its prefix recent.
 
-    A cache whose profile says so (`mamba_refresh`) makes those above it on the path recent too.
+    By profile (`mamba_refresh`), the states above it on the path become recent too.
 
-    Why: a state is of use at its own position only. That a longer prefix was used is no evidence
-    for the states on the way, and a pool of states is small.
+    Why: a mamba state is of use at its own position only. A hit on a longer prefix is no evidence
+    for the states above, and there are few slots for states.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/31643
     """
@@ -135,39 +162,39 @@ def state_refresh(step: Step) -> Iterator[str]:
     if used is None or MAMBA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
-        return  # There is no such end: MATCH-6 says whether a leaf may be dropped.
+        return  # The end is not in the tree: MATCH-6 checks whether a leaf may be dropped.
     end = len(used)
     only_end = step.after.profile.mamba_refresh is MambaRefresh.NODE
     pages = range(max(0, end - 1) if only_end else 0, end)
     yield from _refreshed(step, used, MAMBA, pages, pages)
 
 
-@law("REC-6", Kind.STEP, premises.INSERT, needs=(*_ORDERS, Need.AGES))
+@law("REC-6", Kind.STEP, premise=premises.INSERT, needs=(*_ORDERS, Need.AGES))
 def insert_ranks_its_path(step: Step) -> Iterator[str]:
-    """An insert raises priorities on its path to its own, and gives new pages its own age.
+    """An insert raises priorities on its path to its own, and gives all its new pages one new age.
 
-    A page keeps the age that it has, and a higher priority. All new pages of an insert are of one
-    age, younger than everything else. Window data and states that an insert, or a host insert,
-    brings to where there were none are more recent than all that is off its path. Where the profile
-    says that the host has an order of its own, it is not asked.
+    A page keeps the age that it has, and its priority if that is higher. New pages are younger than
+    all others. Window data and mamba states that an insert or a host insert adds where there were
+    none are more recent than all data off its path. By profile, the host has its own order; then it
+    is not checked.
 
-    Why: what was asked to stay longest, or was there first, leaves in the wrong order.
+    Why: pages that should stay longest leave first.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/47802
     """
     yield from _arrived_behind(step)
-    asked = step.operation
-    if not isinstance(asked, Insert) or not isinstance(step.outcome, Inserted):
+    call = step.operation
+    if not isinstance(call, Insert) or not isinstance(step.outcome, Inserted):
         return
-    before = rows_along(step.before, asked.key)
-    ages = {row.created for row in rows_along(step.after, asked.key)[len(before) :]}
+    before = rows_along(step.before, call.key)
+    ages = {row.created for row in rows_along(step.after, call.key)[len(before) :]}
     if len(ages) > 1:
         yield f"the new pages of one insert were created at {sorted(ages)}, and not at once"
     oldest_new = max((node.created for node in step.before.below_root()), default=-1)
-    for page, now in enumerate(rows_along(step.after, asked.key)):
+    for page, now in enumerate(rows_along(step.after, call.key)):
         was = before[page] if page < len(before) else None
         where = f"page {page} in {step.after.describe(step.after.nodes[now.node_id])}"
-        wanted = asked.priority if was is None else max(was.priority, asked.priority)
+        wanted = call.priority if was is None else max(was.priority, call.priority)
         if now.priority != wanted:
             yield f"{where} has priority {now.priority} after an insert; it should be {wanted}"
         if was is not None and now.created != was.created:
@@ -177,16 +204,16 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
 
 
 def _arrived_behind(step: Step) -> Iterator[str]:
-    """What an insert brought, and what it did not use is at least as recent."""
-    asked = step.operation
-    if not isinstance(asked, Insert | InsertHost) or isinstance(step.outcome, Refused):
+    """Data that an insert added and that is not more recent than data it did not use."""
+    call = step.operation
+    if not isinstance(call, Insert | InsertHost) or isinstance(step.outcome, Refused):
         return
     if step.before.recency == step.after.recency:
         return
-    own = set(step.numbers.of_key(asked.key)).union(
-        *pages_along(step.before, asked.key, step.numbers).values()
+    own = set(step.numbers.of_key(call.key)).union(
+        *pages_along(step.before, call.key, step.numbers).values()
     )
-    for component, medium, order in page_orders(step, asked.key, (SWA, MAMBA)):
+    for component, medium, order in page_orders(step, call.key, (SWA, MAMBA)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
         new = [page for page in order.after if page in own and _was_nowhere(step, page, component)]
@@ -194,14 +221,14 @@ def _arrived_behind(step: Step) -> Iterator[str]:
         newest = next((piece for piece in reversed(order.after) if piece in others), None)
         if new and newest is not None and order.after.index(newest) > order.after.index(new[0]):
             yield (
-                f"{type(asked).__name__} brought {component} data of "
+                f"{type(call).__name__} brought {component} data of "
                 f"{_name(step, order.node_id(new[0]))} to {medium}, but it is not more recent than "
                 f"that of {_name(step, order.node_id(newest))}, which it did not use"
             )
 
 
 def _was_nowhere(step: Step, page: PageNumber, component: Component) -> bool:
-    """Whether a page had no data of a component before a step, on any medium."""
+    """Whether a page had no data of a component before a step, on either medium."""
     before, after = step.changed
     was = before.get(page)
     return page in after and all(slot_of(was, component, medium) is None for medium in (GPU, CPU))
@@ -214,16 +241,16 @@ def _pages(stops: Sequence[Stop]) -> int:
 def _refreshed(
     step: Step, used: Key, component: Component, may_move: range, must_lead: range
 ) -> Iterator[str]:
-    """Whether an order is the one before, with these pages of the used key put to its end."""
+    """Whether an order is the one before, with these pages of the used key moved to its end."""
     if not used and step.before is step.after:
         return
     numbers = step.numbers.of_key(used)
     free = {numbers[at] for at in may_move} | _moved_by_cuts(step)
     whole = list(pages_along(step.after, used, step.numbers).values())
     if may_move and whole and component is not MAMBA:
-        # The last node may be used in part; a state is never at the end of a part.
+        # The last node may be used in part; a mamba state is never at the end of a part.
         free.update(whole[-1])
-    # Of each node its last page is enough: the pages of a node lie next to each other in an order.
+    # The last page of each node is enough: the pages of a node are adjacent in an order.
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]
     for _, medium, order in page_orders(step, used, (component,)):
@@ -248,12 +275,12 @@ def _refreshed(
 
 
 def _moved_by_cuts(step: Step) -> set[PageNumber]:
-    """The pages whose recency means nothing, because the profile says that cuts move it."""
+    """The pages whose recency is not checked, because by profile cuts change it."""
     return set() if step.after.profile.split_keeps_recency else pages_of_cut_nodes(step)
 
 
 def _moved_in_words(step: Step, used: Key, name: str, moved: dict[NodeId, NodeId]) -> Iterator[str]:
-    """What became more recent though the end that was used does not reach it."""
+    """Nodes that became more recent although the end of the used prefix does not reach them."""
     size = step.after.config.page_size
     on_path = {stop.node.node_id for stop in path_of(step.after, used)}
     for node_id, other_id in moved.items():

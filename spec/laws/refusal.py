@@ -1,33 +1,38 @@
 """REFUSE: when a call is refused, and when it is served.
 
-The grounds are in one table, `refusals.REFUSALS`: operation by error. That a refusal changes
-nothing is ALLOC-6. A cache that refuses too much is never wrong about anything, and never of use;
-so serving is demanded like everything else.
+The grounds are in one table, `refusals.REFUSALS`: operation by error. ALLOC-6 checks that a refusal
+changes nothing. A cache that refuses too much never breaks anything, and is of no use; so these
+laws demand that calls are served, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.operations import ANSWERS, Refused, Reset, Unlock, UnlockWindow
 from kvcanon.spec.refusals import REFUSALS, may_refuse, must_refuse
 from kvcanon.spec.views import Step
 
 _OF_RECEIPTS = (Unlock, UnlockWindow, Reset)
-"""What is refused for receipts alone, which not every cache shows."""
+"""Operations that are refused only because of receipts, which not every cache shows."""
 
 
-@law("REFUSE-1", Kind.STEP, premises.CALL_SERVED_OR_REFUSED)
+@law(
+    "REFUSE-1",
+    Kind.STEP,
+    premise=Premise[Step]("a call", lambda _: True),
+    from_outside=visibility.ANSWERS,
+)
 def refused_with_a_ground(step: Step) -> Iterator[str]:
-    """A call is served unless a ground for refusal stands, and it is refused with that ground.
+    """A call is refused only while a ground for it stands, and with the error of that ground.
 
-    The table of grounds says for each operation with which errors it may be refused, and when.
-    Where several stand, any of them may be given. Of releases and resets REFUSE-2 asks that.
+    The table of grounds (`kvcanon laws --refusals`) lists the errors of each operation, and when
+    each stands. Where several stand, any of them may be given. REFUSE-2 checks releases and resets.
 
-    Why: whoever is refused evicts, matches again or waits, for nothing and for ever. A cache that
-    refuses every insert is never wrong, and nothing is ever cached.
+    Why: a caller that is refused evicts, matches again or waits, for nothing. A cache that refuses
+    every insert caches nothing.
 
     Seen broken: not seen
     """
@@ -35,12 +40,22 @@ def refused_with_a_ground(step: Step) -> Iterator[str]:
         yield from _refused_wrongly(step)
 
 
-@law("REFUSE-2", Kind.STEP, premises.RECEIPT_OR_RESET, needs=(Need.SNAPSHOT, Need.HOLDS))
+@law(
+    "REFUSE-2",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a release, or a reset",
+        lambda step: isinstance(step.operation, Unlock | UnlockWindow | Reset),
+    ),
+    needs=(Need.SNAPSHOT, Need.HOLDS),
+    enabled_if=bounds.has_receipts,
+    from_outside=visibility.ANSWERS,
+)
 def receipts_are_refused_truly(step: Step) -> Iterator[str]:
-    """A release is refused exactly when its receipt is not open, a reset exactly when one is.
+    """A release is refused exactly when its receipt is not open, a reset exactly when one is open.
 
-    Why: a lock whose release is refused is never given back; a cache that is never idle can never
-    be reset; and a reset under an open receipt takes pages from under a request.
+    Why: a lock whose release is refused lasts for ever, a cache that refuses resets while idle can
+    never be reset, and a reset under an open receipt takes pages from a running request.
 
     Seen broken: not seen
     """
@@ -49,12 +64,22 @@ def receipts_are_refused_truly(step: Step) -> Iterator[str]:
         yield from _served_wrongly(step)
 
 
-@law("REFUSE-3", Kind.STEP, premises.GROUND_STANDS)
+@law(
+    "REFUSE-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a refusal, except of a release or a reset",
+        lambda step: (
+            not situations.went_well(step)
+            and not isinstance(step.operation, Unlock | UnlockWindow | Reset)
+        ),
+    ),
+)
 def grounds_are_heeded(step: Step) -> Iterator[str]:
     """A call is not served while a ground for its refusal stands.
 
-    Why: who asks for what is not there and is not told works with what was never given, or hands
-    over what belongs to somebody else.
+    Why: a caller that is served wrongly works with data that was never there, or hands over slots
+    that belong to somebody else.
 
     Seen broken: not seen
     """
@@ -62,11 +87,11 @@ def grounds_are_heeded(step: Step) -> Iterator[str]:
         yield from _served_wrongly(step)
 
 
-@law("REFUSE-4", Kind.STEP, premises.SERVED)
+@law("REFUSE-4", Kind.STEP, premise=Premise[Step]("a call that was served", situations.went_well))
 def answers_are_of_their_kind(step: Step) -> Iterator[str]:
-    """Each operation is answered with its own kind of answer, or refused.
+    """Each operation returns its own kind of answer, or is refused.
 
-    Why: an answer of another kind tells nothing of what was asked, and nobody can rely on it.
+    Why: callers cannot use an answer of another kind.
 
     Seen broken: not seen
     """
@@ -79,7 +104,7 @@ def answers_are_of_their_kind(step: Step) -> Iterator[str]:
 
 
 def _refused_wrongly(step: Step) -> Iterator[str]:
-    """A refusal for which no ground stands."""
+    """Refusals for which no ground stands."""
     if not isinstance(step.outcome, Refused):
         return
     error, name = step.outcome.error, type(step.operation).__name__
@@ -90,12 +115,12 @@ def _refused_wrongly(step: Step) -> Iterator[str]:
     if type(error) not in standing:
         words = REFUSALS[type(step.operation)][type(error)].words
         others = "; ".join(f"{each.__name__}: {why}" for each, why in standing.items())
-        besides = f"; what stands against it is {others}" if others else ""
+        besides = f"; the grounds that stand are {others}" if others else ""
         yield f"{name} was refused ({error}), but this is not so: {words}{besides}"
 
 
 def _served_wrongly(step: Step) -> Iterator[str]:
-    """A call that was served although a ground for refusal stands."""
+    """Calls that were served although a ground for refusal stands."""
     if isinstance(step.outcome, Refused):
         return
     for error, reason in must_refuse(step.before, step.operation):

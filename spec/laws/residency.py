@@ -1,20 +1,21 @@
-"""RES: residency, or what data is on which medium.
+"""RES: residency, that is, which data is on which medium.
 
-Full data carries everything: window data and recurrent states are of no use without it, and data
-deeper in the tree is of no use without what comes before.
+Window data and mamba states are of no use without full data, and data deeper in the tree is of no
+use without the pages before it.
 
-What readers get wrong: a tombstone is not an absence of the node. It has its full data and lacks
-window data; the prompt is known there, and can be healed, but no prefix can end in it.
+What readers get wrong: a tombstone is a node, with full data but without window data. It can be
+healed by an insert, but no usable prefix ends in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law, node_law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import parts_on_host
+from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import bounds, premises, situations, visibility
+from kvcanon.spec.laws.comparison import parts_on_host
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
@@ -26,12 +27,11 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-1", premise=premises.ANY_NODE, over=Difference.own)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node has full data, on the device or on the host.
 
-    Why: a node with nothing in it is found by a walk and helps nobody; it keeps its descendants
-    from being used, and nothing ever evicts it.
+    Why: no prefix can pass through a node without data, and nothing ever evicts it.
 
     Seen broken: not seen
     """
@@ -40,15 +40,24 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
             yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
 
 
-@node_law("RES-2", premises.AUXILIARY_DATA, over=Difference.own)
+@node_law(
+    "RES-2",
+    premise=nodes_premise(
+        "window data, or a mamba state",
+        lambda _, node: (
+            situations.below_root(node) and (node[SWA].anywhere or node[MAMBA].anywhere)
+        ),
+    ),
+    enabled_if=bounds.has_windows_or_states,
+    over=Difference.own,
+)
 def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """Window data and recurrent states are on a medium only where their node's full data is.
+    """Window data and mamba states are only where their node's full data is.
 
-    Where the profile says that nodes are not whole on the host, they may be there alone under
-    write_back, while the full data is on the device.
+    By profile, under write_back they may be on the host alone while the full data is on the device.
 
-    Why: no prefix can use them without it, so they hold room that does not count as cached; and the
-    one eviction that would free them, that of the full data, never comes.
+    Why: no prefix can use them without full data, so they take slots for nothing. And the eviction
+    of the full data, which would free them, never comes.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25068
     """
@@ -65,15 +74,23 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
                     )
 
 
-@node_law("RES-3", premises.DEVICE_CHILD, over=Difference.near)
+@node_law(
+    "RES-3",
+    premise=nodes_premise(
+        "full data on the device, below another node",
+        lambda state, node: node[FULL].device is not None and situations.is_below_node(state, node),
+    ),
+    from_outside=(visibility.DEVICE_EVICTIONS,),
+    over=Difference.near,
+)
 def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """Where full data is on the device, that of the parent is too, and does not arrive later.
+    """Where a node's full data is on the device, its parent's is too, and does not arrive later.
 
-    While it is being loaded it has its slots already; but it may not be there for good below data
+    Data that is being loaded already has its slots. But data that is settled must not be below data
     that is still being loaded.
 
-    Why: the device cannot use a page without all pages before it. And if that load fails, what is
-    below it loses the ground that it stands on.
+    Why: the device cannot use a page without all pages before it. If the load of the parent fails,
+    the data below it is cut off.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
     https://github.com/sgl-project/sglang/issues/25088
@@ -97,12 +114,24 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
             )
 
 
-@node_law("RES-4", premises.HOST_CHILD, over=Difference.near)
+@node_law(
+    "RES-4",
+    premise=nodes_premise(
+        "a host copy below another node, where parents need one",
+        lambda state, node: (
+            state.config.backed_parents
+            and node[FULL].host is not None
+            and situations.is_below_node(state, node)
+        ),
+    ),
+    enabled_if=lambda run: run.config.backed_parents,
+    over=Difference.near,
+)
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """Every node on the host has its parent on the host, unless the policy is write_back.
+    """A node with a host copy has a parent with a host copy, unless the policy is write_back.
 
-    Why: a prefix on the host with a hole in it cannot be loaded back, and a node that is not copied
-    because its parent was not is deleted when the device needs its room.
+    Why: a prefix on the host with a gap cannot be loaded back. And a node that was not copied
+    because its parent was not is deleted when the device is short of slots.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/25065,
     https://github.com/sgl-project/sglang/issues/31902
@@ -120,17 +149,30 @@ def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
             )
 
 
-@law("RES-5", Kind.STEP, premises.INSERT_WITH_BACKUP, needs=(Need.SNAPSHOT, Need.HITS))
+@law(
+    "RES-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an insert under write-through",
+        lambda step: (
+            isinstance(step.outcome, Inserted) and step.before.config.backup_hits is not None
+        ),
+    ),
+    needs=(Need.SNAPSHOT, Need.HITS),
+    enabled_if=bounds.backs_up_inserts,
+    from_outside=((Cache.take_events, Cache.free_slots),),
+)
 def write_through_completes(step: Step) -> Iterator[str]:
-    """After an insert, all of its path that was hit often enough has a host copy, or is counted.
+    """An insert backs up every node of its path with enough hits, or counts its pages as declined.
 
-    A copy in flight is a copy, and it needs one of every node above it. So does window data of the
-    last window, and the state at the end, that was healed since its node was copied. What has none
-    is counted by the outcome as declined, page by page. The first that is declined would not fit
-    even if all left the host that may leave; whether what is impossible is tried is free.
+    A copy in flight counts as a backup. A node's backup needs those of all nodes above it. Window
+    data of the last window and the mamba state at the end must be backed up too if they were healed
+    after their node was copied. The outcome counts the pages without a backup as declined. The
+    first declined node must not fit on the host even if everything left that may leave; whether the
+    cache evicts for a copy that cannot fit is free.
 
-    Why: a node that is skipped in silence is deleted when the device needs its room, and a prompt
-    that was to be kept is computed again. Nobody can tell why.
+    Why: a node that is skipped silently is deleted when the device is short of slots. The prompt is
+    computed again, and nobody can tell why.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/25065,
     https://github.com/sgl-project/sglang/issues/27108,
@@ -174,14 +216,14 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-6", premise=premises.ANY_NODE, over=Difference.own)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """Data on a medium is one slot a page, a recurrent state one slot, and each is of that pool.
+    """Data on a medium is one slot a page, or one slot for a mamba state, in range of its pool.
 
-    A tombstone is therefore a node without window slots, never one with a few: data of a part of a
-    node's pages belongs to a node of its own. A copy in flight has its target slots.
+    So a tombstone has no window slots at all, never a few: data of only some of a node's pages
+    takes a cut. A copy in flight has its target slots.
 
-    Why: with a slot too few every page behind the gap is read from the place of its neighbour.
+    Why: with one slot too few, every page behind the gap is read from its neighbour's slot.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25991,
     https://github.com/sgl-project/sglang/issues/29350
@@ -199,33 +241,33 @@ def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
                     )
 
 
-@law("RES-7", Kind.STEP, premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
+@law("RES-7", Kind.STEP, premise=premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
 def request_counts_once(step: Step) -> Iterator[str]:
-    """An insert counts one hit at every node of its key that its request has not reached before.
+    """An insert counts one hit at each node of its key that its request has not counted before.
 
-    What the request has reached before, `counted_pages` says: a node that ends there is not counted
-    again, unless the profile says that every insert counts. A new node begins with none, and counts
-    this insert like any other. By profile, nothing is counted where nothing goes by hits; and where
-    matches count, a match counts one hit at every node of the prefix that it finds, also at one
-    that it uses in part, and an insert none.
+    `counted_pages` says how far the request has counted: a node that ends there is not counted
+    again, unless by profile every insert counts. A new node starts with 0 hits and counts this
+    insert like any other node. By profile, hits are not counted where no policy uses them. By
+    profile, matches count instead of inserts: one hit at each node of the usable prefix, including
+    one that is used in part.
 
-    Why: hits decide what is copied to the host and what is evicted last. Counted twice, a prompt
-    that nobody shares looks popular; never counted, a long prompt is never copied.
+    Why: hits decide which pages are copied to the host and which are evicted last. Counted twice, a
+    prompt that nobody shares looks popular; never counted, a long prompt is never backed up.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36647,
     https://github.com/sgl-project/sglang/issues/33714
     """
-    asked, profile = step.operation, step.after.profile
-    if not isinstance(asked, Insert | Match) or not isinstance(step.outcome, Inserted | Matched):
+    call, profile = step.operation, step.after.profile
+    if not isinstance(call, Insert | Match) or not isinstance(step.outcome, Inserted | Matched):
         return
-    if isinstance(asked, Match) and not profile.hits_counted_at_match:
-        return  # That it counts none, says MATCH-5.
+    if isinstance(call, Match) and not profile.hits_counted_at_match:
+        return  # MATCH-5 checks that it counts none.
     if not (profile.idle_hits_counted or step.after.config.goes_by_hits):
         return
     hits_before: list[int] = []
-    for stop in path_of(step.before, asked.key):
+    for stop in path_of(step.before, call.key):
         hits_before += [stop.node.hit_count] * stop.shared_pages
-    for node, shared in path_of(step.after, asked.key):
+    for node, shared in path_of(step.after, call.key):
         start = step.after.starts[node.node_id]
         counts = int(_counts_hit(step, start, start + len(node.pages)))
         for page in range(start, start + shared):
@@ -233,19 +275,19 @@ def request_counts_once(step: Step) -> Iterator[str]:
             if node.hit_count != expected:
                 yield (
                     f"page {page} in {step.after.describe(node)} has {node.hit_count} hits after "
-                    f"{type(asked).__name__}, which should have made it {expected}"
+                    f"{type(call).__name__}, expected {expected}"
                 )
                 break
 
 
 def _counts_hit(step: Step, start: int, end: int) -> bool:
-    """Whether an insert, or a match, counts a hit at a node of these pages, by the profile."""
-    asked, profile = step.operation, step.after.profile
+    """Whether an insert or a match counts a hit at a node with these pages, by the profile."""
+    call, profile = step.operation, step.after.profile
     if isinstance(step.outcome, Matched):
         return start < step.outcome.prefix_pages
-    if profile.hits_counted_at_match or not isinstance(asked, Insert):
+    if profile.hits_counted_at_match or not isinstance(call, Insert):
         return False
-    return end > (asked.counted_pages if profile.hits_once_a_request else 0)
+    return end > (call.counted_pages if profile.hits_once_a_request else 0)
 
 
 def _misfits(

@@ -1,16 +1,11 @@
-"""Situations: what happens in a step, or is there in a state, as plain questions.
-
-What readers get wrong: a question here is not a law. It asks whether there was something to be
-right or wrong about, whatever came of it.
-"""
+"""Situations: what happens in a step or is present in a state, as predicates for premises."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import BlockRemoved, BlockStored
-from kvcanon.spec.laws.comparing import candidates, losses, slot_of
+from kvcanon.spec.laws.comparison import candidates, losses, slot_of
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -30,7 +25,7 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot
-from kvcanon.spec.views import COLUMN, PageRow, Step, path_of
+from kvcanon.spec.views import PageRow, Step, path_of
 
 AUXILIARY = (SWA, MAMBA)
 
@@ -48,22 +43,22 @@ def below_root(node: NodeState) -> bool:
 
 
 def is_below_node(state: Snapshot, node: NodeState) -> bool:
-    """Whether a node has a parent with pages."""
+    """Whether a node's parent has pages, that is, is not the root."""
     return node.parent_id is not None and node.parent_id != state.root_id
 
 
 def locked(state: Snapshot, component: Component) -> bool:
-    """Whether a component is locked somewhere."""
+    """Whether any node has lock refs of a component."""
     return any(node[component].lock_refs for node in state.below_root())
 
 
 def held_slots(state: Snapshot, component: Component) -> frozenset[Slot]:
-    """The slots of a component that requests own."""
+    """The device slots of a component that requests hold."""
     return state.pools.get((component, GPU), NO_POOL).held
 
 
 def of_requests(state: Snapshot) -> bool:
-    """Whether a request has a receipt."""
+    """Whether a request has an open receipt."""
     return any(hold.transfer_id is None for hold in state.holds)
 
 
@@ -80,17 +75,12 @@ def sends_both_ways(step: Step) -> bool:
 
 
 def went_well(step: Step) -> bool:
-    """Whether a call was not refused."""
+    """Whether a call was served, not refused."""
     return not isinstance(step.outcome, Refused)
 
 
-def refused_with(step: Step, *errors: type[CacheError]) -> bool:
-    """Whether a call was refused for one of these reasons."""
-    return isinstance(step.outcome, Refused) and isinstance(step.outcome.error, errors)
-
-
 def changed(step: Step) -> bool:
-    """Whether anything about any page is not as it was."""
+    """Whether any page changed in any way."""
     return any(step.changed)
 
 
@@ -110,7 +100,7 @@ def finds_of_loads(step: Step) -> bool:
 
 
 def used_prefix(step: Step) -> Key | None:
-    """What a match or an insert used: the usable prefix, or all of the inserted key."""
+    """The prefix that a match or an insert used: the usable prefix, or all of the inserted key."""
     operation, outcome = step.operation, step.outcome
     if isinstance(operation, Match) and isinstance(outcome, Matched):
         return operation.key.prefix(max(0, outcome.prefix_pages))
@@ -120,21 +110,21 @@ def used_prefix(step: Step) -> Key | None:
 
 
 def used_pages(step: Step) -> int:
-    """How long the prefix is that a match or an insert used."""
+    """Pages of the prefix that a match or an insert used; 0 for other operations."""
     used = used_prefix(step)
     return 0 if used is None else len(used)
 
 
 def others_before(step: Step) -> bool:
-    """Whether nodes off the path of a call's key were there to be left alone."""
-    asked = step.operation
-    if not isinstance(asked, Match | Lock | Insert | InsertHost | LoadBack):
+    """Whether there were nodes off the path of a call's key."""
+    call = step.operation
+    if not isinstance(call, Match | Lock | Insert | InsertHost | LoadBack):
         return False
-    return went_well(step) and nodes(step.before) > len(path_of(step.before, asked.key))
+    return went_well(step) and nodes(step.before) > len(path_of(step.before, call.key))
 
 
 def window_left_behind(step: Step) -> bool:
-    """Whether a prefix was used that has window data out of reach of its end."""
+    """Whether the used prefix has window data out of reach of its end."""
     used, config = used_prefix(step), step.after.config
     if used is None or config.window_tokens is None:
         return False
@@ -146,30 +136,37 @@ def window_left_behind(step: Step) -> bool:
 
 
 def freed(step: Step) -> Counts:
-    """What an eviction or a load-back says that it evicted."""
+    """The slots that an eviction or a load-back says that it evicted."""
     if isinstance(step.outcome, Evicted):
         return step.outcome.freed
     return step.outcome.evicted if isinstance(step.outcome, LoadedBack) else Counts()
 
 
+def eviction_medium(step: Step) -> Medium | None:
+    """The medium that an eviction takes slots from; None where the step is no eviction."""
+    if isinstance(step.outcome, Evicted):
+        return CPU if isinstance(step.operation, EvictHost) else GPU
+    return None
+
+
 def evicts_from(step: Step) -> Medium | None:
-    """What an eviction frees room on; None where it frees none."""
+    """The medium that an eviction freed slots on; None where it freed none."""
     if not isinstance(step.outcome, Evicted) or not step.outcome.freed:
         return None
     return GPU if isinstance(step.operation, Evict) else CPU
 
 
 def chose_a_victim(step: Step) -> bool:
-    """Whether one component was asked of, something left, and something could have left too."""
-    medium, asked = evicts_from(step), step.operation
-    if medium is None or not isinstance(asked, Evict | EvictHost):
+    """Whether slots of one component were evicted while other nodes could have left instead."""
+    medium, call = evicts_from(step), step.operation
+    if medium is None or not isinstance(call, Evict | EvictHost):
         return False
-    one = [component for component in Component if asked.counts[component]]
+    one = [component for component in Component if call.counts[component]]
     return len(one) == 1 and next(candidates(step.after, one[0], medium), None) is not None
 
 
 def lost_from(step: Step, medium: Medium) -> Iterator[tuple[PageRow, PageRow | None]]:
-    """The pages that lost their full data on a medium in an eviction, before and after."""
+    """The rows, before and after, of pages that lost full data on a medium in an eviction."""
     if evicts_from(step) is not medium:
         return
     before, after = step.changed
@@ -180,7 +177,7 @@ def lost_from(step: Step, medium: Medium) -> Iterator[tuple[PageRow, PageRow | N
 
 
 def had_to_copy(step: Step) -> bool:
-    """Whether what left the device was on the device alone."""
+    """Whether an eviction took data that was on the device alone."""
     return any(
         data.resident(GPU) and data.host is None
         for each in losses(step, GPU)
@@ -189,7 +186,7 @@ def had_to_copy(step: Step) -> bool:
 
 
 def cascades(step: Step) -> bool:
-    """Whether a node with more than full data was a victim."""
+    """Whether a victim had window data or a mamba state besides full data."""
     medium = evicts_from(step)
     if medium is None:
         return False
@@ -197,24 +194,24 @@ def cascades(step: Step) -> bool:
 
 
 def left_the_tree(step: Step) -> bool:
-    """Whether an eviction removed pages."""
+    """Whether an eviction removed pages from the tree."""
     return evicts_from(step) is not None and bool(step.changed[0].keys() - step.changed[1].keys())
 
 
 def decision_of(step: Step) -> LoadDecision | None:
-    """What a load-back decided; None where it was none, or was refused."""
+    """The decision of a load-back; None for other operations, and where it was refused."""
     return step.outcome.decision if isinstance(step.outcome, LoadedBack) else None
 
 
 def ended(step: Step) -> set[TransferStatus]:
-    """How copies ended in a poll or a flush."""
+    """The statuses with which copies were settled in a poll or a flush."""
     if not isinstance(step.outcome, Settled):
         return set()
     return {status for _, status in step.outcome.transfers}
 
 
 def settled_out_of_two(step: Step) -> bool:
-    """Whether a copy was settled while another of its direction was in flight."""
+    """Whether a copy was settled while another of the same direction was in flight."""
     if not ended(step):
         return False
     directions = [each.direction for each in step.before.transfers]
@@ -222,20 +219,15 @@ def settled_out_of_two(step: Step) -> bool:
 
 
 def cancelled_some(step: Step) -> bool:
-    """Whether a copy was cancelled, for one that failed."""
+    """Whether a copy failed and another was cancelled for it."""
     return TransferStatus.FAILED in ended(step) and (
         TransferStatus.CANCELLED in ended(step)
         or any(each.cancelled for each in step.after.transfers)
     )
 
 
-def pending_rows(step: Step, column: int = COLUMN[FULL]) -> bool:
-    """Whether full data that was being loaded is not any more."""
-    return any(row.loading[column] is not None for row in step.changed[0].values())
-
-
 def named_anew(step: Step) -> bool:
-    """Whether a node came, or was cut, that has names."""
+    """Whether a node with hashes is new, or was cut."""
     before = step.before.nodes.keys()
     return any(
         step.after.nodes[node_id].hashes is not None for node_id in step.after.nodes.keys() - before

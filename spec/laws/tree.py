@@ -1,9 +1,8 @@
 """TREE: the shape of the tree.
 
-A compressed prefix tree: an edge carries whole pages, and a node is the end of its edge.
-
-What readers get wrong: where nodes are cut means nothing. A cut, and the joining of a node with its
-only child, may happen at any time and must be invisible in everything but the nodes themselves.
+The tree is a compressed prefix tree: an edge carries whole pages, and a node is the end of its
+edge. A node may be cut in two, or joined with its only child, at any time. Laws must not depend on
+where nodes are cut.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator
 from attrs import frozen
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, law, node_law
-from kvcanon.spec.laws import premises
+from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
+from kvcanon.spec.laws import premises, situations
 from kvcanon.spec.operations import (
     Allocate,
     Free,
@@ -42,11 +41,11 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@node_law("TREE-1", premises.ANY_NODE, over=Difference.near)
+@node_law("TREE-1", premise=premises.ANY_NODE, over=Difference.near)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """There is one root, without pages and data, and every node hangs on it.
+    """The tree has one root, without pages and data, and every node descends from it.
 
-    Why: a node that no walk reaches is memory that nobody can use or free.
+    Why: a node that no walk from the root reaches is memory that nobody can use or free.
 
     Seen broken: not seen
     """
@@ -61,11 +60,12 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@node_law("TREE-2", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=Difference.near)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """A node is a child of its parent, once, and the parent of each of its children.
+    """Every node is listed once among its parent's children, and names its parent correctly.
 
-    Why: a walk down finds what a walk up cannot lock or free, or the other way round.
+    Why: a walk down the tree finds nodes that a walk up cannot lock or free, or the other way
+    round.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
@@ -84,14 +84,14 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
                 )
 
 
-@node_law("TREE-3", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-3", premise=premises.NODE_BELOW_NODE, over=Difference.near)
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
-    Only the children of the root may be of any namespace: there namespaces part.
+    Only the root has children in different namespaces.
 
-    Why: a node without pages can be neither found nor told from its parent; a page of another size
-    shifts every slot behind it by a part of a page, and the model reads half of another page.
+    Why: a node without pages cannot be told from its parent. A page of another size shifts all
+    slots behind it, and the model reads half of another page.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/10637,
     https://github.com/sgl-project/sglang/issues/34823
@@ -115,12 +115,19 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             )
 
 
-@node_law("TREE-4", premises.SIBLINGS, over=Difference.near)
+@node_law(
+    "TREE-4",
+    premise=nodes_premise(
+        "two children of one parent",
+        lambda _, node: len(node.child_ids) > 1,
+    ),
+    over=Difference.near,
+)
 def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.
 
-    Why: a walk down follows one of the two; what is below the other is memory that no prompt finds,
-    and counts as cached all the same.
+    Why: a walk down the tree follows only one of two such children. What is below the other counts
+    as cached, and no prompt can hit it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/36696
     """
@@ -135,19 +142,26 @@ def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
                 )
 
 
-@law("TREE-5", Kind.STEP, premises.CALL_BESIDE_OTHERS)
+@law(
+    "TREE-5",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a call on a key while there are nodes off its path",
+        situations.others_before,
+    ),
+)
 def cuts_are_neutral(step: Step) -> Iterator[str]:
-    """Whatever nodes are cut or joined for a key, the pages off its path keep all that they have.
+    """An operation on a key leaves all pages off the key's path as they are.
 
-    Asked of a match, a lock, an insert, a host insert and a load-back. Off the path, a page keeps
-    its slots, the marks of copies in flight, lock refs and hits (of a match that counts hits, says
-    MATCH-5); what it keeps of its age is the business of REC-7. Only what is evicted to make room
-    may go, and only where it is neither locked nor in flight: from the host for the backups of an
-    insert and for a host insert, from the device for a load-back, which under write_back copies
-    what it evicts to the host and makes room there too.
+    This holds for a match, a lock, an insert, a host insert and a load-back, whichever nodes they
+    cut or join. A page off the path keeps its slots, the marks of copies in flight, its lock refs
+    and hits (MATCH-5 covers matches that count hits; REC-7 covers age). Only pages that are neither
+    locked nor in flight may be evicted to free slots: from the host for the backups of an insert
+    and for a host insert; from the device for a load-back, which under write_back copies its
+    victims to the host and may evict there too.
 
-    Why: a prompt would lose its data or its lock because another prompt, which shares a few pages
-    with it, came by.
+    Why: otherwise a prompt loses its data or its lock because another prompt that shares a few
+    pages with it was used.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38480,
     https://github.com/sgl-project/sglang/issues/22935
@@ -160,11 +174,21 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     yield from _changes_off_path(step, set(step.numbers.of_key(operation.key)))
 
 
-@law("TREE-6", Kind.STEP, premises.BOOKKEEPING)
+@law(
+    "TREE-6",
+    Kind.STEP,
+    premise=Premise[Step](
+        "bookkeeping while there is a tree",
+        lambda step: (
+            isinstance(step.operation, Allocate | Free | TakeEvents)
+            and situations.nodes(step.before) > 0
+        ),
+    ),
+)
 def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
-    """Allocating, freeing and taking events change nothing in the tree.
+    """Allocating slots, freeing slots and taking events change nothing in the tree.
 
-    Why: they are called all the time, by code that does not expect to evict or refresh anything.
+    Why: engines call these all the time and do not expect them to evict or refresh anything.
 
     Seen broken: not seen
     """
@@ -179,23 +203,23 @@ def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
 
 
 def _with_root(state: Snapshot, nodes: Collection[NodeState]) -> Collection[NodeState]:
-    """Some nodes after the root, which has children too, if it is there."""
+    """The root, if it is there, and then some nodes."""
     root = state.nodes.get(state.root_id)
     return nodes if root is None else (root, *nodes)
 
 
 @frozen
-class _Room:
-    """What an operation may evict on its way, off the path of its key."""
+class _EvictionRights:
+    """Where an operation may evict pages off the path of its key."""
 
     media: frozenset[Medium] = frozenset()
     write_back: bool = False
     loose_copies: bool = False
-    """Whether locks do not hold copies on the host."""
+    """Whether locks do not hold host copies, by profile."""
 
     @classmethod
-    def of(cls, step: Step) -> _Room:
-        """An insert and a host insert need room on the host, a load-back on the device."""
+    def of(cls, step: Step) -> _EvictionRights:
+        """Inserts and host inserts need host slots, a load-back needs device slots."""
         config = step.before.config
         write_back = config.write_policy is WritePolicy.WRITE_BACK
         loose = not step.before.profile.locks_hold_host_copies
@@ -207,7 +231,7 @@ class _Room:
         return cls()
 
     def lets_vanish(self, page: PageRow) -> bool:
-        """Whether a page may leave the tree: nobody holds it, and room is made where it is."""
+        """Whether a page may leave the tree: nothing holds it, and it is only on these media."""
         return (
             not any(page.lock_refs)
             and page.loading == page.backing == (None, None, None)
@@ -221,14 +245,14 @@ class _Room:
         if medium not in self.media:
             return False
         if new.slot(component, medium) is not None:
-            # Under write_back a victim is copied before it leaves the device: into a new slot, also
-            # where the room for others was made from an older copy of it. A node of which only a
-            # part leaves is copied as a whole, so that its full data may get another slot, too.
+            # Under write_back a victim is copied before it leaves the device, into a new slot if
+            # its older copy made way for others. A node is copied as a whole even if only a part
+            # of it leaves, so its full data may get another slot, too.
             demotes = self.write_back and GPU in self.media
             duplicate = old.slot(component, GPU) is not None and not any(old.lock_refs)
             return demotes and medium is CPU and (old.slot(component, CPU) is None or duplicate)
         if component is FULL and medium is CPU and not self.write_back:
-            return False  # What has a host copy keeps it while it is on the device.
+            return False  # A host copy stays while the data is on the device.
         rests = component is FULL and old.device[column] is None
         loose = self.loose_copies and medium is CPU and not rests
         return (not old.lock_refs[column] or loose) and (
@@ -237,16 +261,16 @@ class _Room:
 
 
 def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
-    """What happened to pages off the path and is not an eviction for room; each once a node."""
+    """Changes of pages off the path other than evictions, each once a node."""
     before, after = step.changed
-    room, size = _Room.of(step), step.before.config.page_size
+    rights, size = _EvictionRights.of(step), step.before.config.page_size
     counts = isinstance(step.operation, Match) and step.before.profile.hits_counted_at_match
     kept = _KEPT[:-1] if counts else _KEPT
     said: set[tuple[NodeId, str]] = set()
     for number, row in {**after, **before}.items():
         if number in on_path:
             continue
-        for field, change in _changes(before.get(number), after.get(number), room, kept):
+        for field, change in _changes(before.get(number), after.get(number), rights, kept):
             if (row.node_id, field) not in said:
                 said.add((row.node_id, field))
                 tokens = f"tokens {row.depth * size}..{(row.depth + 1) * size}"
@@ -257,11 +281,11 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
 
 
 def _changes(
-    old: PageRow | None, new: PageRow | None, room: _Room, kept: Iterable[str]
+    old: PageRow | None, new: PageRow | None, rights: _EvictionRights, kept: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """What differs in a page and may not: the field, and a clause."""
+    """The changes of a page that are not allowed: the field, and a clause for the message."""
     if old is None or new is None:
-        if old is None or not room.lets_vanish(old):
+        if old is None or not rights.lets_vanish(old):
             yield "page", "appeared" if old is None else "is gone"
         return
     for field in kept:
@@ -271,7 +295,7 @@ def _changes(
     for component in Component:
         for medium in (GPU, CPU):
             was, now = old.slot(component, medium), new.slot(component, medium)
-            if was != now and not room.lets_change(old, new, component, medium):
+            if was != now and not rights.lets_change(old, new, component, medium):
                 yield (
                     f"{component} on {medium}",
                     f"its {component} slot on {medium} was {was} and is {now}",

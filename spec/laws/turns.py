@@ -1,8 +1,8 @@
-"""REC, continued: whose turn it is to leave.
+"""REC, continued: which nodes are evicted, in which order.
 
-An eviction is determined by the state before it: the policy ranks leaves, the last use ranks window
-data and states, and as soon as there is room it ends. So it is played again on paper, as `replay`
-has it, and what is where afterwards must be the same.
+The state before an eviction determines it: the policy ranks leaves, the last use ranks window data
+and mamba states, and it ends as soon as enough slots are free. So the laws replay it
+(`spec.replay`) and compare the residency afterwards.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from itertools import permutations, product
 
 from attrs import evolve
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import parts_on_host, slot_of, writes_back
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations, visibility
+from kvcanon.spec.laws.comparison import parts_on_host, slot_of, writes_back
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -39,26 +39,35 @@ from kvcanon.spec.views import Step
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 _BOTH = (GPU, CPU)
 MOST_GIVEN_UP = 4
-"""Of so many duplicates that left every order is tried; of more, what follows is not asked."""
+"""Up to so many duplicates that left, every order in which they may have left is tried; with
+more, mistakes are not reported."""
 
 
-@law("REC-3", Kind.STEP, premises.CHOICE_OF_VICTIM, needs=_ORDERS)
+@law(
+    "REC-3",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction that had a choice",
+        situations.chose_a_victim,
+    ),
+    needs=_ORDERS,
+    from_outside=(visibility.EVICTIONS,),
+)
 def victims_in_policy_order(step: Step) -> Iterator[str]:
-    """An eviction takes the victims whose turn it is, one after the other, until there is room.
+    """An eviction takes victims in policy order, one by one, until enough slots are free.
 
-    This holds for whoever makes room: an eviction from the device or the host, a load-back, and an
-    insert that backs up. Components are served in the order full, swa, mamba; what one frees by the
-    way counts for the next. For full slots the leaf leaves that ranks first under the policy, and
-    its parent takes its turn once it is a leaf; for window slots and states what was used least
-    recently and is not locked. A leaf leaves whole, except that of the last victim only the end may
-    leave that is needed. Data that leaves the device under write_back is copied to the host first,
-    where there is room or can be made. On the host only what is nowhere else leaves, and under
-    write_back duplicates before it. By profile, a tombstone leaves with what uncovered it, and
-    where a cut moves recency, steps that cut are not asked.
+    This holds for evictions from device and host, and for those of a load-back and of an insert
+    that backs up. Components are served in the order full, swa, mamba; slots that one frees on the
+    way count for the next. For full slots, the leaf with the lowest rank leaves, and its parent can
+    follow once it is a leaf; for window and mamba slots, the least recently used data that is not
+    locked. A leaf leaves as a whole, except that of the last victim only the needed end may leave.
+    Under write_back, data that leaves the device is copied to the host first if it fits there or
+    room can be made. On the host, only data that is nowhere else leaves, under write_back after the
+    duplicates. By profile, a tombstone leaves with the last node below it; and where cuts change
+    recency, steps that cut are not checked.
 
-    Why: the policy is what an operator has chosen to keep. A victim out of turn, or one more than
-    was needed, is a prompt that ought to be there; and replicas that evict differently run
-    different plans and hang.
+    Why: the operator chose the policy. A wrong victim, or one too many, is a prompt that should be
+    cached. And replicas that evict differently run different plans and hang.
 
     Seen broken: https://github.com/kvcache-ai/Mooncake/issues/2976,
     https://github.com/sgl-project/sglang/issues/4987
@@ -84,22 +93,29 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     yield from (f"{name}: {words}" for words in first or ())
 
 
-@law("RES-11", Kind.STEP, premises.HOST_INSERT, needs=_ORDERS)
+@law(
+    "RES-11",
+    Kind.STEP,
+    premise=premises.HOST_INSERT,
+    needs=_ORDERS,
+    enabled_if=bounds.has_host_tier,
+)
 def fetched_data_is_placed(step: Step) -> Iterator[str]:
-    """A host insert places what it was given as far as there is room, and evicts only for that.
+    """A host insert places as much of its data as fits on the host, and evicts only for that.
 
-    Full data goes down the path, to pages that lack it, up to the first page that must not have it
-    (below a gap, or a copy that is still in flight) or has no room; what is not in the tree becomes
-    a leaf, as long as fits. Where that reaches the end of the key, the window and the state are
-    placed too, each whole or not at all. Victims leave as for any other eviction from the host.
+    Full data goes to the pages of the path that lack it, from the top, up to the first page that
+    must not have it (below a gap, or below a copy in flight) or does not fit; pages that are not in
+    the tree become a new leaf, as far as they fit. If that reaches the end of the key, the window
+    and the mamba state are placed too, each whole or not at all. Victims leave as in any other
+    eviction from the host.
 
-    Why: the pages were fetched for a request that waits for them. What is dropped without need is
-    fetched again, or computed.
+    Why: a request waits for the fetched pages. Pages that are dropped without need are fetched
+    again, or computed.
 
     Seen broken: not seen
     """
-    asked = step.operation
-    if not isinstance(asked, InsertHost) or not isinstance(step.outcome, HostInserted):
+    call = step.operation
+    if not isinstance(call, InsertHost) or not isinstance(step.outcome, HostInserted):
         return
     if _was_cut(step) or parts_on_host(step.before):
         return
@@ -107,7 +123,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     found = seen.changes(_BOTH)
     first: list[str] | None = None
     for choices in _choices(step, seen):
-        board = replay_fetch(step.before, asked, choices)
+        board = replay_fetch(step.before, call, choices)
         wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return
@@ -117,7 +133,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
 
 
 def _was_cut(step: Step) -> bool:
-    """Whether a step cut nodes, and the profile says that this moves recency."""
+    """Whether a step cut nodes, and by profile cuts change recency."""
     keeps = step.before.profile.split_keeps_recency
     return not keeps and not step.after.nodes.keys() <= step.before.nodes.keys()
 
@@ -125,18 +141,18 @@ def _was_cut(step: Step) -> bool:
 def _media(step: Step) -> tuple[Medium, ...]:
     if isinstance(step.operation, Insert):
         return (CPU,)
-    # By profile parts of nodes are copied alone; which ones, nobody has written down.
+    # By profile, parts of nodes are copied alone, and which parts is not specified.
     parts = parts_on_host(step.before) and not isinstance(step.operation, EvictHost)
     return (GPU,) if parts else _BOTH
 
 
 def _without_gains(changes: dict[Item, bool], *, backs_up: bool) -> dict[Item, bool]:
-    """What an insert brings to the host is for RES-5 and RES-10 to say."""
+    """The changes without data that an insert brings to the host: RES-5 and RES-10 check that."""
     return {item: came for item, came in changes.items() if not (backs_up and came)}
 
 
 def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
-    """The boards that a sound cache may come to; None where nothing could be evicted."""
+    """The boards that a correct cache may reach; None where nothing could be evicted."""
     match step.operation, step.outcome:
         case Evict(counts), Evicted():
             return _evictions(step, seen, counts)
@@ -149,9 +165,9 @@ def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
 
 
 def _choices(step: Step, seen: Seen) -> Iterator[HostChoices]:
-    """Whether victims leave for room that cannot be made is free, and which duplicate leaves first.
+    """What a cache may choose: to evict for a copy that cannot fit, and the order of duplicates.
 
-    Where room is made several times in one operation, more depends on that order.
+    If one operation frees host slots several times, that order matters more than once.
     """
     for choices in _choices_of_room(step, seen):
         yield choices
@@ -186,7 +202,7 @@ def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
 
 
 def _tails(seen: Seen) -> tuple[Stays, Stays]:
-    """Whether the rest of a victim of which only the end had to leave may leave at a later turn."""
+    """Whether the rest of a victim that lost only its end may be evicted later in the same step."""
     return seen.stays, seen.stays_at_first
 
 
@@ -214,9 +230,9 @@ def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
 
 def _backups(step: Step, seen: Seen) -> Iterator[Board]:
     if not any(node.hit_count for node in step.after.below_root()):
-        return  # No hits are shown, and so not what was due.
+        return  # Hits are not shown, so it is not known which backups were due.
     if isinstance(step.outcome, Inserted) and step.outcome.backups and not enqueued_parts(step):
-        return  # No copies are shown, and so not what room was made for.
+        return  # Copies are not shown, so it is not known for which of them slots were freed.
     tried = any(not due.done() for due in due_backups(step)) or enqueued_parts(step)
     if not tried and all(seen.changes((CPU,)).values()):
         return

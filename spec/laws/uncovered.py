@@ -1,21 +1,21 @@
-"""Uncovered tombstones: what leaves with the last of what was below it, where a profile says so.
+"""Uncovered tombstones: by profile they leave together with the last node below them.
 
-What readers get wrong: such a tombstone was not chosen. It counts as a part of the victim that
-uncovered it, in how much that one freed and in whose turn it was.
+Such a tombstone is no victim of its own. It counts as part of the victim that uncovered it, both
+for how much that one freed and for whose turn it was.
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.spec.laws.comparing import Loss, losses
+from kvcanon.spec.laws.comparison import Loss, losses
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import FULL, GPU, SWA, Medium, NodeId
 from kvcanon.spec.views import Step
 
 
 def uncovered(step: Step, medium: Medium) -> dict[NodeId, NodeState]:
-    """The tombstones that left the device with all that was below them, as they were before."""
+    """The tombstones that left the device with everything below them, as they were before."""
     state = step.before
     stay = state.profile.uncovered_tombstones_stay or SWA not in state.config.components
     if stay or medium is not GPU:
@@ -30,9 +30,9 @@ def uncovered(step: Step, medium: Medium) -> dict[NodeId, NodeState]:
 
 
 def joined(step: Step, lost: list[Loss], medium: Medium) -> list[Loss]:
-    """What each victim lost on a medium, with the tombstones that it uncovered there.
+    """What each victim lost on a medium, including the tombstones that it uncovered there.
 
-    Nobody saw which child was the last; it can have been the one that lost most.
+    The order in which children left is not known; the last may be the one that lost most.
     """
     victims = {each.node.node_id: each for each in lost}
     carriers: dict[NodeId, NodeId] = {}

@@ -1,10 +1,7 @@
-"""EVICT, continued: what an eviction copies first.
+"""EVICT, continued: under write_back, an eviction copies its victims to the host first.
 
-Under write_back nothing is copied until the device needs the room; then the copy is what keeps the
-data at all.
-
-What readers get wrong: data that leaves from inside the tree needs a copy as much as a leaf does.
-Its node stays, and nobody would miss the window until a prompt ends in it.
+Data that leaves from inside the tree must be copied as well as leaves: its node stays, and nobody
+misses the window until a prompt ends there.
 """
 
 from __future__ import annotations
@@ -13,9 +10,10 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from kvcanon.spec.law import Kind, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.laws import bounds, situations, visibility
+from kvcanon.spec.laws.comparison import (
     Change,
     Loss,
     changes,
@@ -32,17 +30,31 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, No
 from kvcanon.spec.views import COLUMN, Step
 
 
-@law("EVICT-8", Kind.STEP, premises.EVICTION_OF_UNBACKED)
+@law(
+    "EVICT-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "an eviction under write_back of data without a host copy",
+        lambda step: (
+            writes_back(step.before)
+            and situations.evicts_from(step) is GPU
+            and situations.had_to_copy(step)
+        ),
+    ),
+    enabled_if=bounds.writes_back,
+    from_outside=((Cache.evict,), visibility.EVENTS, (Cache.free_slots,)),
+)
 def write_back_copies(step: Step) -> Iterator[str]:
     """Under write_back, data that leaves the device without a host copy has one afterwards.
 
-    It may be lost only where the host has no room for all that its node has on the device alone:
-    not where what all victims lack there fits into free slots, nor where one node was the only
-    victim and fits into free slots and those of what may be evicted. (Of several victims one may
-    have to give up its copy for the next. And where the profile says that the window before a node
-    is copied with it, that counts as what it has.)
+    It may be lost only if the host has no slots for all data that its node has on the device alone.
+    It must be copied if everything that all victims lack there fits into free slots, or if one node
+    was the only victim and fits into free slots and those of nodes that may be evicted. (Of several
+    victims one may lose its copy to the next.) By profile, the window before a node is copied with
+    it and counts as part of it.
 
-    Why: under this policy no other moment comes. What is not copied now is computed again.
+    Why: under this policy there is no other moment to copy. Data that is not copied now is computed
+    again.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/29204,
     https://github.com/sgl-project/sglang/issues/27108
@@ -61,18 +73,18 @@ def write_back_copies(step: Step) -> Iterator[str]:
     to_copy = [_uncopied(each.node) for each in victims]
     needed = Counts(*[sum(each[c] for each in to_copy) for c in Component])
     needed = evolve(needed, swa=needed.swa + _windows_before(step.before, victims))
-    room = _free(step.before)
+    available = _free(step.before)
     if len(victims) == 1 and isinstance(step.operation, Evict):
-        room = _room(step.before)
-    if any(needed[component] > room[component] for component in Component):
+        available = _free_or_evictable(step.before)
+    if any(needed[component] > available[component] for component in Component):
         return
     for change, component in lost:
         if change.before is not None:
             yield (
                 f"{page_in_words(step.before, change.before)} lost its {component} data on {GPU} "
                 f"and has no copy on {CPU}, where there was room: {needed.full} full, {needed.swa} "
-                f"swa and {needed.mamba} mamba slots had to be copied, and {room.full}, {room.swa} "
-                f"and {room.mamba} were free or could be freed"
+                f"swa and {needed.mamba} mamba slots had to be copied, and {available.full}, "
+                f"{available.swa} and {available.mamba} were free or could be freed"
             )
 
 
@@ -90,9 +102,9 @@ def _is_lost(change: Change, component: Component) -> bool:
 
 
 def _windows_before(state: Snapshot, victims: list[Loss]) -> int:
-    """Window slots that may have to be copied with victims, where a profile says that some are.
+    """Window slots that may be copied together with victims, by profile.
 
-    How far a window reaches is not asked: of whoever copies less, more could be expected.
+    How far a window reaches is not considered: this allows for the largest such copy.
     """
     if not parts_on_host(state):
         return 0
@@ -106,7 +118,7 @@ def _windows_before(state: Snapshot, victims: list[Loss]) -> int:
 
 
 def _uncopied(node: NodeState) -> Counts:
-    """What a node has on the device and not on the host, in slots."""
+    """The slots of data that a node has on the device and not on the host."""
     return Counts(
         *[
             len(node[c].device or ()) if node[c].resident(GPU) and node[c].host is None else 0
@@ -120,8 +132,8 @@ def _free(state: Snapshot) -> Counts:
     return Counts(*[len(state.pools.get((c, CPU), NO_POOL).free) for c in Component])
 
 
-def _room(state: Snapshot) -> Counts:
-    """Host slots that are free, or that may be freed, each pool seen alone."""
+def _free_or_evictable(state: Snapshot) -> Counts:
+    """Host slots that are free or can be freed, for each pool separately."""
     free, may_go = _free(state), dict[NodeId, bool]()
     for node in sorted(state.below_root(), key=state.end, reverse=True):
         only_here = node[FULL].device is None and not any(d.lock_refs for d in node.data.values())

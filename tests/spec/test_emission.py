@@ -1,7 +1,8 @@
-"""The table of emission: what the caches send is what it says, cell by cell, and nothing else.
+"""The table of events: caches emit what it says, row by row, and nothing else.
 
-Each row, and the silence of window data and states, has a scene of a few calls. Then cases are
-drawn, and every event in them has its row, its place in the order, its hash and its parent.
+Each row has a scene of a few calls, and so has the silence of window data and mamba states. Then
+cases are drawn, and every event in them has its row, its place in the order, its hash and its
+parent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.laws import event as chapter
 from kvcanon.spec.laws.emission import EMISSIONS, Emission, Order, emissions, table
-from kvcanon.spec.laws.names import PageNames
+from kvcanon.spec.laws.page_hashes import PageHashes
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
@@ -54,7 +55,6 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import COLUMN, PageRow, Step
-from paths import DOCS
 from scenes import fetch, put
 
 each_cache = pytest.mark.parametrize("name", CACHES)
@@ -91,7 +91,7 @@ def last_step(name: str, scene: Scene) -> tuple[Step, dict[bytes, Unit]]:
 
 @each_scene
 def test_scene_sends_what_it_says(name: str, scene: Scene) -> None:
-    """An operation sends other events, of other pages, or in another order."""
+    """The operation of a scene emits these events, for these pages, in this order."""
     step, tokens = last_step(name, scene)
 
     def of(event: Event) -> tuple[str, str]:
@@ -107,7 +107,7 @@ def test_scene_sends_what_it_says(name: str, scene: Scene) -> None:
 
 @each_scene
 def test_scene_goes_through_the_rows_in_their_order(name: str, scene: Scene) -> None:
-    """The table has the rows of an operation in another order than its events come for a victim."""
+    """The table lists the rows of an operation in the order of its events for a victim."""
     step, _ = last_step(name, scene)
     rows = [row_of(step, event) for event in step.events]
     places = [row and EMISSIONS.index(row) for row, _ in groupby(rows)]
@@ -117,7 +117,7 @@ def test_scene_goes_through_the_rows_in_their_order(name: str, scene: Scene) -> 
 
 
 def test_every_row_has_a_scene() -> None:
-    """A row of the table is of something that no cache does."""
+    """Every row of the table has a scene."""
     steps = [last_step(name, scene)[0] for name, scene in PLAYED]
     rows = {row_of(step, event) for step in steps for event in step.events}
     assert rows == {row for row in EMISSIONS if row.operations}
@@ -126,7 +126,7 @@ def test_every_row_has_a_scene() -> None:
 @each_cache
 @pytest.mark.parametrize("config", [THROUGH, BACK])
 def test_a_new_cache_sends_the_row_of_no_operation(name: str, config: CacheConfig) -> None:
-    """A cache begins in silence, or with more than the table has."""
+    """A new cache emits exactly the row without an operation."""
     (row,) = emissions(None, FULL, config, CACHES[name].profile)
     events = make_subject(CACHES[name], config).cache.take_events()
     assert [type(event) for event in events] == [row.event]
@@ -136,7 +136,7 @@ def test_a_new_cache_sends_the_row_of_no_operation(name: str, config: CacheConfi
 
 
 def moves(step: Step, component: Component, medium: Medium) -> bool:
-    """Whether a component's data comes to a medium, leaves it, or is waited for no more."""
+    """Whether a component's data comes to a medium, leaves it, or is no longer waited for."""
 
     def there(row: PageRow | None) -> tuple[object, ...]:
         if row is None:
@@ -151,7 +151,7 @@ def moves(step: Step, component: Component, medium: Medium) -> bool:
 @each_cache
 @pytest.mark.parametrize("component", [SWA, MAMBA])
 def test_window_data_and_states_are_silent_in_every_cell(name: str, component: Component) -> None:
-    """Window data or a state that comes, leaves or is copied alone sends an event."""
+    """Window data or a mamba state that comes, leaves or is copied alone emits no event."""
     pools, short = Counts(full=9, swa=9, mamba=4), Counts(**{component.value: 1})
     config = CacheConfig(
         window_tokens=2,
@@ -233,10 +233,10 @@ def drawn_steps(name: str) -> tuple[Step, ...]:
 
 
 def parents_of(step: Step, *, within_nodes: bool) -> dict[bytes, bytes | None]:
-    """The name of the page before each page that may have changed; or before it in its node."""
+    """The hash of the page before each page that may have changed."""
     parents: dict[bytes, bytes | None] = {}
     for state, changed in zip((step.before, step.after), step.changed, strict=True):
-        names = PageNames(state)
+        names = PageHashes(state)
         for node_id in {row.node_id for row in changed.values()}:
             node = state.nodes[node_id]
             above = None if within_nodes else names.before(node)
@@ -248,7 +248,7 @@ def parents_of(step: Step, *, within_nodes: bool) -> dict[bytes, bytes | None]:
 
 @each_cache
 def test_every_event_has_a_row(name: str) -> None:
-    """A cache sends what no row has: the table lacks one, or the cache sends too much."""
+    """Every event that a cache emits has a row."""
     steps = drawn_steps(name)
     assert all(row_of(step, event) is not None for step in steps for event in step.events)
     silent = [step for step in steps if isinstance(step.operation, WITHOUT_A_ROW)]
@@ -259,7 +259,7 @@ def test_every_event_has_a_row(name: str) -> None:
 
 @each_cache
 def test_events_come_in_the_order_of_their_row(name: str) -> None:
-    """A page is stored before the page before it, or removed before one that builds on it."""
+    """A page is stored after the page before it, and removed before it."""
     compared = Counter[Order]()
     for step in drawn_steps(name):
         sent: dict[Emission, list[bytes]] = {}
@@ -281,7 +281,7 @@ def test_events_come_in_the_order_of_their_row(name: str) -> None:
 
 @each_cache
 def test_hash_and_parent_are_of_the_chain(name: str) -> None:
-    """A store has another hash than its page's, or names another page as the one before."""
+    """A store has the hash of its page, and that of the page before it as parent."""
     stored = 0
     for step in drawn_steps(name):
         expected = parents_of(step, within_nodes=False)
@@ -298,12 +298,12 @@ def test_hash_and_parent_are_of_the_chain(name: str) -> None:
 
 
 def test_table_stands_in_the_chapter() -> None:
-    """The docstring of the EVENT chapter has an earlier table."""
+    """The docstring of the EVENT module has the current table."""
     lines = [f"    {line}".rstrip() for line in table()]
     assert "\n".join(lines) in (chapter.__doc__ or "")
 
 
 def test_table_stands_in_the_docs() -> None:
-    """docs/events.md has an earlier table; `kvcanon laws --emissions` prints it."""
+    """docs/events.md has the table that `kvcanon laws --emissions` prints."""
     page = (DOCS / "events.md").read_text("utf-8")
     assert "```\n" + "\n".join(table()) + "\n```" in page

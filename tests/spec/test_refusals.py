@@ -1,4 +1,4 @@
-"""The table of grounds, cell by cell: where a ground stands a call is refused, and nowhere else."""
+"""The table of refusals, cell by cell: calls are refused where a ground stands, only there."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class World:
 
 
 def world(name: str) -> World:
-    """`WARM` on the device, `COMING` on its way there, and a request with slots of its own."""
+    """`WARM` is on the device, `COMING` is being loaded, and a request holds slots."""
     cache, copies = judged_cache(name, CONFIG)
     put(cache, [1, 2, 3])
     cache.flush()
@@ -104,7 +104,7 @@ def world(name: str) -> World:
 
 
 def call(cache: Cache, asked: Operation) -> object:
-    """What a cache answers to an operation."""
+    """A cache's answer to an operation."""
     given = {each.name: getattr(asked, each.name) for each in fields(type(asked))}
     return getattr(cache, method_of(type(asked)))(**given)
 
@@ -171,13 +171,13 @@ REFUSED: list[tuple[type[CacheError], Asked]] = [
 
 
 def coming_later(w: World) -> Operation:
-    """The insert that had to wait for a load, once that has ended."""
+    """The insert that had to wait for a load-back, once that has ended."""
     w.settle()
     return Insert(COMING, 3, Slots())
 
 
 def reset_at_rest(w: World) -> Operation:
-    """A reset of a cache that nobody uses."""
+    """A reset of an idle cache."""
     w.rest()
     return Reset()
 
@@ -207,12 +207,12 @@ SERVED: list[Asked] = [
 
 
 def of_refusals(told: Step) -> list[str]:
-    """What the laws of refusals say of a step."""
+    """What the laws of refusals report of a step."""
     return [text for law_id in LAWS_OF_REFUSALS for text in ask(law_id, told)]
 
 
 def test_every_cell_of_the_table_is_tried() -> None:
-    """A ground is in the table, and no test has seen it stand."""
+    """Every ground of the table is tried."""
     w = world("reference")
     tried = {(type(asked(w)), error) for error, asked in REFUSED}
     by_profile = {(LoadBack, TransferPending)}
@@ -228,7 +228,7 @@ def test_every_cell_of_the_table_is_tried() -> None:
 def test_a_call_is_refused_where_a_ground_stands(
     name: str, error: type[CacheError], asked: Asked
 ) -> None:
-    """A cache serves what it must refuse, or a law accuses it of its refusal, or is silent."""
+    """A call is refused where a ground stands; the laws hold, and report it if it is served."""
     w = world(name)
     operation = asked(w)
     before = w.cache.snapshot()
@@ -242,7 +242,7 @@ def test_a_call_is_refused_where_a_ground_stands(
 @pytest.mark.parametrize("name", BOTH_CACHES)
 @pytest.mark.parametrize("asked", SERVED)
 def test_a_call_is_served_where_no_ground_stands(name: str, asked: Asked) -> None:
-    """A cache refuses what it can do, or a law says that it must, or none says that it may not."""
+    """A call is served where no ground stands; the laws hold, and report it if it is refused."""
     w = world(name)
     operation = asked(w)
     before = w.cache.snapshot()
@@ -254,13 +254,13 @@ def test_a_call_is_served_where_no_ground_stands(name: str, asked: Asked) -> Non
 
 
 def made(error: type[CacheError]) -> CacheError:
-    """A refusal of a kind; what is in it does not matter here."""
+    """A refusal of a kind, with any arguments."""
     count = len(fields(error))  # type: ignore[arg-type]  # All kinds are attrs classes.
     return error(*[1] * count)
 
 
 def test_what_the_cache_has_not_is_refused() -> None:
-    """A cache without a window, states and host tier takes slots and data for them."""
+    """A cache without a window, states and host tier refuses slots and data for them."""
     cache, _ = judged_cache("reference", PLAIN)
     (slot,) = cache.allocate(Counts(1)).full
     for asked in (
@@ -301,7 +301,7 @@ AT_LIMITS: list[tuple[Limit, type[CacheError], Asked]] = [
 
 @pytest.mark.parametrize(("limit", "error", "asked"), AT_LIMITS)
 def test_a_limit_permits_a_refusal(limit: Limit, error: type[CacheError], asked: Asked) -> None:
-    """A cache is accused of what it declares, or held to it, or excused without a declaration."""
+    """A declared limit permits a refusal and does not demand it; without it, it is reported."""
     state, w = limited(limit)
     operation, refused = asked(w), Refused(made(error))
     assert of_refusals(step(state, operation, state, refused)) == []
@@ -313,7 +313,7 @@ def test_a_limit_permits_a_refusal(limit: Limit, error: type[CacheError], asked:
 
 @pytest.mark.parametrize("limit", Limit)
 def test_a_limit_excuses_no_other_refusal(limit: Limit) -> None:
-    """Whoever declares a limit may refuse anything."""
+    """A declared limit excuses no other refusal."""
     state, w = limited(limit)
     for asked in (Match(WARM), Lock(WARM), LoadBack(WARM), Insert(NEW, 0, w.held), Free(w.held)):
         expected = limit is Limit.ONE_LOAD and isinstance(asked, LoadBack)
@@ -328,7 +328,7 @@ PAGE = (DOCS / "refusals.md").read_text("utf-8")
 
 
 def test_table_stands_in_the_docs() -> None:
-    """docs/refusals.md has an earlier table; `kvcanon laws --refusals` prints it."""
+    """docs/refusals.md has the table that `kvcanon laws --refusals` prints."""
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
     assert rows == cells()
     never = [method_of(operation) for operation, row in REFUSALS.items() if not row]
@@ -336,5 +336,5 @@ def test_table_stands_in_the_docs() -> None:
 
 
 def test_limits_stand_in_the_docs() -> None:
-    """docs/refusals.md lacks a limit, or has one that no cache can declare."""
+    """docs/refusals.md has exactly the limits that a cache can declare."""
     assert re.findall(r"^\| `(\w+)` \| (?!`\w+` \|)", PAGE, re.MULTILINE) == list(Limit)

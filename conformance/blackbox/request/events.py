@@ -24,7 +24,7 @@ from kvcanon.spec.events import (
     Resident,
 )
 from kvcanon.spec.law import LAWS, Stream
-from kvcanon.spec.laws.names import short
+from kvcanon.spec.laws.page_hashes import short
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU
 

@@ -23,7 +23,7 @@ from kvcanon.conformance.verify.explore.product import Origin, Product, Trail
 from kvcanon.conformance.verify.explore.scope import Scope
 from kvcanon.conformance.verify.explore.watched_cache import LawSet, WatchedCache, Witness
 from kvcanon.spec.law import LAWS, Law, Need
-from kvcanon.spec.laws.announcements import residency_of
+from kvcanon.spec.laws.expected_events import residency_of
 
 
 @frozen

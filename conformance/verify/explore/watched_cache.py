@@ -23,7 +23,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event, Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation
-from kvcanon.spec.laws.announcements import residency_of
+from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import GPU

@@ -1,4 +1,4 @@
-"""Coverage from outside: what a report says would let a law be judged does so."""
+"""Coverage from outside: laws are judged from outside where they say so, and by what they say."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections import Counter
 
 import pytest
 
-from kvcanon.conformance.blackbox.coverage import FROM_OUTSIDE, AnyOf, missing_for
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.blackbox.coverage import missing_for
+from kvcanon.conformance.protocol.adapter import Adapter, Capability, Offer
 from kvcanon.conformance.search.play import JudgeConfig, play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
+from kvcanon.spec.law import LAWS, AnyOf
 
 CASES = 80
+GROUPS: tuple[AnyOf, ...] = tuple(
+    dict.fromkeys(group for law in LAWS.values() for group in law.from_outside or ())
+)
 
 
 def judged(kind: type[ReferenceCache]) -> Counter[str]:
@@ -26,23 +31,30 @@ def judged(kind: type[ReferenceCache]) -> Counter[str]:
     return laws
 
 
-def test_all_laws_that_are_said_to_be_judged_are() -> None:
-    """A law is said to be judged from outside and is not, or is judged and not said to be."""
-    assert set(judged(ReferenceCache)) == set(FROM_OUTSIDE)
+def test_laws_are_judged_from_outside_that_say_so() -> None:
+    """The laws that are judged without snapshots are those that declare `from_outside`."""
+    declared = {law_id for law_id, law in LAWS.items() if law.from_outside is not None}
+    assert set(judged(ReferenceCache)) == declared
 
 
-@pytest.mark.parametrize(
-    "group", sorted({group for groups in FROM_OUTSIDE.values() for group in groups})
-)
-def test_what_is_lacking_is_why_a_law_is_not_judged(group: AnyOf) -> None:
-    """A law is said to need an operation, and is judged without it."""
-    kind = type("Lacking", (ReferenceCache,), dict.fromkeys([each.value for each in group]))
+def test_laws_name_methods_that_a_cache_may_lack() -> None:
+    """Every method in `from_outside` is one that the judge knows as a capability."""
+    named = {method.__name__ for group in GROUPS for method in group}
+    assert named <= {each.value for each in Capability}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_laws_need_the_methods_that_they_name(group: AnyOf) -> None:
+    """A law is not judged from outside of a cache that lacks a whole group of its methods."""
+    names = [method.__name__ for method in group]
+    kind = type("Lacking", (ReferenceCache,), dict.fromkeys(names))
     for law_id in judged(kind):
-        assert group not in FROM_OUTSIDE[law_id]
+        assert group not in (LAWS[law_id].from_outside or ())
 
 
-def test_what_is_missing_is_told_in_words() -> None:
-    """What a cache lacks is not told, or what it has is."""
-    assert missing_for("DATA-1", ["write", "poll"]) == ["write"]
-    assert missing_for("RES-5", ["take_events", "free_slots"]) == ["take_events or free_slots"]
-    assert missing_for("RES-5", ["free_slots"]) == []
+def test_missing_methods_are_named() -> None:
+    """What a cache lacks is named, and a group of which it has one method is not."""
+    assert missing_for(LAWS["DATA-1"], ["write", "poll"]) == ["write"]
+    lacks = ["take_events", "free_slots"]
+    assert missing_for(LAWS["RES-5"], lacks) == ["take_events or free_slots"]
+    assert missing_for(LAWS["RES-5"], ["free_slots"]) == []

@@ -159,7 +159,7 @@ def test_guard_names_law_and_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "after operation 7, Match(key=<3 pages of Namespace(" in said
     assert "which was answered Matched(prefix_pages=3" in said
     assert "EVENT-5 silence: Match sent AllBlocksCleared" in said
-    assert "The law: What moves no full data sends nothing: matches, locks" in said
+    assert "The law: Operations that move no full data emit no events: matches, locks" in said
     assert "EVENT-4 stream_is_residency: the events are wrong about" in said
     assert isinstance(caught.value, StepViolation)
     assert {violation.law.law_id for violation in caught.value.violations} > {"EVENT-4", "EVENT-5"}

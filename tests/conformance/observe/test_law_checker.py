@@ -23,7 +23,7 @@ from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, judge, judge_next
-from kvcanon.spec.laws.announcements import moved_on, residency_of
+from kvcanon.spec.laws.expected_events import moved_on, residency_of
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import Counts
 from meta.mutants import MUTANTS, Mutant

@@ -1,4 +1,4 @@
-"""No law falls over a broken state: it says something, or nothing, of steps that went wrong."""
+"""Laws do not raise on broken states: each reports something, or nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_STEPS = [law for law in LAWS.values() if law.kind is not Kind.STREAM]
 
 
 def config(policy: WritePolicy) -> CacheConfig:
-    """Little room, so that everything is evicted sooner or later."""
+    """A small cache, so that everything is evicted sooner or later."""
     return CacheConfig(
         window_tokens=2,
         mamba=True,
@@ -33,7 +33,7 @@ def config(policy: WritePolicy) -> CacheConfig:
 
 
 def everything(cache: Cache, engine: ManualEngine) -> None:
-    """Each operation once or more, with copies that succeed and one that fails."""
+    """Each operation at least once, with copies that succeed and one that fails."""
     put(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 5])
     for transfer_id in engine.open_transfer_ids[1:]:
@@ -57,7 +57,7 @@ def everything(cache: Cache, engine: ManualEngine) -> None:
 
 
 def broken(state: Snapshot, random: Random) -> Snapshot:
-    """A state in which one thing is not as it was; its tree is one still, as far as links go."""
+    """A state in which one thing is wrong; its links still form one tree."""
     nodes = [node for node in state.below_root() if not node.child_ids]
     match random.randrange(5 if nodes else 3):
         case 0:
@@ -77,7 +77,7 @@ def broken(state: Snapshot, random: Random) -> Snapshot:
 
 
 def without(state: Snapshot, leaf: NodeState) -> Snapshot:
-    """The state without a leaf, whose slots nobody has."""
+    """The state without a leaf, whose slots have no owner then."""
     assert leaf.parent_id is not None
     parent = state.nodes[leaf.parent_id]
     children = tuple([each for each in parent.child_ids if each != leaf.node_id])
@@ -87,7 +87,7 @@ def without(state: Snapshot, leaf: NodeState) -> Snapshot:
 
 
 def with_other_data(node: NodeState, random: Random) -> NodeState:
-    """The node with one component's data nowhere, elsewhere, locked, or waiting for a copy."""
+    """The node with one component's data missing, elsewhere, locked, or waiting for a copy."""
     component = random.choice(list(node.data))
     slots = tuple(range(1 if component is MAMBA else len(node.pages)))
     data = random.choice(
@@ -104,7 +104,7 @@ def with_other_data(node: NodeState, random: Random) -> NodeState:
 
 
 def broken_step(steps: list[Step], random: Random) -> Step:
-    """A step of a sound cache with one or two things wrong in its states, or another answer."""
+    """A step of a sound cache with one or two faults in its states, or another answer."""
     step = random.choice(steps)
     before, after, outcome = step.before, step.after, step.outcome
     for _ in range(random.randrange(1, 3)):
@@ -120,7 +120,7 @@ def broken_step(steps: list[Step], random: Random) -> Step:
 
 @pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
 def test_no_law_falls_over_a_broken_state(policy: WritePolicy) -> None:
-    """A law raises where a cache is broken, instead of saying so or leaving it to others."""
+    """No law raises on a broken state."""
     steps, random, spoke = steps_of(config(policy), everything), Random(1), set[str]()
     for _ in range(BROKEN_STEPS):
         step = broken_step(steps, random)

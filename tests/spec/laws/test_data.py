@@ -1,4 +1,4 @@
-"""DATA: each law on a case where it holds, and on one where a slot has the wrong bytes."""
+"""DATA: each law on a case where it holds, and on cases where a slot has the wrong bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def copying(
 def with_pool(
     state: Snapshot, pool: Pool, *, free: tuple[Slot, ...] = (), held: tuple[Slot, ...] = ()
 ) -> Snapshot:
-    """A state in which one pool says that it has these slots."""
+    """A state in which one pool has these slots."""
     pools = {**state.pools, pool: evolve(state.pools[pool], free=free, held=frozenset(held))}
     return evolve(state, pools=pools)
 
@@ -55,7 +55,7 @@ def with_pool(
 
 
 def test_bytes_are_the_pages_holds() -> None:
-    """What was written is what is read."""
+    """Bytes that are read as they were written hold."""
     state = state_of(CONFIG)
     stamp = Stamp(FULL, 0, 4, b"page", b"page")
     assert ask("DATA-1", evolve(step(state, MATCH, state), stamps=(stamp,))) == []
@@ -76,7 +76,7 @@ def test_bytes_are_the_pages_sees_other_bytes() -> None:
 
 
 def test_copy_slots_untouched_holds() -> None:
-    """A copy has its slots to itself."""
+    """A copy that has its slots to itself holds."""
     assert ask("DATA-2", copying()) == []
     assert ask("DATA-2", state_of(CONFIG)) == []
 
@@ -85,19 +85,19 @@ def test_copy_slots_untouched_holds() -> None:
     ("medium", "slot", "verb"), [(CPU, 4, "writes to"), (GPU, 1, "reads from")]
 )
 def test_copy_slots_untouched_sees_free_slots(medium: Medium, slot: Slot, verb: str) -> None:
-    """What is copied is not free to be used again (sgl#27444)."""
+    """Free slots that a copy reads or writes are reported (sgl#27444)."""
     (said,) = ask("DATA-2", with_pool(copying(), (FULL, medium), free=(slot, 7)))
     assert f"transfer 9 {verb} full slot {slot} on {medium}, which is in the free list" in said
 
 
 def test_copy_slots_untouched_sees_held_slots() -> None:
-    """What is copied belongs to no request."""
+    """Slots of a request that a copy reads or writes are reported."""
     (said,) = ask("DATA-2", with_pool(copying(), (FULL, GPU), held=(0,)))
     assert "reads from full slot 0 on GPU, which a request holds" in said
 
 
 def test_copy_slots_untouched_sees_two_copies_into_one_slot() -> None:
-    """No two copies write one slot, nor does one write it twice."""
+    """Two copies that write one slot, or one that writes it twice, are reported."""
     state = copying()
     again = evolve(state.transfers[0], transfer_id=10)
     said = ask("DATA-2", evolve(state, transfers=(state.transfers[0], again)))
@@ -109,13 +109,13 @@ def test_copy_slots_untouched_sees_two_copies_into_one_slot() -> None:
 
 @pytest.mark.parametrize("sources", [(1, 0), (0,), (0, 3)])
 def test_copy_slots_untouched_sees_foreign_sources(sources: tuple[Slot, ...]) -> None:
-    """A copy reads the slots of the nodes that it copies, in their order."""
+    """A copy that reads other slots than those of its nodes, in order, is reported."""
     said = ask("DATA-2", copying(sources=sources))
     assert any("the nodes that it copies have device slots [0, 1]" in each for each in said)
 
 
 def test_copy_slots_untouched_follows_a_cut() -> None:
-    """A node that was cut shares its slots with the part above it."""
+    """A node that was cut shares its source slots with its upper part."""
     transfer = TransferState(
         9, Direction.LOAD_BACK, ((2, FULL), (1, FULL)), {FULL: (4, 5)}, {FULL: (0, 1)}
     )
@@ -130,7 +130,7 @@ def test_copy_slots_untouched_follows_a_cut() -> None:
 
 
 def test_copy_slots_untouched_lets_go_of_what_a_cancelled_copy_reads() -> None:
-    """What a cancelled copy reads may be anyone's; what it writes may not."""
+    """Slots that a cancelled copy reads may have any owner; those that it writes may not."""
     state = copying(cancelled=True)
     assert ask("DATA-2", with_pool(state, (FULL, GPU), free=(0, 1))) == []
     assert ask("DATA-2", with_pool(state, (FULL, CPU), free=(4,)))

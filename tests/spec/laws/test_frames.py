@@ -1,8 +1,4 @@
-"""The laws of what an operation leaves alone, each on a step that keeps it and one that does not.
-
-They are TREE-6, REC-6, LOCK-10 and ALLOC-7: books are kept without touching the tree, an insert
-ranks its own path only, receipts last until they are released, a reset leaves requests alone.
-"""
+"""Laws about what an operation leaves alone: TREE-6, REC-6, LOCK-10 and ALLOC-7."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ def holding(*holds: HoldState) -> Snapshot:
 
 
 def test_tree_6_a_touched_node_is_named() -> None:
-    """Giving slots back may refresh, cut or evict something."""
+    """A call that gives slots back and changes a node is reported."""
     free = Free(Slots((5,)))
     assert ask("TREE-6", step(TREE, free, TREE, Done())) == []
     touched = state_of(CONFIG, evolve(UPPER, last_access=5))
@@ -64,7 +60,7 @@ def test_tree_6_a_touched_node_is_named() -> None:
     ids=["sound", "raised", "lowered", "made younger", "born old"],
 )
 def test_rec_6_ranks_of_an_insert(upper: NodeState, lower: NodeState, said: list[str]) -> None:
-    """An insert may change the age or the priority of what it finds, or give a wrong one."""
+    """An insert that changes age or priority of existing pages, or sets wrong ones, is reported."""
     after = state_of(CONFIG, upper, lower)
     found = ask("REC-6", step(TREE, Insert(KEY, 2, Slots((5,))), after, INSERTED))
     assert len(found) == len(said)
@@ -72,7 +68,7 @@ def test_rec_6_ranks_of_an_insert(upper: NodeState, lower: NodeState, said: list
 
 
 def test_rec_6_new_pages_are_of_one_age() -> None:
-    """What an insert adds may be cut in two parts of two ages."""
+    """New pages of one insert with two ages are reported."""
     key, more = make_key([1, 2, 3, 4], 1), Slots((5, 6))
     young = node(7, 9, [4], full=on([6]), last_access=LOWER.last_access)
     told = step(TREE, Insert(key, 2, more), state_of(CONFIG, UPPER, LOWER, young), INSERTED)
@@ -83,7 +79,7 @@ def test_rec_6_new_pages_are_of_one_age() -> None:
 
 
 def test_rec_6_a_higher_priority_is_taken_over() -> None:
-    """An insert may leave the priority of its path as it was."""
+    """An insert that does not raise the priority of its path is reported."""
     insert = Insert(KEY, 2, Slots((5,)), priority=3)
     raised = state_of(CONFIG, evolve(UPPER, priority=3), evolve(LOWER, priority=3))
     assert ask("REC-6", step(TREE, insert, raised, INSERTED)) == []
@@ -91,7 +87,7 @@ def test_rec_6_a_higher_priority_is_taken_over() -> None:
 
 
 def test_lock_10_receipts_open_and_close_by_their_own_calls() -> None:
-    """A lock, an unlock or a poll that does what it should is said to be wrong."""
+    """Receipts that open with a lock, close with their unlock or with their copy hold."""
     receipt = Receipt(7, KEY.prefix(2))
     assert ask("LOCK-10", step(TREE, Lock(receipt.key), holding(HELD), receipt)) == []
     assert ask("LOCK-10", step(holding(HELD), Unlock(receipt), TREE, Done())) == []
@@ -101,11 +97,11 @@ def test_lock_10_receipts_open_and_close_by_their_own_calls() -> None:
 
 
 def test_lock_10_a_receipt_that_ends_by_itself_is_named() -> None:
-    """A request may lose its lock to somebody else's call."""
+    """A receipt that another call closes is reported."""
     other = Unlock(Receipt(8, KEY))
     for asked in (Poll(), other):
         (said,) = ask("LOCK-10", step(holding(HELD), asked, TREE, Done()))
-        assert said.endswith("closed receipt 7, which is not its own to close")
+        assert said.endswith("closed receipt 7, which only its own unlock may close")
     (said,) = ask("LOCK-10", step(TREE, Poll(), holding(HELD), Settled(())))
     assert said == "Poll opened receipts [7], and gave out []"
     moved = evolve(HELD, node_id=9)
@@ -114,7 +110,7 @@ def test_lock_10_a_receipt_that_ends_by_itself_is_named() -> None:
 
 
 def test_alloc_7_reset_leaves_requests_their_slots() -> None:
-    """A reset may take slots from requests, lose some, or leave nodes behind."""
+    """A reset that takes slots from requests, loses some, or leaves nodes is reported."""
     empty = state_of(CONFIG, held={FULL: {5}})
     assert ask("ALLOC-7", step(TREE, Reset(), empty, Done())) == []
     assert ask("ALLOC-7", step(TREE, Reset(), TREE, Refused(CacheBusy(1)))) == []

@@ -1,4 +1,4 @@
-"""RES-9 and RES-10: host copies are whole and at their pages, or the laws say so."""
+"""RES-5, RES-9 and RES-10: host copies are whole and at their pages."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ TOLD = HostInserted(placed_pages=2, refilled_pages=1, present_pages=0, dropped_p
 def fetched(
     *after: NodeState, told: HostInserted = TOLD, before: Snapshot | None = None
 ) -> list[str]:
-    """What RES-9 says of a host insert of `FETCH` that leads to these nodes."""
+    """What RES-9 reports of a host insert of `FETCH` that leads to these nodes."""
     return ask(
         "RES-9", step(before or state_of(CONFIG, TOP, BARE), FETCH, state_of(CONFIG, *after), told)
     )
 
 
 def test_res_9_data_at_its_pages_holds() -> None:
-    """A host insert that refills, places and tells the truth is wrong."""
+    """A host insert that refills, places and counts correctly holds."""
     assert fetched(*PARTED) == []
     assert fetched(TOP, BARE, told=HostInserted(0, 0, 0, 3)) == []
     nothing = step(state_of(CONFIG), Match(KEY), state_of(CONFIG))
@@ -62,19 +62,19 @@ def test_res_9_data_at_its_pages_holds() -> None:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (HostInserted(3, 0, 0, 0), "3 pages are said to be placed, and 2 are"),
-        (HostInserted(3, 0, 0, 0), "0 pages are said to be refilled, and 1 are"),
-        (HostInserted(2, 1, 1, 0), "1 pages are said to be present, and 0 are"),
+        (HostInserted(3, 0, 0, 0), "3 pages are reported as placed, and 2 are"),
+        (HostInserted(3, 0, 0, 0), "0 pages are reported as refilled, and 1 are"),
+        (HostInserted(2, 1, 1, 0), "1 pages are reported as present, and 0 are"),
         (HostInserted(2, 1, 0, 1), "3 pages were given, and 4 are accounted for"),
     ],
 )
 def test_res_9_other_counts_are_named(told: HostInserted, words: str) -> None:
-    """Pages may be counted as placed that were refilled, or as present that were not."""
+    """Wrong counts of placed, refilled or present pages are reported."""
     assert words in fetched(*PARTED, told=told)
 
 
 def test_res_9_window_and_state_beside_their_pages_are_named() -> None:
-    """Window data or a state may be placed at the pages of others."""
+    """Window data or a mamba state at other pages is reported."""
     upper, lower = PARTED[2], evolve(LAST, data={FULL: on(None, [3])})
     beside = evolve(upper, data={FULL: on(None, [2]), SWA: on(None, [3]), MAMBA: on(None, [0])})
     window, state = fetched(TOP, REFILLED, beside, lower)
@@ -96,13 +96,13 @@ def test_res_9_window_and_state_beside_their_pages_are_named() -> None:
     ids=["moved", "locked", "hit"],
 )
 def test_res_9_the_path_is_left_alone(refilled: dict[str, object], words: str) -> None:
-    """A host insert may lock, move or count what it passes by."""
+    """A host insert that locks or changes other data of its path, or counts hits, is reported."""
     after = evolve(REFILLED, **refilled)  # type: ignore[arg-type]
     assert any(words in each for each in fetched(TOP, after, *PARTED[2:]))
 
 
 def test_res_9_the_path_keeps_its_full_data_on_the_host() -> None:
-    """A host insert may take full data from the path that it builds on, or the page itself."""
+    """A host insert that takes full data or a page from its path is reported."""
     moved = evolve(TOP, data={FULL: on([0], [5])})
     (said,) = fetched(moved, *PARTED[1:])
     assert said == "page 0 in node 1 (tokens 0..1) had full slot 0 on CPU_PINNED, and has 5"
@@ -111,27 +111,27 @@ def test_res_9_the_path_keeps_its_full_data_on_the_host() -> None:
 
 
 def test_res_9_new_pages_are_new() -> None:
-    """What was placed may begin with hits, or with slots on the device."""
+    """New pages with hits, or with device slots, are reported."""
     (said,) = fetched(*PARTED[:3], evolve(LAST, hit_count=2))
     assert said.endswith("is new, and has 2 hits and slots (None, None, None) on GPU")
 
 
 def test_res_9_copies_before_the_first_page_are_named() -> None:
-    """A page that was not given may have a host copy afterwards."""
+    """A host copy of a page before the first fetched one is reported."""
     without = state_of(CONFIG, evolve(TOP, data={FULL: on([0])}), BARE)
     said = fetched(*PARTED, before=without, told=HostInserted(2, 2, 0, 0))
     assert "pages [0] have a host copy now; bytes came from page 1 on" in said
 
 
 def test_res_9_requests_and_the_device_keep_their_slots() -> None:
-    """A host insert may take device slots, or those of a request."""
+    """A host insert that takes device slots, or those of a request, is reported."""
     before = state_of(CONFIG, TOP, BARE, held={FULL: {7}})
     (said,) = fetched(*PARTED, before=before)
     assert said == "a host insert changed which slots of full on GPU are free or held"
 
 
 def test_res_9_a_window_may_leave_for_want_of_room() -> None:
-    """Window data of the path must stay on the host whatever room is needed."""
+    """Window data of the path may be evicted from the host."""
     with_window = evolve(TOP, data={FULL: on([0], [0]), SWA: on(None, [5])})
     assert fetched(*PARTED, before=state_of(CONFIG, with_window, BARE)) == []
 
@@ -156,7 +156,7 @@ def backed(
     full_host: bool = False,
     config: CacheConfig = CONFIG,
 ) -> list[str]:
-    """What RES-10 says of an insert after which the end of its key is so."""
+    """What RES-10 reports of an insert after which the end of its key is so."""
     after = state_of(config, HIT, end)
     if full_host:
         pools = {p: PoolState(8, ()) if p[1] is CPU else pool for p, pool in after.pools.items()}
@@ -165,7 +165,7 @@ def backed(
 
 
 def test_res_10_whole_copies_hold() -> None:
-    """A backup of all there is, or none for want of room, is wrong."""
+    """A backup of all data, or none, holds."""
     assert backed(evolve(END, data=WHOLE)) == []
     assert backed(END) == []
     assert backed(evolve(END, data={FULL: on([1], [1], backing=8)})) == []
@@ -174,7 +174,7 @@ def test_res_10_whole_copies_hold() -> None:
 
 @pytest.mark.parametrize("component", [SWA, MAMBA])
 def test_res_10_half_copies_are_named(component: Component) -> None:
-    """A backup may leave window data or the state behind, room or not."""
+    """A backup without window data or the mamba state is reported."""
     half = {each: on([1]) if each is component else data for each, data in WHOLE.items()}
     for full_host in (True, False):
         said = backed(evolve(END, data=half), full_host=full_host)
@@ -188,7 +188,7 @@ HEALED = {FULL: on([1], [1]), SWA: on([1]), MAMBA: on([1])}
 
 
 def declined(end: NodeState, top: NodeState = HIT, *, full_host: bool = False) -> list[str]:
-    """What RES-5 says of an insert that copied nothing, where all full data is on the host."""
+    """What RES-5 reports of an insert without copies, where all full data is on the host."""
     state = state_of(CONFIG, top, end)
     if full_host:
         pools = {p: PoolState(8, ()) if p[1] is CPU else pool for p, pool in state.pools.items()}
@@ -197,7 +197,7 @@ def declined(end: NodeState, top: NodeState = HIT, *, full_host: bool = False) -
 
 
 def test_res_5_healed_data_is_copied_where_there_is_room() -> None:
-    """Window data that was healed after the backup may never get to the host."""
+    """Healed window data that is not backed up is reported where it fits on the host."""
     end = evolve(END, data=HEALED)
     (said,) = declined(end)
     assert said == (
@@ -209,7 +209,7 @@ def test_res_5_healed_data_is_copied_where_there_is_room() -> None:
 
 
 def test_res_5_window_data_out_of_reach_is_not_asked_for() -> None:
-    """Window data before the window, or a state above the end, has to be copied."""
+    """Window data before the last window, or a state above the end, need not be backed up."""
     healed = evolve(HIT, data={FULL: on([0], [0]), SWA: on([0]), MAMBA: on([0])})
     assert declined(evolve(END, data={FULL: on([1], [1])}), top=healed) == []
 
@@ -217,9 +217,9 @@ def test_res_5_window_data_out_of_reach_is_not_asked_for() -> None:
 def enqueued(
     *node_ids: NodeId, hits: tuple[int, int] = (1, 1), again: bool = False, policy: str = ""
 ) -> list[str]:
-    """What RES-10 says of an insert that backs up these nodes, hit so often.
+    """What RES-10 reports of an insert that backs up these nodes with these hits.
 
-    Where it copies them `again`, all of its path has host copies already.
+    With `again`, all of its path has host copies already.
     """
     config = evolve(CONFIG, write_policy=policy) if policy else CONFIG
     top = evolve(TOP, hit_count=hits[0], data={FULL: on([0], [0])})
@@ -235,7 +235,7 @@ def enqueued(
 
 
 def test_res_10_only_what_was_hit_is_copied() -> None:
-    """An insert may back up what nobody has asked for often enough, or what is off its path."""
+    """A backup of nodes with too few hits, or off the path, is reported."""
     assert enqueued(2) == []
     assert enqueued(1, 2, hits=(0, 1)) == []
     (said,) = enqueued(2, hits=(1, 0))
@@ -247,19 +247,19 @@ def test_res_10_only_what_was_hit_is_copied() -> None:
 
 
 def test_res_10_host_copies_are_not_made_again() -> None:
-    """An insert may copy to the host what is there."""
+    """A backup of data that has a host copy is reported."""
     (said,) = enqueued(1, again=True)
     assert said == "full data of node 1 (tokens 0..1) was backed up, and had a host copy"
 
 
 def test_res_10_inserts_copy_nothing_where_hits_do_not_decide() -> None:
-    """Under write_back an insert may copy what leaves the device later, if at all."""
+    """A backup by an insert under write_back is reported."""
     (said,) = enqueued(2, policy="write_back")
     assert said == ("full data of node 2 (tokens 1..2) was backed up by an insert under write_back")
 
 
 def test_res_10_is_a_matter_of_hits() -> None:
-    """A cache without a threshold is asked for backups."""
+    """A cache without a hit threshold need not back up."""
     back = evolve(CONFIG, write_policy="write_back")
     half = {FULL: on([1], [1], backing=8), SWA: on([1]), MAMBA: on([1])}
     assert backed(evolve(END, data=half)) != []

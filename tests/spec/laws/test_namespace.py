@@ -1,4 +1,4 @@
-"""NS: each law on a case where it holds, and on one where two pages become one."""
+"""NS-3 on steps where it holds, and where two pages would get one hash."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MATCH = Match(make_key([1], 1))
 TENANT = Namespace("tenant")
 
 
-def named(state: Snapshot, **others: tuple[bytes, ...] | None) -> Snapshot:
-    """A state in which the cache has all names; `n7=...` gives node 7 others."""
+def hashed(state: Snapshot, **others: tuple[bytes, ...] | None) -> Snapshot:
+    """A state in which the cache has computed all hashes; `n7=...` gives node 7 others."""
 
-    def name(each: NodeState) -> NodeState:
+    def give_hashes(each: NodeState) -> NodeState:
         if each.node_id == state.root_id:
             return each
-        names = others.get(f"n{each.node_id}", names_of(state, each.node_id))
-        return evolve(each, hashes=names)
+        hashes = others.get(f"n{each.node_id}", names_of(state, each.node_id))
+        return evolve(each, hashes=hashes)
 
-    nodes = {node_id: name(each) for node_id, each in state.nodes.items()}
+    nodes = {node_id: give_hashes(each) for node_id, each in state.nodes.items()}
     return evolve(state, nodes=nodes)
 
 
@@ -52,53 +52,53 @@ def chain(*parts: tuple[NodeId, list[int]]) -> Snapshot:
 
 
 def test_hashes_follow_the_chain_holds_for_new_and_cut_nodes() -> None:
-    """A cut parts the names where it parts the pages."""
-    before = named(chain((1, [1, 2, 3, 4])))
-    after = named(chain((2, [1, 2]), (1, [3, 4])))
+    """A cut divides the hashes where it divides the pages."""
+    before = hashed(chain((1, [1, 2, 3, 4])))
+    after = hashed(chain((2, [1, 2]), (1, [3, 4])))
     assert ask("NS-3", step(before, MATCH, after)) == []
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, named(two_tenants()))) == []
+    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(two_tenants()))) == []
 
 
 def test_hashes_follow_the_chain_sees_a_namespace_left_out() -> None:
-    """Names without the namespace are those of another tenant's pages (sgl#24568)."""
+    """Hashes without the namespace are reported (sgl#24568)."""
     state = two_tenants()
-    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, named(state, n2=names_of(state, 1))))
-    assert "node 2 (tokens 0..2) names its pages" in said
+    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, hashed(state, n2=names_of(state, 1))))
+    assert "node 2 (tokens 0..2) has page hashes" in said
 
 
 def test_hashes_follow_the_chain_where_only_some_are_named() -> None:
-    """A node may be named while those above it are not, and names may come later."""
-    unnamed = chain((2, [1, 2]), (1, [3, 4]))
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, named(unnamed, n2=None))) == []
-    assert ask("NS-3", step(unnamed, MATCH, named(unnamed))) == []
-    assert ask("NS-3", step(named(unnamed), MATCH, unnamed)) == []
+    """A node may have hashes while nodes above it have none; hashes may be computed later."""
+    unhashed = chain((2, [1, 2]), (1, [3, 4]))
+    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(unhashed, n2=None))) == []
+    assert ask("NS-3", step(unhashed, MATCH, hashed(unhashed))) == []
+    assert ask("NS-3", step(hashed(unhashed), MATCH, unhashed)) == []
 
 
 def test_hashes_follow_the_chain_sees_a_branch_off_the_wrong_page() -> None:
-    """The names of a node follow its parent's last page."""
+    """Hashes that do not follow the parent's last page are reported."""
     after = chain((2, [1, 2]), (1, [3, 4]))
     wrong = page_hashes(names_of(after, 2)[0], after.nodes[1].pages)
-    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, named(after, n1=wrong)))
-    assert "node 1 (tokens 2..4) names its pages" in said
+    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, hashed(after, n1=wrong)))
+    assert "node 1 (tokens 2..4) has page hashes" in said
     assert names_of(after, 1)[0].hex()[:8] in said
 
 
 def test_hashes_follow_the_chain_sees_a_name_too_few() -> None:
-    """There is one name a page."""
+    """A node with fewer hashes than pages is reported."""
     after = chain((1, [1, 2]))
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, named(after, n1=names_of(after, 1)[:1])))
+    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(after, n1=names_of(after, 1)[:1])))
 
 
 def test_hashes_follow_the_chain_sees_a_name_change() -> None:
-    """What a page was named it stays named, wherever it is cut."""
+    """A page whose hash changes is reported, wherever it is cut."""
     before, after = chain((1, [1, 2, 3, 4])), chain((2, [1, 2]), (1, [3, 4]))
     kept_whole = names_of(before, 1)[:2]
-    said = ask("NS-3", step(named(before), MATCH, named(after, n1=kept_whole)))
-    assert any("page 2 of its path" in s and "is now named" in s for s in said)
+    said = ask("NS-3", step(hashed(before), MATCH, hashed(after, n1=kept_whole)))
+    assert any("page 2 of its path" in s and "now has" in s for s in said)
 
 
 def test_hashes_follow_the_chain_leaves_untouched_nodes_alone() -> None:
-    """What a step did not touch is not computed again: a wrong name was reported when it came."""
-    wrong = named(chain((1, [1, 2])), n1=(b"x", b"y"))
+    """Hashes of nodes that a step did not change are not checked again."""
+    wrong = hashed(chain((1, [1, 2])), n1=(b"x", b"y"))
     touched = evolve(wrong, nodes={**wrong.nodes, 1: evolve(wrong.nodes[1], hit_count=7)})
     assert ask("NS-3", step(wrong, MATCH, touched)) == []

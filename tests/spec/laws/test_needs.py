@@ -1,7 +1,7 @@
-"""The laws say truly what they need: without it none of the others says or raises anything.
+"""Laws declare what they need: without it no other law reports or raises anything.
 
-Each need is tried on a sound cache that does not show it. What is not shown is empty: no orders, no
-receipts, no transfers, no events, and every tick, age, priority and count of hits is 0.
+Each need is tried on a sound cache that does not show it. Its snapshots are empty there: no recency
+orders, receipts, transfers or events, and every tick, age, priority and hit count is 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OFFERS = {
 
 
 def ageless(node: NodeState) -> NodeState:
-    """A node that says nothing of its age."""
+    """A node without age and priority."""
     return evolve(node, created=0, priority=0)
 
 
@@ -73,7 +73,7 @@ def hiding(need: Need) -> Adapter:
 
 @pytest.mark.parametrize("need", [need for need in Need if need is not Need.SNAPSHOT])
 def test_laws_that_do_not_need_it_are_silent_without_it(need: Need) -> None:
-    """A law looks at what it does not declare, and accuses a sound cache that does not show it."""
+    """Laws that do not declare a need hold on a sound cache that does not show it."""
     adapter, judged = hiding(need), set[str]()
     for seed in range(CASES):
         found, tallies = play(draw_case(seed, adapter.offer), [adapter])
@@ -84,5 +84,5 @@ def test_laws_that_do_not_need_it_are_silent_without_it(need: Need) -> None:
 
 @pytest.mark.parametrize("need", [need for need in Need if need is not Need.SNAPSHOT])
 def test_every_need_is_needed(need: Need) -> None:
-    """A law declares what no law looks at, so that it is judged less often than it could be."""
+    """Every need is declared by some law."""
     assert any(need in law.needs for law in LAWS.values())

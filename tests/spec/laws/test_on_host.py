@@ -1,4 +1,4 @@
-"""The host where a profile says that it has parts of nodes, and that no lock holds what it has."""
+"""Laws where, by profile, the host has parts of nodes, or locks do not hold host copies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def under(profile: Profile, *nodes: NodeState, config: CacheConfig = CONFIG) -> 
 
 
 def test_parts_res_2_window_may_be_on_the_host_alone() -> None:
-    """A window may be accused of being on the host, or be there when it is nowhere else of use."""
+    """By profile, window data may be on the host alone while full data is on the device."""
     assert ask("RES-2", under(PARTS, TOMBSTONE)) == []
     assert ask("RES-2", under(CANON, TOMBSTONE)) != []
     assert ask("RES-2", under(PARTS, TOMBSTONE, config=THROUGH)) != []
@@ -52,7 +52,7 @@ def test_parts_res_2_window_may_be_on_the_host_alone() -> None:
 
 @pytest.mark.parametrize(("profile", "holds"), [(PARTS, True), (CANON, False)])
 def test_parts_evict_3_duplicates_may_leave_in_part(profile: Profile, holds: bool) -> None:
-    """What gives up the host copy of its full data may have to give up its window there, too."""
+    """By profile, a node may give up the host copy of its full data and keep its window there."""
     twice = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(None, [0, 1]))
     left = under(profile, TOMBSTONE)
     before = under(profile, twice)
@@ -61,7 +61,7 @@ def test_parts_evict_3_duplicates_may_leave_in_part(profile: Profile, holds: boo
 
 
 def test_parts_evict_6_window_before_a_victim_is_copied() -> None:
-    """The window that is copied with a victim may be taken for a change of a bystander."""
+    """By profile, the window before a victim may be copied with it."""
     end = node(2, 1, [3], full=on([2]), swa=on([2]))
     end_copied = node(2, 1, [3], full=on(None, [2]), swa=on(None, [2]))
     both = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on([0, 1], [0, 1]))
@@ -80,7 +80,7 @@ def test_parts_evict_6_window_before_a_victim_is_copied() -> None:
 
 @pytest.mark.parametrize(("slots", "holds"), [(3, True), (5, False)])
 def test_parts_evict_8_windows_before_victims_need_room(slots: int, holds: bool) -> None:
-    """A victim that was not copied is held to be lost though its window had no room."""
+    """By profile, a victim may be lost if the window before it does not fit on the host."""
     end = node(2, 1, [3], full=on([2]), swa=on([2]))
     config = evolve(CONFIG, host_slots=Counts(full=8, swa=slots))
     other = node(3, 1, [4], full=on([3]), swa=on([3]))
@@ -109,14 +109,14 @@ def locked(host: tuple[int, int] | None, *, on_device: bool = True) -> NodeState
 def test_loose_copies_may_leave_under_a_lock(
     profile: Profile, before: NodeState, after: NodeState, *, holds: bool
 ) -> None:
-    """A host copy is held by a lock though the cache says that none is; or more than that goes."""
+    """By profile, a locked node's host copy may leave, unless its data is nowhere else."""
     asked = step(under(profile, before), WINDOW, under(profile, after), Evicted(Counts()))
     for law_id in ("LOCK-4", "EVICT-6"):
         assert (ask(law_id, asked) == []) is holds, law_id
 
 
 def test_loose_copies_may_be_made_again() -> None:
-    """What gave up its copy to another and was copied again is held to have lost it."""
+    """By profile, a locked node's host copy may make way for another and be copied again."""
 
     def said(law_id: str, profile: Profile) -> list[str]:
         before, after = under(profile, locked((0, 1))), under(profile, locked((4, 5)))
@@ -128,7 +128,7 @@ def test_loose_copies_may_be_made_again() -> None:
 
 
 def test_loose_copies_of_others_make_room_for_a_load() -> None:
-    """A load that takes such a copy of another prompt is accused, or may take that of its own."""
+    """By profile, a load-back may take locked host copies of other prompts, not its own."""
     mine = node(2, ROOT, [7], full=on(None, [2]), swa=on(None, [2]))
     coming = node(2, ROOT, [7], full=on([2], [2]), swa=on([2], [2]))
     key, no_room = make_key([7], 1), LoadedBack(LoadDecision.NO_ROOM)
@@ -152,7 +152,7 @@ def test_loose_copies_of_others_make_room_for_a_load() -> None:
 
 
 def test_load_may_reorder_its_own_path_where_the_host_has_its_own_order() -> None:
-    """What was loaded is told from the rest by an order of the host's that nobody declared."""
+    """By profile, and only then, a load-back may reorder its own path on the host."""
     one = node(1, ROOT, [1], full=on([0], [0]), swa=on([0], [0]))
     two = node(2, ROOT, [2], full=on([1], [1]), swa=on([1], [1]))
     key, outcome = make_key([1], 1), LoadedBack(LoadDecision.NO_ROOM)

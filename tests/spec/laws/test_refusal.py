@@ -1,4 +1,4 @@
-"""The laws of refusals, each on a call that was rightly refused and on one that was not."""
+"""REFUSE: calls that are rightly refused or served hold, all others are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BUSY = state_of(
 
 
 def said(state: Snapshot, asked: Operation, error: CacheError) -> list[str]:
-    """What the laws say of a call that was refused in this state."""
+    """What the laws report of a call that was refused in this state."""
     refused = step(state, asked, state, Refused(error))
     return ask("REFUSE-1", refused) + ask("REFUSE-2", refused)
 
@@ -72,17 +72,17 @@ def said(state: Snapshot, asked: Operation, error: CacheError) -> list[str]:
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_false_reasons_are_named(asked: Operation, error: CacheError, lie: str) -> None:
-    """A cache may refuse what it could do, and nobody notices."""
+    """A refusal without a ground is reported."""
     (text,) = said(IDLE, asked, error)
     assert text.startswith(f"{type(asked).__name__} was refused ({error}), but this is not so: ")
     assert lie in text
 
 
 def test_refuse_1_names_what_does_stand() -> None:
-    """A cache may refuse a call for another reason than the one there is."""
+    """A refusal for another ground than stands is reported, with the ground that stands."""
     (text,) = said(IDLE, Lock(LONGER), BadArgument("key", "is too long"))
     assert text.endswith(
-        "; what stands against it is PrefixNotCached: only 2 pages of the key are in the tree"
+        "; the grounds that stand are PrefixNotCached: only 2 pages of the key are in the tree"
     )
 
 
@@ -97,7 +97,7 @@ def test_refuse_1_names_what_does_stand() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_1_other_errors_are_named(asked: Operation, error: CacheError) -> None:
-    """A call may be refused with an error that has no place in its row."""
+    """A refusal with an error that is not in the row of the table is reported."""
     (text,) = said(BUSY, asked, error)
     assert text.endswith(f"it is never refused with {type(error).__name__}")
 
@@ -114,7 +114,7 @@ def test_refuse_1_other_errors_are_named(asked: Operation, error: CacheError) ->
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_3_served_against_a_ground_is_named(asked: Operation, words: str) -> None:
-    """A cache may serve what it has to refuse."""
+    """A call that is served while a ground stands is reported."""
     found = ask("REFUSE-3", step(BUSY, asked, BUSY))
     assert found[-1].startswith(f"{type(asked).__name__} was served, and {words}")
     assert ask("REFUSE-2", step(BUSY, asked, BUSY)) == []
@@ -123,7 +123,7 @@ def test_refuse_3_served_against_a_ground_is_named(asked: Operation, words: str)
 
 @pytest.mark.parametrize("asked", [Unlock(Receipt(8, KEY)), UnlockWindow(Receipt(8, KEY)), Reset()])
 def test_refuse_2_served_against_the_receipts_is_named(asked: Operation) -> None:
-    """A spent receipt may be released again, and a tree reset under an open one."""
+    """A second release of a receipt, and a reset under an open one, are reported."""
     (text,) = ask("REFUSE-2", step(BUSY, asked, BUSY))
     assert "was served, and must be refused with" in text
     assert ask("REFUSE-3", step(BUSY, asked, BUSY)) == []
@@ -141,18 +141,18 @@ def test_refuse_2_served_against_the_receipts_is_named(asked: Operation) -> None
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_4_answers_of_their_kind_hold(asked: Operation, outcome: Outcome) -> None:
-    """A call that was answered as it should be, or refused, breaks a law."""
+    """Answers of the right kind hold, and refusals."""
     assert ask("REFUSE-4", step(IDLE, asked, IDLE, outcome)) == []
 
 
 def test_refuse_4_other_answers_are_named() -> None:
-    """A call may be answered with what tells nothing of it."""
+    """An answer of another kind is reported."""
     (text,) = ask("REFUSE-4", step(IDLE, Match(KEY), IDLE, Settled(())))
     assert text == "Match was answered with Settled(transfers=()); it is answered with Matched"
 
 
 def test_refuse_2_open_receipt_is_named() -> None:
-    """A cache may say of an open receipt that it was spent."""
+    """A refused release of an open receipt is reported."""
     (text,) = said(BUSY, Unlock(Receipt(7, KEY)), ReceiptSpent(7))
     assert text.endswith("but this is not so: the receipt is not open")
 
@@ -176,11 +176,11 @@ def test_refuse_2_open_receipt_is_named() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_refuse_true_reasons_hold(asked: Operation, error: CacheError) -> None:
-    """A call that had to be refused is said to be refused without a reason."""
+    """A refusal with a ground holds."""
     assert said(BUSY, asked, error) == []
 
 
 def test_refuse_is_a_matter_of_refusals() -> None:
-    """A call that was answered is asked for its reasons."""
+    """Served calls need no ground."""
     assert ask("REFUSE-1", step(IDLE, Match(KEY), IDLE)) == []
     assert ask("REFUSE-2", step(IDLE, Reset(), IDLE)) == []

@@ -1,4 +1,4 @@
-"""RES: each law on a state where it holds, and on one where a single thing is wrong."""
+"""RES: each law on a state where it holds, and on states with a single fault."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ LOWER: Data = {FULL: on([2], [2]), SWA: on([2], [2])}
     ids=["empty", "everywhere", "demoted", "loading"],
 )
 def test_sound_residency_holds(law_id: str, state: Snapshot) -> None:
-    """Data that is where it should be is said to be misplaced."""
+    """Sound residency holds."""
     assert ask(law_id, state) == []
 
 
 def test_res_1_node_without_full_data_is_named() -> None:
-    """A node may have full data nowhere."""
+    """A node without full data is reported."""
     (said,) = ask("RES-1", chain(UPPER, {SWA: on([2])}))
     assert said == "node 2 (tokens 2..3) has full data neither on GPU nor on CPU_PINNED"
 
@@ -95,26 +95,26 @@ def test_res_1_node_without_full_data_is_named() -> None:
     ],
 )
 def test_res_2_data_without_full_data_is_named(lower: Data, said: str) -> None:
-    """Window data or a state may be on a medium without full data."""
+    """Window data or a mamba state without full data on its medium is reported."""
     (found,) = ask("RES-2", chain(UPPER, lower))
     assert found == f"node 2 (tokens 2..3) has {said}"
 
 
 def test_res_3_device_data_below_host_data_is_named() -> None:
-    """The device may have a page without the page before it."""
+    """A page on the device without the page before it is reported."""
     (said,) = ask("RES-3", chain({FULL: on(None, [0, 1])}, LOWER))
     assert "node 2 (tokens 2..3) has full data on GPU" in said
     assert "its parent node 1 (tokens 0..2) has none there" in said
 
 
 def test_res_3_data_below_a_load_in_flight_is_named() -> None:
-    """Data may be on the device for good below data that may yet fail to arrive."""
+    """Settled device data below data that is being loaded is reported."""
     (said,) = ask("RES-3", chain({FULL: on([0, 1], [0, 1], loading=7)}, LOWER))
     assert "transfer 7 is still loading that of its parent node 1 (tokens 0..2)" in said
 
 
 def test_res_4_host_copy_below_none_is_named() -> None:
-    """A node may have a host copy that its parent lacks, and the policy needs it."""
+    """A host copy below a node without one is reported, if the policy needs it."""
     holed = {FULL: on([0, 1])}
     (said,) = ask("RES-4", chain(holed, LOWER))
     assert "node 2 (tokens 2..3) is on the host but its parent node 1" in said
@@ -142,7 +142,7 @@ def test_res_4_host_copy_below_none_is_named() -> None:
     ],
 )
 def test_res_6_slots_that_do_not_fit_are_named(upper: Data, said: str) -> None:
-    """A node may have too few or too many slots, or some of no pool."""
+    """Too few or too many slots, or slots out of range, are reported."""
     state = chain(UPPER, LOWER)
     broken = evolve(state, nodes={**state.nodes, 1: evolve(state.nodes[1], data=upper)})
     (found,) = ask("RES-6", broken)
@@ -150,7 +150,7 @@ def test_res_6_slots_that_do_not_fit_are_named(upper: Data, said: str) -> None:
 
 
 def test_res_6_component_that_the_cache_lacks_is_named() -> None:
-    """A node may have window slots in a cache without a window."""
+    """Window slots in a cache without a window are reported."""
     plain = CacheConfig(device_slots=POOLS)
     state = state_of(plain, node(1, ROOT, [1], full=on([0]), swa=on([0])))
     (said,) = ask("RES-6", state)
@@ -169,7 +169,7 @@ def path(
     policy: WritePolicy = WritePolicy.WRITE_THROUGH,
     room: bool = False,
 ) -> Snapshot:
-    """The nodes of `KEY` with or without a host copy, on a host that is full or is not."""
+    """The nodes of `KEY` with or without host copies, on a host that is full or not."""
     upper, lower = hosts
     nodes: list[NodeState] = [
         node(1, ROOT, [1, 2], full=on([0, 1], [0, 1] if upper else None), hit_count=hits[0]),
@@ -181,7 +181,7 @@ def path(
 
 
 def inserted(declined: int = 0) -> Inserted:
-    """What an insert says that declined so many pages."""
+    """What RES-5 reports of an insert that declined so many pages."""
     return Inserted(3, Counts(), Counts(), backup_declined_pages=declined)
 
 
@@ -209,7 +209,7 @@ def inserted(declined: int = 0) -> Inserted:
     ],
 )
 def test_res_5_copied_or_counted_holds(after: Snapshot, declined: int) -> None:
-    """An insert that copied what was due, or counted what found no room, is said to be wrong."""
+    """An insert that backs up what was due, or counts what does not fit, holds."""
     assert ask("RES-5", step(after, INSERT, after, inserted(declined))) == []
 
 
@@ -235,20 +235,20 @@ def test_res_5_copied_or_counted_holds(after: Snapshot, declined: int) -> None:
     ids=["skipped in silence", "nothing declined", "declined for nothing", "hole"],
 )
 def test_res_5_missing_copy_is_named(after: Snapshot, declined: int, said: str) -> None:
-    """A node that was hit often enough may be left without a copy, and nobody is told."""
+    """A node with enough hits without a backup that is not counted is reported."""
     (found,) = ask("RES-5", step(after, INSERT, after, inserted(declined)))
     assert said in found
 
 
 def test_res_5_counts_only_pages_of_the_key() -> None:
-    """What hangs below an inserted key may be counted as declined."""
+    """Only pages of the inserted key are counted as declined."""
     after = path(False, False, hits=(1, 1))
     shorter = Insert(KEY.prefix(1), 1, Slots())
     assert ask("RES-5", step(after, shorter, after, inserted(1))) == []
 
 
 def test_res_5_is_a_matter_of_inserts() -> None:
-    """A match, or a refused insert, is asked for backups."""
+    """Matches and refused inserts need not back up."""
     after = path(False, False)
     refused = Refused(TransferPending(7))
     assert ask("RES-5", step(after, Match(KEY), after)) == []
@@ -269,7 +269,7 @@ def test_res_5_is_a_matter_of_inserts() -> None:
 def test_res_7_hits_of_a_request(
     hits: tuple[int, int], counted_pages: int, said: list[str]
 ) -> None:
-    """A request may count a node's hit twice, or not at all, and nobody notices."""
+    """A hit that a request counts twice, or not at all, is reported."""
     after = path(True, True, hits=hits)
     before = path(True, True, hits=(0, 0))
     found = ask(
@@ -284,7 +284,7 @@ def test_res_7_hits_of_a_request(
 def test_res_7_every_insert_counts_where_the_profile_says_so(
     hits: tuple[int, int], counted_again: bool
 ) -> None:
-    """A cache that declares that every insert counts is held to the canon."""
+    """By profile, every insert counts a hit."""
     declared = Profile(hits_once_a_request=False)
     after = evolve(path(True, True, hits=hits), profile=declared)
     chunk = evolve(INSERT, counted_pages=2)
@@ -294,7 +294,7 @@ def test_res_7_every_insert_counts_where_the_profile_says_so(
 
 @pytest.mark.parametrize(("hits", "counted"), [((1, 1), True), ((0, 0), False)])
 def test_res_7_no_insert_counts_where_matches_do(hits: tuple[int, int], counted: bool) -> None:
-    """A cache that declares that its matches count is asked for the hits of inserts."""
+    """By profile, matches count hits and inserts do not."""
     declared = Profile(hits_counted_at_match=True)
     after = evolve(path(True, True, hits=hits), profile=declared)
     found = ask("RES-7", step(path(True, True, hits=(0, 0)), INSERT, after, inserted(0)))
@@ -314,7 +314,7 @@ def test_res_7_no_insert_counts_where_matches_do(hits: tuple[int, int], counted:
 def test_res_7_idle_hits_need_not_count_where_the_profile_says_so(
     asked: CacheConfig, counts: bool
 ) -> None:
-    """A cache counts no hits at all, and declares that only idle ones are left out."""
+    """By profile, hits need not be counted where no policy uses them, and must elsewhere."""
     declared = Profile(idle_hits_counted=False)
     uncounted = path(True, True, hits=(0, 0))
     after = evolve(uncounted, profile=declared, config=asked)

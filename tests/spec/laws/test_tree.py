@@ -1,4 +1,4 @@
-"""TREE: each law on a tree where it holds, and on one where a single thing is wrong."""
+"""TREE: each law on a tree where it holds, and on trees with a single fault."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def family() -> Snapshot:
 
 
 def changed(state: Snapshot, *nodes: NodeState) -> Snapshot:
-    """A state with some nodes replaced, and nothing else adapted to it."""
+    """A state with some nodes replaced, and nothing else adapted to them."""
     return evolve(state, nodes={**state.nodes, **{each.node_id: each for each in nodes}})
 
 
@@ -75,33 +75,33 @@ def changed(state: Snapshot, *nodes: NodeState) -> Snapshot:
 @pytest.mark.parametrize("law_id", ["TREE-1", "TREE-2", "TREE-3", "TREE-4"])
 @pytest.mark.parametrize("state", [family(), state_of(CONFIG)], ids=["family", "empty"])
 def test_sound_tree_holds(law_id: str, state: Snapshot) -> None:
-    """A sound tree is said to be broken."""
+    """A sound tree holds."""
     assert ask(law_id, state) == []
 
 
 def test_tree_1_second_root_is_named() -> None:
-    """A tree may have two roots."""
+    """A second root is reported."""
     state = family()
     (said,) = ask("TREE-1", changed(state, evolve(state.nodes[2], parent_id=None)))
     assert "nodes without a parent are [0, 2]" in said
 
 
 def test_tree_1_root_has_no_data() -> None:
-    """The root may have data."""
+    """A root with data is reported."""
     state = family()
     (said,) = ask("TREE-1", changed(state, evolve(state.root, data={FULL: on([9])})))
     assert "the root has pages or data" in said
 
 
 def test_tree_1_unreachable_node_is_named() -> None:
-    """A node may be in the tree without a path to it."""
+    """A node that no path from the root leads to is reported."""
     state = family()
     said = ask("TREE-1", changed(state, evolve(state.root, child_ids=(1,))))
     assert said == ["node 4 is in the tree but no path from the root leads to it"]
 
 
 def test_tree_2_forgotten_child_is_named() -> None:
-    """A parent may forget a child."""
+    """A child that its parent does not list is reported."""
     state = family()
     (said,) = ask("TREE-2", changed(state, evolve(state.nodes[1], child_ids=(3,))))
     assert "node 2" in said
@@ -109,28 +109,28 @@ def test_tree_2_forgotten_child_is_named() -> None:
 
 
 def test_tree_2_twice_listed_child_is_named() -> None:
-    """A parent may list a child twice."""
+    """A child that its parent lists twice is reported."""
     state = family()
     (said,) = ask("TREE-2", changed(state, evolve(state.nodes[1], child_ids=(2, 3, 3))))
     assert "lists child 3 2 times" in said
 
 
 def test_tree_2_missing_parent_is_named() -> None:
-    """A node may name a parent that is gone."""
+    """A node whose parent is gone is reported."""
     state = family()
     said = ask("TREE-2", changed(state, evolve(state.nodes[4], parent_id=9)))
     assert any("names parent 9, which is not in the tree" in each for each in said)
 
 
 def test_tree_3_node_without_pages_is_named() -> None:
-    """A node may have no page."""
+    """A node without pages is reported."""
     state = family()
     (said,) = ask("TREE-3", changed(state, evolve(state.nodes[3], pages=())))
     assert "node 3 (tokens 2..2) has no page" in said
 
 
 def test_tree_3_page_of_another_size_is_named() -> None:
-    """A page may be shorter or longer than the page size."""
+    """A page that is shorter or longer than the page size is reported."""
     state = state_of(config(page_size=2), node(1, ROOT, [1, 2, 3, 4], full=on([0, 1]), page_size=2))
     assert ask("TREE-3", state) == []
     (said,) = ask("TREE-3", changed(state, evolve(state.nodes[1], pages=((1, 2), (3, 4, 5)))))
@@ -138,7 +138,7 @@ def test_tree_3_page_of_another_size_is_named() -> None:
 
 
 def test_tree_3_child_in_another_namespace_is_named() -> None:
-    """Namespaces may part anywhere below the root."""
+    """A child in another namespace than its parent is reported."""
     state = family()
     (said,) = ask("TREE-3", changed(state, evolve(state.nodes[2], namespace=TENANT)))
     assert "node 2" in said
@@ -147,7 +147,7 @@ def test_tree_3_child_in_another_namespace_is_named() -> None:
 
 @pytest.mark.parametrize("parent_id", [ROOT, 1])
 def test_tree_4_same_first_page_is_named(parent_id: int) -> None:
-    """Two siblings of one namespace may begin with the same page."""
+    """Two siblings of one namespace with the same first page are reported."""
     state = state_of(
         CONFIG,
         node(1, ROOT, [1], full=on([0])),
@@ -221,12 +221,12 @@ OPERATIONS: list[Operation] = [
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: type(each).__name__)
 def test_tree_5_cut_changes_nothing_below_it(operation: Operation) -> None:
-    """A cut that leaves all in place is said to break the law."""
+    """A cut that leaves all data in place holds."""
     assert ask("TREE-5", step(uncut(), operation, cut(TAIL, LEAF))) == []
 
 
 def test_tree_5_join_changes_nothing_below_it() -> None:
-    """The joining of a node with its only child is said to break the law."""
+    """A node that is joined with its only child holds."""
     data = {FULL: on([0, 1, 2, 3]), SWA: on([0, 1, 2, 3]), MAMBA: on([0])}
     whole = evolve(uncut().nodes[1], data=data)
     lower = evolve(
@@ -261,14 +261,14 @@ def test_tree_5_join_changes_nothing_below_it() -> None:
 def test_tree_5_change_below_the_cut_is_named(
     operation: Operation, tail: NodeState, said: str
 ) -> None:
-    """A cut may change what it leaves below it."""
+    """A cut that changes what is below it is reported."""
     found = ask("TREE-5", step(uncut(), operation, cut(tail, LEAF)))
     assert any(said in each and "tokens" in each and "node 1" in each for each in found), found
     assert all(type(operation).__name__ in each for each in found)
 
 
 def test_tree_5_hits_of_a_match_are_not_its_matter_by_profile() -> None:
-    """A node that is used in part counts a hit as a whole, and the rest of it is accused."""
+    """By profile, a match may count a hit on a whole node that it uses in part."""
     counting = Profile(hits_counted_at_match=True)
     whole, after = (evolve(uncut(), profile=counting) for _ in range(2))
     hit = evolve(after.nodes[1], hit_count=after.nodes[1].hit_count + 1)
@@ -279,14 +279,14 @@ def test_tree_5_hits_of_a_match_are_not_its_matter_by_profile() -> None:
 
 
 def test_tree_5_page_that_appears_is_named() -> None:
-    """An operation may make pages that its key does not have."""
+    """A new page that is not of the key is reported."""
     stranger = node(5, ROOT, [9], full=on([9]), last_access=1)
     (said,) = ask("TREE-5", step(uncut(), Match(KEY), cut(TAIL, LEAF, stranger)))
     assert "page 0 (tokens 0..1) of node 5 is not on the key's path, but appeared" in said
 
 
 def test_tree_5_refused_call_and_eviction_are_not_its_matter() -> None:
-    """The law speaks of calls that did nothing, or that are there to take data away."""
+    """Refused calls and evictions are not checked."""
     broken = cut(LEAF)
     refused = Refused(PrefixNotCached(2, 1))
     assert ask("TREE-5", step(uncut(), Lock(KEY), broken, refused)) == []
@@ -344,7 +344,7 @@ def test_tree_5_only_what_makes_room_may_go(
     becomes: NodeState | None,
     allowed: bool,
 ) -> None:
-    """An operation may take what makes no room for it, or may not take what does."""
+    """An operation may evict only from media on which it needs slots."""
     left = () if becomes is None else (becomes,)
     found = ask("TREE-5", step(uncut(leaf, policy), operation, cut(TAIL, *left, policy=policy)))
     assert (found == []) is allowed, found
@@ -352,7 +352,7 @@ def test_tree_5_only_what_makes_room_may_go(
 
 
 def test_tree_5_loss_of_locked_window_data_is_named() -> None:
-    """Room may be made with window data that somebody holds."""
+    """Locked window data that is evicted for slots is reported."""
     held = with_data(LEAF, full=on([8], lock_refs=1), swa=on([8], lock_refs=1), mamba=on())
     lost = with_data(held, swa=on(lock_refs=1))
     (said,) = ask("TREE-5", step(uncut(held), LOAD_BACK, cut(TAIL, lost)))
@@ -362,7 +362,7 @@ def test_tree_5_loss_of_locked_window_data_is_named() -> None:
 
 
 def test_tree_5_says_each_thing_once_a_node() -> None:
-    """A node of many pages fills the report with one sentence for each page."""
+    """A node of many pages is reported once for each field."""
     tail = with_data(evolve(TAIL, hit_count=0), full=on([2, 3], [2, 3]))
     found = ask("TREE-5", step(uncut(), Match(KEY), cut(tail, LEAF)))
     assert len(found) == 2

@@ -1,4 +1,4 @@
-"""REC-3 and RES-11 on small scenarios: the plain cache keeps them, and a planted fault does not."""
+"""REC-3 and RES-11 on small scenarios: the reference cache holds them, planted faults do not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WINDOW = CacheConfig(
 
 
 def hand_over(cache: Cache, tokens: list[int], start_pages: int) -> None:
-    """Insert a prompt whose first pages are there, and that nobody holds."""
+    """Insert a prompt, of which the first pages are cached, without a lock."""
     key = make_key(tokens, 1)
     cache.insert(key, start_pages, compute(cache, key, start_pages))
 
@@ -62,7 +62,7 @@ def upper_arrives_above_a_host_leaf(cache: Cache, _: ManualEngine) -> None:
 
 
 def load_into_a_full_pool(cache: Cache, _: ManualEngine) -> None:
-    """A load needs one slot, and the oldest of several leaves has to go."""
+    """A load-back needs one slot, and the oldest of several leaves has to go."""
     put(cache, [5])
     cache.flush()
     cache.evict(Counts(1))
@@ -73,7 +73,7 @@ def load_into_a_full_pool(cache: Cache, _: ManualEngine) -> None:
 
 
 def backup_beside_others(cache: Cache, _: ManualEngine) -> None:
-    """A backup finds room on the host, where there are three prompts that are nowhere else."""
+    """A backup fits on the host, beside three prompts that are nowhere else."""
     for token in (1, 2, 3):
         put(cache, [token])
     cache.flush()
@@ -82,7 +82,7 @@ def backup_beside_others(cache: Cache, _: ManualEngine) -> None:
 
 
 def backup_into_a_full_host(cache: Cache, _: ManualEngine) -> None:
-    """A backup needs one slot of the host, and the oldest prompt there has to go."""
+    """A backup needs one host slot, and the oldest prompt there has to go."""
     for token in range(1, 9):
         put(cache, [token])
     cache.flush()
@@ -91,7 +91,7 @@ def backup_into_a_full_host(cache: Cache, _: ManualEngine) -> None:
 
 
 def fetch_beside_others(cache: Cache, _: ManualEngine) -> None:
-    """Fetched pages find room on the host."""
+    """Fetched pages fit on the host."""
     put(cache, [1])
     cache.flush()
     cache.evict(Counts(1))
@@ -99,14 +99,14 @@ def fetch_beside_others(cache: Cache, _: ManualEngine) -> None:
 
 
 def fetch_into_a_full_host(cache: Cache, engine: ManualEngine) -> None:
-    """Fetched pages need a slot of the host."""
+    """Fetched pages need a host slot."""
     fetch_beside_others(cache, engine)
     for token in (8, 9, 10, 11, 12):
         fetch(cache, [token])
 
 
 def fetch_with_a_window(cache: Cache, _: ManualEngine) -> None:
-    """Pages are fetched with their window and their state."""
+    """Pages are fetched with their window and their mamba state."""
     fetch(cache, [5, 6, 7], window_pages=2, state=True)
 
 
@@ -122,7 +122,7 @@ def backed_and_bare_victims(cache: Cache, _: ManualEngine) -> None:
 
 
 def host_of_leaves(cache: Cache, _: ManualEngine) -> None:
-    """Two victims need room on a host that is full of what may leave."""
+    """Two victims need slots on a host that is full of evictable leaves."""
     for token in range(1, 9):
         put(cache, [token])
     cache.evict(Counts(8))
@@ -149,7 +149,7 @@ def two_shortages(cache: Cache, _: ManualEngine) -> None:
 
 
 def window_that_makes_room_for_a_load(cache: Cache, _: ManualEngine) -> None:
-    """A load takes window data from inside the tree, at whose end there is a state."""
+    """A load-back takes window data from inside the tree, with a mamba state at its end."""
     put(cache, [5, 6])
     cache.flush()
     cache.evict(Counts(2))
@@ -165,7 +165,7 @@ def window_that_makes_room_for_a_load(cache: Cache, _: ManualEngine) -> None:
 
 
 def load_with_room_for_more(cache: Cache, _: ManualEngine) -> None:
-    """A load of a prompt that is longer than its window, all of which is on the host."""
+    """A load-back of a prompt that is longer than its window, all of it on the host."""
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
     cache.flush()
@@ -190,7 +190,7 @@ def longer_prompt(cache: Cache, _: ManualEngine) -> None:
 
 @frozen
 class Scene:
-    """A scenario, a fault that it shows, and the law that then speaks."""
+    """A scenario, a fault that it shows, and the law that reports it."""
 
     scenario: Scenario
     plant: Plant
@@ -227,18 +227,18 @@ each_scene = pytest.mark.parametrize(
 
 @each_scene
 def test_a_sound_cache_keeps_every_law(scene: Scene) -> None:
-    """The plain cache is accused of something."""
+    """The reference cache holds every law."""
     assert said(sound, scene.config, scene.scenario) == {}
 
 
 @each_scene
 def test_the_law_names_the_fault(scene: Scene) -> None:
-    """The law keeps silent of the fault, or another speaks alone."""
+    """The law reports the planted fault."""
     assert scene.law_id in said(scene.plant, scene.config, scene.scenario)
 
 
 def test_an_order_that_no_state_shows_is_not_asked_for() -> None:
-    """The law takes the place of data for known that came to the host in the same eviction."""
+    """The place of data that came to the host in the same eviction is not checked."""
     config = CacheConfig(
         window_tokens=2,
         device_slots=Counts(8, 8),
@@ -272,7 +272,7 @@ DUPLICATES_GIVEN_UP_TWICE = Case(
 
 
 def test_every_order_of_duplicates_is_tried() -> None:
-    """Which duplicate leaves first is free, and the law takes an order for given."""
+    """Duplicates may leave in any order."""
     assert play(DUPLICATES_GIVEN_UP_TWICE, [Adapter("reference", ReferenceCache)])[0] == []
 
 
@@ -297,5 +297,5 @@ BACKUP_PAST_A_PART_OF_A_NODE = Case(
 
 
 def test_a_node_is_not_cut_beyond_what_the_insert_shares() -> None:
-    """Where the new key's nodes begin, the law cuts those of another key, and halves a victim."""
+    """The replay cuts no node of another key where new nodes of the inserted key begin."""
     assert play(BACKUP_PAST_A_PART_OF_A_NODE, [Adapter("reference", ReferenceCache)])[0] == []

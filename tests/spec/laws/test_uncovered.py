@@ -1,4 +1,4 @@
-"""Tombstones that leave with what uncovers them: where that is declared, and no more than that."""
+"""By profile, tombstones leave with the last node below them, and nothing more leaves."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ OTHER = node(5, ROOT, [8], full=on([7]), swa=on([2]), last_access=15)
 
 
 def evicted(asked: Counts, before: tuple[NodeState, ...], *left: NodeState) -> Step:
-    """An eviction that left these nodes, of a cache that declares the departure."""
+    """An eviction that left these nodes, of a cache with this profile."""
     one, other = (evolve(state_of(CONFIG, *nodes), profile=DECLARED) for nodes in (before, left))
     return step(one, Evict(asked), other, Evicted(Counts()))
 
 
 def by_the_canon(moved: Step) -> Step:
-    """The same of a cache that declares nothing."""
+    """The same of a cache with the default profile."""
     before, after = (evolve(state, profile=CANON) for state in (moved.before, moved.after))
     return step(before, moved.operation, after, moved.outcome)
 
 
 @pytest.mark.parametrize("asked", [Counts(full=1), Counts(swa=1), Counts(full=6)])
 def test_what_is_uncovered_leaves_with_its_victim(asked: Counts) -> None:
-    """A tombstone may leave with its last child where nothing is declared, or nowhere."""
+    """By profile, and only then, a tombstone may leave with its last child."""
     moved = evicted(asked, (TOP, MIDDLE, LEAF, OTHER), OTHER)
     assert ask("EVICT-2", moved) == []
     assert bool(ask("EVICT-2", by_the_canon(moved))) == (asked.full < 6)
@@ -56,7 +56,7 @@ def test_what_is_uncovered_leaves_with_its_victim(asked: Counts) -> None:
 
 
 def test_the_last_of_several_children_takes_it_along() -> None:
-    """A tombstone is taken for a part of one child, and not of the one that was still needed."""
+    """A tombstone counts as part of the child that was still needed."""
     both = (TOP, MIDDLE, LEAF, SECOND)
     assert ask("EVICT-2", evicted(Counts(full=2), both)) == []
     assert ask("EVICT-2", evicted(Counts(swa=2), both)) == []
@@ -75,12 +75,12 @@ def test_the_last_of_several_children_takes_it_along() -> None:
 def test_nothing_else_may_leave(
     asked: Counts, before: tuple[NodeState, ...], left: tuple[NodeState, ...]
 ) -> None:
-    """The departure excuses any overshoot."""
+    """The profile does not excuse any other overshoot."""
     assert ask("EVICT-2", evicted(asked, before, *left))
 
 
 def test_what_was_a_leaf_has_its_turn() -> None:
-    """Any tombstone may leave out of turn."""
+    """A tombstone that was a leaf before the eviction leaves in its turn."""
     said = ask("REC-3", evicted(Counts(full=1), (TOP, OTHER), OTHER))
     assert said[:2] == [
         "Evict: full data of pages 0..1 in node 1 (tokens 0..2) left GPU, and should not have",
@@ -89,7 +89,7 @@ def test_what_was_a_leaf_has_its_turn() -> None:
 
 
 def test_load_may_uncover() -> None:
-    """A load may not evict for window slots what takes a tombstone along, or any full data."""
+    """By profile, a load-back for window slots may take a tombstone along, no other full data."""
     key, decision = make_key([9], 1), LoadedBack(LoadDecision.NO_ROOM)
     config = evolve(CONFIG, host_slots=CONFIG.device_slots, write_policy="write_through")
     config = evolve(config, device_slots=Counts(full=16, swa=1))
@@ -123,13 +123,13 @@ def uncover_out_of_turn(cache: Cache) -> None:
 
 @pytest.mark.parametrize("black_box", [False, True])
 def test_both_judges_allow_what_is_declared(*, black_box: bool) -> None:
-    """From outside a tombstone is accused of leaving out of turn, or from inside."""
+    """By profile, a tombstone may leave out of turn, seen from inside and from outside."""
     adapter = varied("mine", ["uncovered_tombstones_leave"])
     uncover_out_of_turn(make_judged(adapter, CONFIG, JudgeConfig(black_box=black_box))[1])
 
 
 def test_outside_a_tombstone_has_its_turn_by_the_canon() -> None:
-    """From outside any tombstone may leave out of turn."""
+    """By default, a tombstone that leaves out of turn is reported from outside."""
     subject = make_subject(varied("mine", ["uncovered_tombstones_leave"]), CONFIG)
     with pytest.raises(SpecViolation, match="REC-3"):
         uncover_out_of_turn(BlackboxGuard(subject, CANON, tuple(LAWS.values())))

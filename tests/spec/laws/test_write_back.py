@@ -1,4 +1,4 @@
-"""EVICT-8: what leaves the device under write_back is copied, unless the host has no room."""
+"""EVICT-8: data that leaves the device under write_back is copied, unless the host is full."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state(*nodes: NodeState, config: CacheConfig = CONFIG) -> Snapshot:
 
 
 def test_evict_8_a_copied_victim_holds() -> None:
-    """A victim that is on the host afterwards is said to be lost."""
+    """A victim that is on the host afterwards holds."""
     before = state(VICTIM, OTHER)
     assert ask("EVICT-8", step(before, EVICT, state(COPIED, OTHER), EVICTED)) == []
 
@@ -56,7 +56,7 @@ def test_evict_8_a_copied_victim_holds() -> None:
     ids=["deleted", "without its window", "tombstone", "tombstone, half copied"],
 )
 def test_evict_8_lost_data_is_named(after: Snapshot) -> None:
-    """A cache may never copy, or copy the half, and nobody notices."""
+    """A victim without a copy, or with half of one, is reported."""
     said = ask("EVICT-8", step(state(VICTIM, OTHER), EVICT, after, EVICTED))
     assert said
     assert all("page" in each and "node 1" in each and "there was room" in each for each in said)
@@ -64,7 +64,7 @@ def test_evict_8_lost_data_is_named(after: Snapshot) -> None:
 
 
 def test_evict_8_room_may_be_made() -> None:
-    """A host that is full of what may be evicted is taken for one without room."""
+    """A victim without a copy is reported where the host has evictable data."""
     before, gone = state(VICTIM, ON_HOST), state(ON_HOST)
     assert ask("EVICT-8", step(before, EVICT, gone, EVICTED))
     data = {FULL: on(None, [1, 2, 3], lock_refs=1), SWA: on(None, [1, 2, 3], lock_refs=1)}
@@ -74,7 +74,7 @@ def test_evict_8_room_may_be_made() -> None:
 
 
 def test_evict_8_a_parent_of_a_locked_node_makes_no_room() -> None:
-    """What hangs above a locked node counts as room."""
+    """Nodes above a locked node do not count as evictable."""
     child = node(4, 3, [6], full=on(None, [0], lock_refs=1), swa=on(None, [0]))
     above = evolve(ON_HOST, data={FULL: on(None, [1, 2, 3], lock_refs=1), SWA: on()})
     before, gone = state(VICTIM, above, child), state(above, child)
@@ -82,14 +82,14 @@ def test_evict_8_a_parent_of_a_locked_node_makes_no_room() -> None:
 
 
 def test_evict_8_short_window_pool_excuses() -> None:
-    """A node is copied whole or not at all: one short pool is enough."""
+    """A victim need not be copied where one of the host's pools is too short for it."""
     narrow = evolve(CONFIG, host_slots=Counts(4, 1))
     before, after = state(VICTIM, config=narrow), state(config=narrow)
     assert ask("EVICT-8", step(before, EVICT, after, EVICTED)) == []
 
 
 def test_evict_8_several_victims() -> None:
-    """Several victims that fit are not copied; or one of several that had to be made room for."""
+    """Several victims must be copied where all fit into free slots, and only there."""
     before = state(VICTIM, OTHER)
     both = Evict(Counts(full=3))
     (*_, said) = ask("EVICT-8", step(before, both, state(COPIED), EVICTED))
@@ -100,13 +100,13 @@ def test_evict_8_several_victims() -> None:
 
 
 def test_evict_8_what_has_a_copy_needs_none() -> None:
-    """A victim with a host copy, which may be given up for another's, is said to be lost."""
+    """A victim with a host copy, which may make way for another's, is not reported."""
     backed = evolve(VICTIM, data={FULL: on([0, 1], [0, 1]), SWA: on([0, 1], [0, 1])})
     assert ask("EVICT-8", step(state(backed), EVICT, state(), EVICTED)) == []
 
 
 def test_evict_8_loads_evict_too() -> None:
-    """A load-back that makes room may lose what it evicts."""
+    """A load-back that loses its victims is reported."""
     load = LoadBack(make_key([7, 8, 9], 1))
     outcome = LoadedBack(LoadDecision.NO_ROOM)
     before = state(VICTIM)
@@ -116,7 +116,7 @@ def test_evict_8_loads_evict_too() -> None:
 
 
 def test_evict_8_other_policies_and_calls_are_not_its_matter() -> None:
-    """A leaf that was not hit often enough must be copied under write_through."""
+    """Other policies and calls are not checked."""
     through = evolve(CONFIG, write_policy="write_through")
     before, after = state(VICTIM, config=through), state(config=through)
     assert ask("EVICT-8", step(before, EVICT, after, EVICTED)) == []

@@ -1,10 +1,10 @@
-"""ASYNC, continued: how transfers come and go, and what their ends bring about.
+"""ASYNC, continued: when transfers are enqueued and settled, and what a settlement changes.
 
-A cache says which transfers it enqueues, and how each ended. Between the two it changes nothing
-about them; and when they end, nothing else moves.
+A cache reports which transfers it enqueues, and how each ended. In between nothing about them
+changes, and when they end, nothing else does.
 
-What readers get wrong: that a copy failed is known only to the engine, but what it means for others
-is the cache's to decide. A copy that builds on nothing that failed goes on.
+What readers get wrong: the engine knows which copy failed, but the cache decides what that means
+for others. A copy that builds on no failed one goes on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from kvcanon.spec.config import StoreMoment
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import (
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import bounds, premises, situations
+from kvcanon.spec.laws.comparison import (
     Change,
     changes,
     differences,
@@ -38,31 +38,41 @@ from kvcanon.spec.views import COLUMN, Step, pages_by_node
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
 
-@law("ASYNC-7", Kind.STEP, premises.COPY_ENQUEUED, needs=NEEDS)
+@law(
+    "ASYNC-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a call that enqueues a copy",
+        lambda step: len(step.after.transfers) > len(step.before.transfers),
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+)
 def transfers_are_told(step: Step) -> Iterator[str]:
-    """The transfers that an operation enqueues are those that it names, and they come last.
+    """An operation reports exactly the transfers that it enqueues, in order, after all others.
 
-    An insert names its backups, a load-back its load; nothing else enqueues any that lasts. In
-    flight a transfer changes only with the cuts of nodes, and it leaves by a poll or a flush; only
-    an eviction under write_back may settle a backup without telling.
+    An insert reports its backups, a load-back its load; no other operation enqueues a transfer that
+    lasts. In flight, a transfer changes only by cuts of nodes, and it leaves by a poll or a flush;
+    only an eviction under write_back may settle a backup without reporting it.
 
-    Why: who is not told of a copy does not wait for it, and who is told of another waits for ever.
+    Why: an engine does not wait for a copy that it does not know of, and waits for ever for one
+    that does not exist.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/49829
     """
     name, outcome = type(step.operation).__name__, step.outcome
     before = {each.transfer_id: each for each in step.before.transfers}
     after = {each.transfer_id: each for each in step.after.transfers}
-    told: tuple[TransferId, ...] = ()
+    reported: tuple[TransferId, ...] = ()
     if isinstance(outcome, Inserted):
-        told = outcome.backups
+        reported = outcome.backups
     elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
-        told = (outcome.transfer_id,)
-    if step.before is step.after and not told:
+        reported = (outcome.transfer_id,)
+    if step.before is step.after and not reported:
         return
     new = [transfer_id for transfer_id in after if transfer_id not in before]
-    if new != list(told):
-        yield f"{name} named transfers {list(told)}, and enqueued {new}"
+    if new != list(reported):
+        yield f"{name} reported transfers {list(reported)}, and enqueued {new}"
     stayed = [transfer_id for transfer_id in before if transfer_id in after]
     if list(after) != [*stayed, *new]:
         yield f"transfers {stayed} and then {new} are in flight, listed as {list(after)}"
@@ -74,18 +84,27 @@ def transfers_are_told(step: Step) -> Iterator[str]:
             if not settles and not (waits and was.direction is Direction.BACKUP):
                 yield f"transfer {transfer_id} was in flight, and is not after {name}"
         elif evolve(was, parts=(), cancelled=False) != evolve(now, parts=(), cancelled=False):
-            yield f"{name} made transfer {transfer_id} another one: {now}"
+            yield f"{name} changed transfer {transfer_id}: {now}"
 
 
-@law("ASYNC-8", Kind.STEP, premises.COPY_CANCELLED, needs=NEEDS)
+@law(
+    "ASYNC-8",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a copy that is cancelled for one that failed",
+        situations.cancelled_some,
+    ),
+    needs=NEEDS,
+    enabled_if=bounds.has_host_tier,
+)
 def ends_have_reasons(step: Step) -> Iterator[str]:
-    """What is done is there, and what is cancelled builds on a copy that failed in the same step.
+    """A done copy's data is there; a cancelled copy builds on one that failed in the same step.
 
-    To build on it is to be of the same direction, and of data at or below its full data. A
-    cancelled copy is reported as such when it ends, and never taken up again.
+    To build on a copy is to be of the same direction, with data at or below its full data. A
+    cancelled copy is reported as cancelled when it ends, and never resumed.
 
-    Why: each copy that is cancelled without need is computed again; and data of a copy that is said
-    to be done, and was not, is waited for and never comes.
+    Why: a copy that is cancelled without need is computed again; data of a copy that is reported as
+    done, and was not, is waited for and never comes.
 
     Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
     """
@@ -107,15 +126,22 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
             yield f"{name} was cancelled; it builds on none of {ids}, which failed in this step"
 
 
-@law("ASYNC-9", Kind.STEP, premises.COPY_ENDED, needs=(*NEEDS, Need.HOLDS))
+@law(
+    "ASYNC-9",
+    Kind.STEP,
+    premise=premises.COPY_ENDED,
+    needs=(*NEEDS, Need.HOLDS),
+    enabled_if=bounds.has_host_tier,
+)
 def settling_moves_nothing_else(step: Step) -> Iterator[str]:
-    """A poll or a flush changes only what the transfers that end in it wait for and hold.
+    """A poll or a flush changes only data and locks of the transfers that it settles.
 
-    Marks go where a copy is done, target slots where it is not; each receipt that closes takes the
-    refs that it covered. No other slot, mark, lock or hit changes, no page comes or goes, and what
-    comes free are targets; but for host copies that are given up for a load, by profile (LOAD-5).
+    Marks go where a copy is done, target slots where it is not; each receipt that closes takes its
+    lock refs along. No other slot, mark, lock or hit changes, no page comes or goes, and only
+    target slots become free. By profile, host copies may be given up for a load-back that is done
+    (LOAD-5).
 
-    Why: polls come at any time, between any two calls. What one evicts, moves or releases besides
+    Why: polls come at any time, between any two calls. Whatever else one evicts, moves or releases
     is gone under a caller who had just looked.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/35769,
@@ -141,7 +167,7 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
         if any(refs) and step.after.nodes.get(node_id) == node:
             yield (
                 f"{step.before.describe(node)} was held by transfers that ended, and its lock_refs "
-                "are what they were"
+                "did not change"
             )
     for change in changes(step):
         but = ("device", "host", "loading", "backing", "lock_refs")
@@ -163,16 +189,25 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     yield from _freed_besides(step)
 
 
-@law("ASYNC-10", Kind.STEP, premises.END_KNOWN, needs=(*NEEDS, Need.ENDS))
+@law(
+    "ASYNC-10",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a poll or a flush after a copy has ended",
+        lambda step: isinstance(step.outcome, Settled) and bool(step.ended),
+    ),
+    needs=(*NEEDS, Need.ENDS),
+    enabled_if=bounds.has_host_tier,
+)
 def what_ended_is_settled(step: Step) -> Iterator[str]:
-    """A poll settles every copy that has ended, as far as all before it have, and with its own end.
+    """A poll settles every copy that has ended, once all earlier ones have, with its true result.
 
-    Done is what was performed, and failed what was not; either may be cancelled instead for a copy
-    that it builds on (ASYNC-8). What has not ended is not settled. Where the profile says that a
-    load is of use at its enqueue, a load that failed may be called done.
+    A copy that was performed is done, one that was not is failed; either may be cancelled instead,
+    for a copy that it builds on (ASYNC-8). A copy that has not ended is not settled. By profile, a
+    load-back can be used at its enqueue; then one that failed may be reported as done.
 
-    Why: a copy that is never settled holds its pages for ever; one that failed and is called done
-    is garbage that counts as cached; one that was done and is called failed is computed again.
+    Why: a copy that is never settled holds its pages for ever. A failed copy that is reported as
+    done is garbage that counts as cached; a done one that is reported as failed is computed again.
 
     Seen broken: https://github.com/LMCache/LMCache/issues/1756
     """
@@ -186,7 +221,7 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
         name = f"{transfer.direction} transfer {transfer.transfer_id}"
         if ok is None:
             waiting.add(transfer.direction)
-            # A flush waits until a copy has ended, which nobody else may see.
+            # A flush waits until a copy has ended, which is not known outside.
             if status is not None and not isinstance(step.operation, Flush):
                 yield f"{name} is reported as {status}, and its copy has not ended"
         elif status is None:
@@ -200,7 +235,7 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
 
 
 def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
-    """Data that a transfer which is done should have brought, to whichever node has it now."""
+    """Data that a done transfer should have copied, on whichever node it is now."""
     carried, medium = pages_by_node(step.changed[0]), transfer.target_medium
     for node_id, component in transfer.parts:
         numbers = carried.get(node_id, [])
@@ -216,7 +251,7 @@ def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
 
 
 def _given_up(step: Step) -> set[TransferId]:
-    """Transfers whose nodes forget them in a step: they failed in it, or were cancelled."""
+    """Transfers whose data is dropped in a step: they failed in it, or were cancelled."""
     ended = {
         each.transfer_id
         for each, status in settled_transfers(step)
@@ -228,7 +263,7 @@ def _given_up(step: Step) -> set[TransferId]:
 def _moved(
     step: Step, change: Change, *, gave_up: set[TransferId], done: set[TransferId]
 ) -> Iterator[str]:
-    """Slots and marks of a page that changed, and not by the end of the copy it waits for."""
+    """Slots and marks of a page that changed, other than by the end of the page's own copy."""
     was, now = change.before, change.after
     if was is None:
         return
@@ -251,7 +286,7 @@ def _moved(
 
 
 def _freed_besides(step: Step) -> Iterator[str]:
-    """Slots that became free or held, or ceased to be so, and are no targets of ended copies."""
+    """Slots that became free or held, or no longer are, and are no targets of ended copies."""
     targets: dict[Pool, set[Slot]] = {}
     for transfer, _ in settled_transfers(step):
         for component, slots in transfer.targets.items():

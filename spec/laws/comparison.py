@@ -1,9 +1,7 @@
-"""Comparing: what a step changed and what it left alone, in words; shared by the laws of steps.
+"""Comparison: what a step changed and what it left alone, in words; shared by step laws.
 
-Everything is compared page by page: a cut, which may happen at any time, makes no difference here.
-
-What readers get wrong: a slot that another page took over in the same step is not "still used". The
-page that had it lost it.
+States are compared page by page, so that a cut, which may happen at any time, is no difference. A
+slot that moves from one page to another in a step counts as lost by the first.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
 
 
 class Change(NamedTuple):
-    """A page whose node is not the same in both states; None where the page is not there."""
+    """A page of a node that differs between the states; None in a state that lacks the page."""
 
     number: PageNumber
     before: PageRow | None
@@ -45,7 +43,7 @@ class Change(NamedTuple):
 
 
 def changes(step: Step) -> Iterator[Change]:
-    """The pages that may differ, those that were there before first."""
+    """The pages that may differ, those of the state before first."""
     before, after = step.changed
     for number, row in before.items():
         yield Change(number, row, after.get(number))
@@ -60,12 +58,12 @@ def page_in_words(state: Snapshot, row: PageRow) -> str:
 
 
 def slot_of(row: PageRow | None, component: Component, medium: Medium) -> Slot | None:
-    """A page's slot in a pool; None, too, for a page that is not there."""
+    """A page's slot in a pool; None also for a page that does not exist."""
     return None if row is None else row.slot(component, medium)
 
 
 def refs_of(row: PageRow, component: Component) -> int:
-    """How often a component is locked at a page."""
+    """The lock refs of a component at a page."""
     return row.lock_refs[COLUMN[component]] or 0
 
 
@@ -81,13 +79,13 @@ PER_COMPONENT = {
     "backing": "backup in flight",
     "lock_refs": "lock_refs",
 }
-"""The fields of a row that have a value a component, in words."""
+"""The fields of a row that have one value for each component, in words."""
 
 
 def differences(step: Step, change: Change, but: Collection[str] = ()) -> Iterator[str]:
-    """What is not as it was in one page, field by field, except for the fields named in `but`.
+    """The fields of one page that changed, except those in `but`.
 
-    Ticks, ages and priorities are the business of REC.
+    Ticks, ages and priorities are not compared: the REC laws check them.
     """
     was, now = change.before, change.after
     if was is None or now is None:
@@ -112,16 +110,15 @@ def _fields_changed(step: Step, was: PageRow, now: PageRow, but: Collection[str]
 
 
 def pages_changed(step: Step, but: Collection[str] = ()) -> Iterator[str]:
-    """What is not as it was in any page, except for the fields named in `but`."""
+    """The fields of all pages that changed, except those in `but`."""
     for change in changes(step):
         yield from differences(step, change, but)
 
 
 def rest_changed(step: Step) -> Iterator[str]:
-    """What is not as it was in the books of slots: free ones, held ones, and the mapping.
+    """What changed in the pools (free and held slots) and in the mapping.
 
-    Recency is the business of REC-7, receipts that of LOCK-10, transfers that of ASYNC-7, and
-    events that of EVENT-5.
+    Recency is checked by REC-7, receipts by LOCK-10, transfers by ASYNC-7, events by EVENT-5.
     """
     before, after = step.before, step.after
     for pool in before.pools.keys() | after.pools.keys():
@@ -145,7 +142,7 @@ def pool_in_words(pool: Pool) -> str:
 
 @frozen
 class Loss:
-    """Slots of a medium that pages of one node lost in a step."""
+    """The slots of a medium that pages of one node lost in a step."""
 
     node: NodeState
     """The node in the state before."""
@@ -158,7 +155,7 @@ class Loss:
 
 
 def losses(step: Step, medium: Medium) -> list[Loss]:
-    """What each node lost on a medium: who the victims of an eviction were."""
+    """What each node lost on a medium: the victims of an eviction."""
     counted: dict[int, list[int]] = {}
     for change in changes(step):
         if change.before is None:
@@ -184,7 +181,7 @@ def freed_slots(step: Step, component: Component, medium: Medium) -> frozenset[S
 
 
 def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> list[Slot]:
-    """Slots that cancelled transfers still write to: they come free when the copy ends."""
+    """Slots that cancelled transfers still write to; they become free when the copy ends."""
     return [
         slot
         for each in state.transfers
@@ -194,7 +191,7 @@ def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> lis
 
 
 def owners_of(state: Snapshot, component: Component, medium: Medium, slot: Slot) -> Iterator[str]:
-    """Everyone who owns a slot, in words, once for each time."""
+    """The owners of a slot, in words, each as often as it lists the slot."""
     pool = state.pools.get((component, medium), NO_POOL)
     yield from ["the free list"] * pool.free.count(slot)
     if slot in pool.held:
@@ -212,9 +209,9 @@ def row_slots(rows: Iterable[PageRow], component: Component, medium: Medium) -> 
 
 
 def is_loose_copy(state: Snapshot, row: PageRow, component: Component, medium: Medium) -> bool:
-    """Whether no lock holds this data, by the profile: it is on the host, and no node rests on it.
+    """Whether locks do not hold this data, by profile: a host copy that no other data depends on.
 
-    A node rests on the full data that it has nowhere else.
+    A node depends on the full data that it has nowhere else.
     """
     rests = component is FULL and row.slot(FULL, GPU) is None
     return medium is CPU and not rests and not state.profile.locks_hold_host_copies
@@ -245,12 +242,12 @@ def candidates(state: Snapshot, component: Component, medium: Medium) -> Iterato
 
 
 def writes_back(state: Snapshot) -> bool:
-    """Whether data is copied to the host when the device needs its room, and no sooner."""
+    """Whether data is copied to the host only when the device evicts it."""
     return state.config.write_policy is WritePolicy.WRITE_BACK
 
 
 def parts_on_host(state: Snapshot) -> bool:
-    """Whether some of a node's data may be on the host without its full data."""
+    """Whether window data or a mamba state may be on the host without its full data."""
     return writes_back(state) and not state.profile.whole_nodes_on_host
 
 

@@ -1,4 +1,4 @@
-"""REC-7: what makes nothing recent, on steps that keep every place and on steps that do not."""
+"""REC-7: which steps make nothing recent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OTHERS: list[Operation] = [Lock(KEY), InsertHost(KEY, 2, HostPayload()), LoadBac
 
 
 def asked(operation: Operation, after: Snapshot) -> list[str]:
-    """What the law says of a call that was answered, before which the node was whole."""
+    """The violations of a served call, before which node 1 was whole."""
     answers: dict[type[Operation], Outcome] = {
         Match: Matched(2, 2, Slots()),
         Insert: Inserted(2, Counts(), Counts()),
@@ -71,25 +71,25 @@ def asked(operation: Operation, after: Snapshot) -> list[str]:
 
 
 def name(operation: Operation) -> str:
-    """What a case is called."""
+    """The id of a case."""
     return type(operation).__name__
 
 
 @pytest.mark.parametrize("operation", [*USES, *OTHERS], ids=name)
 def test_rec_7_a_cut_changes_no_age(operation: Operation) -> None:
-    """A cut that leaves every place and tick is said to move something."""
+    """A cut that leaves every place and tick as it was holds."""
     assert asked(operation, cut()) == []
 
 
 @pytest.mark.parametrize("operation", USES, ids=name)
 def test_rec_7_a_use_moves_its_own_path(operation: Operation) -> None:
-    """A match or an insert may not make its own prefix recent."""
+    """A match or an insert may make its own prefix recent."""
     assert asked(operation, cut(last_access=7)) == []
 
 
 @pytest.mark.parametrize("operation", OTHERS, ids=name)
 def test_rec_7_what_is_no_use_moves_nothing(operation: Operation) -> None:
-    """A lock, a fetch or a load-back makes its prefix recent, and nobody notices."""
+    """A lock, a host insert or a load-back that makes its prefix recent is reported."""
     said = asked(operation, cut(last_access=7))
     assert said[0] == (
         f"{name(operation)} did not use page 0 in node 1 (tokens 0..4); its last_access was 5 and "
@@ -111,13 +111,13 @@ def test_rec_7_what_is_no_use_moves_nothing(operation: Operation) -> None:
 def test_rec_7_what_a_cut_leaves_keeps_its_age(
     operation: Operation, tail: NodeState, words: str
 ) -> None:
-    """A prompt that parts from another one's path makes that one recent, dear or young."""
+    """A call that changes tick, priority or age of a path that it cuts is reported."""
     found = asked(operation, cut(tail))
     assert any(words in each and "page 2 in node 1" in each for each in found)
 
 
 def test_rec_7_a_match_ages_nothing() -> None:
-    """A match changes the age or the priority of its own path."""
+    """A match that changes age or priority of its own path is reported."""
     found = asked(Match(KEY), cut(last_access=7, priority=3))
     assert found[0].endswith("its priority was 0 and is 3")
     assert len(found) == 2
@@ -126,7 +126,7 @@ def test_rec_7_a_match_ages_nothing() -> None:
 
 
 def test_rec_7_overtaking_is_named() -> None:
-    """An order changes though every tick stays."""
+    """A change of an order is reported even if every tick stays."""
     after = cut()
     swapped = {pool: tuple(reversed(order)) for pool, order in after.recency.items()}
     said = asked(Match(KEY), evolve(after, recency=swapped))
@@ -147,7 +147,7 @@ def test_rec_7_overtaking_is_named() -> None:
     ids=["evict", "poll", "refused", "load"],
 )
 def test_rec_7_other_calls_reorder_nothing(operation: Operation, outcome: Outcome) -> None:
-    """An eviction, a poll or a refused call moves what it passes by."""
+    """An eviction, a poll or a refused call that changes an order is reported."""
     before = uncut()
     assert ask("REC-7", step(before, operation, before, outcome)) == []
     shuffled = evolve(before, recency={**before.recency, (SWA, GPU): (2, 1)})
@@ -156,7 +156,7 @@ def test_rec_7_other_calls_reorder_nothing(operation: Operation, outcome: Outcom
 
 
 def test_rec_7_who_left_and_came_again_may_be_anywhere() -> None:
-    """Data that was evicted and copied again in one call must be where it was in the order."""
+    """Data that was evicted and copied again in one call may be anywhere in the order."""
     data = {FULL: on([8], [8]), SWA: on([8], [9])}
     after = evolve(cut(leaf=evolve(LEAF, data=data)))
     host = (SWA, next(medium for component, medium in after.recency if medium is not GPU))
@@ -165,7 +165,7 @@ def test_rec_7_who_left_and_came_again_may_be_anywhere() -> None:
 
 
 def test_rec_7_a_node_that_is_not_cut_moves_whole() -> None:
-    """A cache that does not cut where a match ends may not move the node."""
+    """A cache that does not cut where a match ends may move the whole node."""
     data = {FULL: on([0, 1, 2, 3], [0, 1, 2, 3]), SWA: on([0, 1, 2, 3])}
     whole = node(1, ROOT, [1, 2, 3, 4], full=data[FULL], swa=data[SWA], last_access=7)
     found = Matched(2, 2, Slots())
@@ -176,7 +176,7 @@ def test_rec_7_a_node_that_is_not_cut_moves_whole() -> None:
 
 
 def test_recency_profile_may_let_a_cut_refresh() -> None:
-    """A cache that declares that its cuts move what they leave is held to the canon."""
+    """By profile, a cut may change the recency of the nodes that it cuts."""
     declared, found = Profile(split_keeps_recency=False), Matched(2, 2, Slots())
     before, after = uncut(), cut(evolve(TAIL, last_access=8), last_access=7)
     for law_id in ("REC-1", "REC-2", "REC-7"):

@@ -1,19 +1,16 @@
-"""REC, continued: what is no use.
+"""REC, continued: pages that an operation does not use keep their recency.
 
-Only a match and an insert use a prefix, and what they make recent the laws before this one say.
-All else that a cache does, it does to its own books, and the order of victims is none of them.
-
-What readers get wrong: to load a prefix back is not to use it. Whoever wanted it has matched it
-before, and it is as recent as that match has made it.
+Only a match and an insert use a prefix. A load-back does not: the request has matched the prefix
+before, and that match made it recent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Need, law
-from kvcanon.spec.laws import premises
-from kvcanon.spec.laws.comparing import changes, page_in_words, slot_of
+from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.laws import situations
+from kvcanon.spec.laws.comparison import changes, page_in_words, slot_of
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import (
     Insert,
@@ -28,22 +25,29 @@ from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
 from kvcanon.spec.views import PageNumber, Step, page_orders, pages_along
 
 _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
-"""What may cut nodes, so that orders have to be compared page by page."""
+"""Operations that may cut nodes, so that orders have to be compared page by page."""
 
 
-@law("REC-7", Kind.STEP, premises.CHANGE_WITHOUT_USE, needs=(Need.SNAPSHOT, Need.RECENCY))
+@law(
+    "REC-7",
+    Kind.STEP,
+    premise=Premise[Step](
+        "a change without a use of a prefix",
+        lambda step: not isinstance(step.operation, Match | Insert) and situations.changed(step),
+    ),
+    needs=(Need.SNAPSHOT, Need.RECENCY),
+)
 def only_use_makes_recent(step: Step) -> Iterator[str]:
-    """Nothing but a match or an insert makes anything recent, and these only on their own path.
+    """Only a match or an insert makes data recent, and only on its own path.
 
     Every other page keeps its age, its priority, the tick of its last use and, while it stays in
-    its slots, its place among the others in every order of recency. On the path of a match ages
-    and priorities stay, too. A load-back is no use, and neither are locks, evictions, copies that
-    end, and calls that are refused. Where the profile says that cuts move recency, a step that cut
-    is not asked for ticks and orders; where it says that the host has an order of its own, a load
-    may change the places of its own path there.
+    its slots, its place among the others in every LRU order. On the path of a match ages and
+    priorities stay, too. Load-backs, locks, evictions, settled copies and refused calls make
+    nothing recent. By profile, cuts change recency; then ticks and orders are not checked in a step
+    that cut. By profile, the host has its own order; then a load-back may move its own path there.
 
-    Why: recency is the only evidence there is of what will be used again. Blurred by whatever else
-    comes by, it makes every later eviction an accident.
+    Why: recency is the only evidence of what will be used again. If other operations blur it, later
+    evictions are random.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38482,
     https://github.com/NVIDIA/TensorRT-LLM/issues/17926
@@ -72,26 +76,26 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
 
 
 def _used(step: Step) -> Collection[PageNumber]:
-    """The pages on the path of a match or an insert, with all of the node that its end is in."""
-    asked, used = step.operation, used_prefix(step)
-    if isinstance(asked, (Match, Insert)) and used is not None:
+    """The pages on the path of a match or an insert, with the whole node in which its end lies."""
+    call, used = step.operation, used_prefix(step)
+    if isinstance(call, (Match, Insert)) and used is not None:
         whole_nodes = pages_along(step.after, used, step.numbers).values()
-        return set(step.numbers.of_key(asked.key)).union(*whole_nodes)
+        return set(step.numbers.of_key(call.key)).union(*whole_nodes)
     return ()
 
 
 def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
-    """What became more recent than something else, and was not used."""
-    asked = step.operation
-    if not isinstance(asked, _PREFIX_CALLS):
+    """Pages that became more recent than others without being used."""
+    call = step.operation
+    if not isinstance(call, _PREFIX_CALLS):
         yield from _reordered(step)
         return
     if step.before.recency == step.after.recency:
         return
-    for component, medium, order in page_orders(step, asked.key, tuple(Component)):
-        # A state is at the end of a node, and so never in a part that was used without its end.
-        own = frozenset(step.numbers.of_key(asked.key))
-        loads = isinstance(asked, LoadBack) and _is_own_order_of_host(step, component, medium)
+    for component, medium, order in page_orders(step, call.key, tuple(Component)):
+        # A mamba state is at the end of its node, so a part that was used without the end has none.
+        own = frozenset(step.numbers.of_key(call.key))
+        loads = isinstance(call, LoadBack) and _is_own_order_of_host(step, component, medium)
         spared = own if loads or (used and component is MAMBA) else used
         moved = order.moved(without={*spared, *_replaced(step, component, medium)})
         for node_id, other_id in moved.items():
@@ -103,12 +107,12 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
 
 
 def _is_own_order_of_host(step: Step, component: Component, medium: Medium) -> bool:
-    """Whether an order is not that of the last use."""
+    """Whether an order is not by last use, because by profile the host has its own."""
     return medium is CPU and component is not FULL and not step.before.profile.host_order_by_use
 
 
 def _replaced(step: Step, component: Component, medium: Medium) -> Iterator[PageNumber]:
-    """Pages that have other slots than before: they left a medium and came again."""
+    """Pages with other slots than before: they left a medium and came again."""
     for change in changes(step):
         was, now = (
             slot_of(change.before, component, medium),
@@ -119,7 +123,7 @@ def _replaced(step: Step, component: Component, medium: Medium) -> Iterator[Page
 
 
 def _reordered(step: Step) -> Iterator[str]:
-    """Orders of recency in which nodes that are in both states, in the same slots, moved."""
+    """LRU orders in which nodes that kept their slots changed places."""
     before, after = step.before, step.after
     for pool, old in before.recency.items():
         new = after.recency.get(pool, ())
@@ -140,7 +144,7 @@ def _reordered(step: Step) -> Iterator[str]:
 
 
 def _unmoved(step: Step, pool: Pool, order: list[int]) -> list[int]:
-    """Those of an order that have the same slots in both states."""
+    """Those nodes of an order that have the same slots in both states."""
     component, medium = pool
     old, new = step.before.nodes, step.after.nodes
     return [
@@ -153,6 +157,6 @@ def _unmoved(step: Step, pool: Pool, order: list[int]) -> list[int]:
 
 
 def _name(step: Step) -> str:
-    """What was asked, as "Match"."""
+    """The operation, as "Match"."""
     operation: Operation = step.operation
     return type(operation).__name__

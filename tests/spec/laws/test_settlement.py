@@ -1,4 +1,4 @@
-"""ASYNC-7 to ASYNC-10: transfers come and go as told, end for a reason, and move nothing else."""
+"""ASYNC-7 to ASYNC-10: when transfers are enqueued and settled, and what a settlement changes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def said(
     operation: Operation | None = None,
     outcome: Outcome | None = None,
 ) -> list[str]:
-    """What a law says of a poll, or of another step."""
+    """What a law reports of a poll, or of another step."""
     return ask(law_id, step(before, operation or Poll(), after, outcome or Settled(ends)))
 
 
@@ -102,7 +102,7 @@ INSERT = Insert(KEY, 3, Slots())
 
 
 def inserted(*backups: TransferId) -> Inserted:
-    """An insert that names these backups."""
+    """An insert that reports these backups."""
     return Inserted(3, Counts(), Counts(), backups)
 
 
@@ -122,7 +122,7 @@ def inserted(*backups: TransferId) -> Inserted:
 def test_async_7_told_transfers_hold(
     before: Snapshot, operation: Operation, outcome: Outcome, after: Snapshot
 ) -> None:
-    """Transfers that an operation names, or settles, are said to be untold."""
+    """Transfers that an operation reports hold."""
     assert said("ASYNC-7", before, after, operation=operation, outcome=outcome) == []
 
 
@@ -134,12 +134,18 @@ def test_async_7_told_transfers_hold(
             INSERT,
             inserted(),
             flying(EIGHT),
-            "Insert named transfers [], and enqueued [8]",
+            "Insert reported transfers [], and enqueued [8]",
         ),
-        (flying(), INSERT, inserted(8), flying(), "Insert named transfers [8], and enqueued []"),
-        (flying(EIGHT), INSERT, inserted(8), flying(EIGHT), "named transfers [8], and enqueued []"),
-        (flying(), INSERT, inserted(9, 8), flying(EIGHT, NINE), "named transfers [9, 8]"),
-        (flying(), Match(KEY), Settled(()), flying(EIGHT), "Match named transfers [], and"),
+        (flying(), INSERT, inserted(8), flying(), "Insert reported transfers [8], and enqueued []"),
+        (
+            flying(EIGHT),
+            INSERT,
+            inserted(8),
+            flying(EIGHT),
+            "reported transfers [8], and enqueued []",
+        ),
+        (flying(), INSERT, inserted(9, 8), flying(EIGHT, NINE), "reported transfers [9, 8]"),
+        (flying(), Match(KEY), Settled(()), flying(EIGHT), "Match reported transfers [], and"),
         (flying(EIGHT), INSERT, inserted(9), flying(NINE, EIGHT), "[8] and then [9] are in flight"),
         (flying(EIGHT), INSERT, inserted(), flying(), "transfer 8 was in flight, and is not after"),
         (
@@ -147,7 +153,7 @@ def test_async_7_told_transfers_hold(
             Match(KEY),
             None,
             flying(evolve(EIGHT, targets={FULL: (7,)})),
-            "Match made transfer 8 another one",
+            "Match changed transfer 8",
         ),
     ],
     ids=["untold", "invented", "old", "order", "match", "not last", "gone", "other"],
@@ -155,13 +161,13 @@ def test_async_7_told_transfers_hold(
 def test_async_7_other_transfers_are_named(
     before: Snapshot, operation: Operation, outcome: Outcome | None, after: Snapshot, words: str
 ) -> None:
-    """An operation may enqueue a copy untold, name another, or lose one."""
+    """A copy that is not reported, reported wrongly, or lost is reported."""
     found = said("ASYNC-7", before, after, operation=operation, outcome=outcome or inserted())
     assert any(words in each for each in found), found
 
 
 def test_async_7_write_back_settles_its_own() -> None:
-    """An eviction under write_back may not settle a backup."""
+    """An eviction under write_back may settle a backup."""
     back = evolve(CONFIG, write_policy="write_back")
     before, after = (evolve(each, config=back) for each in (flying(EIGHT), flying(done=(8,))))
     evict = Evict(Counts(1))
@@ -174,7 +180,7 @@ GIVEN_UP = copy(9, 1, 2, cancelled=True)
 
 
 def test_async_8_reasons_hold() -> None:
-    """What is done and there, or cancelled after a failure above it, is wrong."""
+    """A done copy whose data is there holds, and one cancelled after a failure above it."""
     both = flying(EIGHT, NINE)
     assert said("ASYNC-8", both, flying(NINE, done=(8,)), (8, DONE)) == []
     assert said("ASYNC-8", both, flying(GIVEN_UP), (8, FAILED)) == []
@@ -215,13 +221,13 @@ def test_async_8_ends_without_a_reason_are_named(
     ends: tuple[tuple[TransferId, TransferStatus], ...],
     words: str,
 ) -> None:
-    """A copy may be cancelled that builds on nothing that failed, or be done and not be there."""
+    """A cancelled copy that builds on no failed one, or a done one without data, is reported."""
     (found,) = said("ASYNC-8", before, after, *ends)
     assert words in found
 
 
 def test_async_8_the_other_direction_does_not_build_on_it() -> None:
-    """A load-back is cancelled because a backup failed."""
+    """A load-back that is cancelled because a backup failed is reported."""
     load = TransferState(9, Direction.LOAD_BACK, ((2, FULL),), {FULL: (1,)}, {FULL: (1,)})
     before = evolve(flying(EIGHT, NINE), transfers=(EIGHT, load))
     (found,) = said("ASYNC-8", before, flying(), (8, FAILED), (9, CANCELLED))
@@ -229,7 +235,7 @@ def test_async_8_the_other_direction_does_not_build_on_it() -> None:
 
 
 def test_async_9_ends_hold() -> None:
-    """A poll that does what the ends of copies bring about is wrong."""
+    """A poll that changes only what ended copies change holds."""
     both = flying(EIGHT, NINE)
     assert said("ASYNC-9", both, both) == []
     assert said("ASYNC-9", both, flying(NINE, done=(8,)), (8, DONE)) == []
@@ -245,7 +251,7 @@ def test_async_9_ends_hold() -> None:
         (flying(done=(8,), hits=3), "page 0 in node 1 (tokens 0..1): hit_count was 0 and is 3"),
         (flying(done=(8,), extra_refs=1), "full lock_refs went from 1 to 1 with the transfers"),
         (flying(done=()), "its full slot on CPU_PINNED was 0 and is none; no copy to it failed"),
-        (flying(EIGHT, done=(8,)), "was held by transfers that ended, and its lock_refs are"),
+        (flying(EIGHT, done=(8,)), "was held by transfers that ended, and its lock_refs did"),
         (flying(NINE, done=(8,)), "waited for transfer none to fill its full slot on CPU_PINNED"),
         (flying(done=(8,), free=(2, 3, 4, 6)), "slots [7] of full on GPU became free or held"),
         (state_of(CONFIG, *flying(done=(8,)).below_root()), "vanished"),
@@ -253,7 +259,7 @@ def test_async_9_ends_hold() -> None:
     ids=["hit", "lock kept", "copy dropped", "not let go", "new copy", "slot taken", "page gone"],
 )
 def test_async_9_other_changes_are_named(after: Snapshot, words: str) -> None:
-    """A poll may move, release or evict besides."""
+    """A poll that moves, releases or evicts anything else is reported."""
     if words == "vanished":
         after = evolve(after, nodes={i: n for i, n in after.nodes.items() if i != 3})
     closed = evolve(after, holds=tuple(h for h in after.holds if h.transfer_id != 8))
@@ -262,7 +268,7 @@ def test_async_9_other_changes_are_named(after: Snapshot, words: str) -> None:
 
 
 def test_async_9_targets_alone_come_free() -> None:
-    """A flush may free slots that requests or nodes have."""
+    """A flush that frees slots of requests or nodes is reported."""
     before, after = flying(EIGHT), flying()
     freed = evolve(after, pools={**after.pools, (FULL, CPU): PoolState(8, (0, 1, 2, 3, 4, 5, 6))})
     (found,) = said("ASYNC-9", before, freed, (8, FAILED), operation=Flush())
@@ -271,7 +277,7 @@ def test_async_9_targets_alone_come_free() -> None:
 
 @pytest.mark.parametrize(("profile", "holds"), [(CANON, False), (EXCLUSIVE, True)])
 def test_async_9_exclusive_tiers_give_up_host_copies(profile: Profile, holds: bool) -> None:
-    """A poll frees the host copy of what it loaded, and is accused though that is declared."""
+    """By profile, a poll may free the host copy of data that was loaded."""
     config = evolve(CONFIG, write_policy=WritePolicy.WRITE_BACK)
     load = TransferState(8, Direction.LOAD_BACK, ((1, FULL),), {FULL: (3,)}, {FULL: (0,)})
     coming = node(1, ROOT, [1], full=on([0], [3], lock_refs=1, loading=8))
@@ -291,7 +297,7 @@ def polled(
     ended: dict[TransferId, bool],
     profile: Profile = CANON,
 ) -> list[str]:
-    """What ASYNC-10 says of a poll after copies have ended so."""
+    """What ASYNC-10 reports of a poll after copies have ended so."""
     declared = evolve(before, profile=profile)
     told = evolve(step(declared, Poll(), flying(), Settled(ends)), ended=ended)
     return ask("ASYNC-10", told)
@@ -331,7 +337,7 @@ def test_async_10_ends_as_they_were_hold(
     ends: tuple[tuple[TransferId, TransferStatus], ...],
     ended: dict[TransferId, bool],
 ) -> None:
-    """A poll that settles what has ended, or what of it has its turn, is wrong."""
+    """A poll that settles the copies that have ended, each in its turn, holds."""
     assert polled(before, *ends, ended=ended) == []
 
 
@@ -358,13 +364,13 @@ def test_async_10_other_ends_are_named(
     ended: dict[TransferId, bool],
     words: str,
 ) -> None:
-    """A copy may be settled too early, never, or with another end than it had."""
+    """A copy that is settled too early, never, or with a wrong result is reported."""
     (text,) = polled(before, *ends, ended=ended)
     assert words in text
 
 
 def test_async_10_failed_loads_are_done_where_they_are_of_use_at_once() -> None:
-    """A cache that cannot take a load back is asked to, or may call a failed backup done."""
+    """By profile, a failed load-back may be reported as done, but no failed backup."""
     at_once = Profile(load_back_usable=StoreMoment.ENQUEUED)
     loading = evolve(flying(), transfers=(LATE,))
     assert polled(loading, (11, DONE), ended={11: False}, profile=at_once) == []
@@ -373,6 +379,6 @@ def test_async_10_failed_loads_are_done_where_they_are_of_use_at_once() -> None:
 
 
 def test_async_10_is_a_matter_of_polls() -> None:
-    """Another call is asked to settle what has ended."""
+    """Other calls need not settle copies that have ended."""
     told = evolve(step(flying(EIGHT), Match(KEY), flying(EIGHT)), ended={8: True})
     assert ask("ASYNC-10", told) == []

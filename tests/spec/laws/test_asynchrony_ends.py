@@ -1,200 +1,57 @@
-"""ASYNC: each law on a case where it holds, and on one where a copy ends and something stays."""
+"""ASYNC-2 to ASYNC-5: what copies hold in flight, and what their ends leave."""
 
 from __future__ import annotations
 
 import pytest
 from attrs import evolve
 
-from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
+from copy_cases import (
+    BACKUP,
+    CANCELLED,
+    CONFIG,
+    DONE,
+    FAILED,
+    LOAD_BACK,
+    backups,
+    copy,
+    settled,
+    state,
+)
+from kvcanon.spec.config import CANON, Profile, StoreMoment
 from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Evict, Flush, Match, Poll, Settled
+from kvcanon.spec.operations import Match, Poll
 from kvcanon.spec.snapshot import (
-    ComponentState,
-    HoldState,
-    NodeState,
     Snapshot,
     TransferState,
 )
-from kvcanon.spec.transfer import Direction, TransferStatus
+from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import (
     CPU,
     FULL,
     MAMBA,
     SWA,
     Component,
-    Counts,
     NodeId,
     Slot,
     TransferId,
     WritePolicy,
     make_key,
 )
-from states import node, on, state_of
+from states import node, on
 from telling import ask, step, stores
 
-POOLS = Counts(full=16, swa=16, mamba=4)
-CONFIG = CacheConfig(
-    device_slots=POOLS,
-    host_slots=POOLS,
-    write_policy=WritePolicy.WRITE_THROUGH,
-    window_tokens=1,
-    mamba=True,
-)
-BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
 MATCH = Match(make_key([1], 1))
 
 
-def copy(
-    transfer_id: TransferId,
-    direction: Direction,
-    sources: tuple[Slot, ...],
-    targets: tuple[Slot, ...],
-    *node_ids: NodeId,
-    component: Component = FULL,
-    cancelled: bool = False,
-) -> TransferState:
-    """A transfer of one component."""
-    parts = tuple((node_id, component) for node_id in node_ids)
-    return TransferState(
-        transfer_id, direction, parts, {component: sources}, {component: targets}, cancelled
-    )
-
-
-def backups(
-    *flying: TransferId,
-    cancelled: tuple[TransferId, ...] = (),
-    done: tuple[TransferId, ...] = (),
-    profile: Profile = CANON,
-) -> Snapshot:
-    """Node 1 (two pages) and node 2 below it, backed up by transfers 8 and 9."""
-
-    def full(device: tuple[Slot, ...], host: tuple[Slot, ...], by: TransferId) -> ComponentState:
-        if by in done:
-            return on(device, host)
-        return on(device, host, backing=by) if by in flying else on(device)
-
-    nodes = (
-        node(1, 0, [1, 2], full=full((0, 1), (0, 1), 8)),
-        node(2, 1, [3], full=full((2,), (2,), 9)),
-    )
-    copies = (
-        copy(8, BACKUP, (0, 1), (0, 1), 1, cancelled=8 in cancelled),
-        copy(9, BACKUP, (2,), (2,), 2, cancelled=9 in cancelled),
-    )
-    transfers = tuple(c for c in copies if c.transfer_id in (*flying, *cancelled))
-    return evolve(state(*nodes, transfers=transfers), profile=profile)
-
-
-def state(*nodes: NodeState, transfers: tuple[TransferState, ...] = ()) -> Snapshot:
-    """A state in which each transfer has its receipt."""
-    holds = tuple(
-        HoldState(100 + t.transfer_id, t.parts[-1][0], None, False, t.transfer_id)
-        for t in transfers
-    )
-    return state_of(CONFIG, *nodes, transfers=transfers, holds=holds)
-
-
-def settled(*ends: tuple[TransferId, TransferStatus]) -> Settled:
-    """The outcome of a poll."""
-    return Settled(ends)
-
-
-# ASYNC-1.
-
-
-def test_settles_in_order_holds() -> None:
-    """The first comes first, and alone if the second is not done."""
-    both, second, none = backups(8, 9), backups(9, done=(8,)), backups(done=(8, 9))
-    assert ask("ASYNC-1", step(both, Poll(), second, settled((8, DONE)))) == []
-    assert ask("ASYNC-1", step(both, Flush(), none, settled((8, DONE), (9, DONE)))) == []
-    assert ask("ASYNC-1", step(both, Poll(), both, settled())) == []
-    assert ask("ASYNC-1", step(both, Evict(Counts(1)), none)) == []
-
-
-def test_settles_in_order_sees_a_second_before_the_first() -> None:
-    """Whatever the operation, nothing overtakes what it builds on."""
-    both, first = backups(8, 9), backups(8, done=(9,))
-    for operation, outcome in ((Poll(), settled((9, DONE))), (Evict(Counts(1)), None)):
-        said = ask("ASYNC-1", step(both, operation, first, outcome))
-        builds = "backup transfer 9 settled before transfer 8, on which it builds"
-        assert said == [f"{builds}, and which is still in flight"]
-
-
-def test_settles_in_order_sees_a_second_reported_first() -> None:
-    """What settles in one poll settles in the order in which it is reported."""
-    before, after = backups(8, 9), backups(done=(8, 9))
-    (said,) = ask("ASYNC-1", step(before, Poll(), after, settled((9, DONE), (8, DONE))))
-    assert said == "backup transfer 9 settled before transfer 8, on which it builds"
-
-
-def beside(*flying: TransferId, child_component: Component = FULL) -> Snapshot:
-    """Nodes 1 and 3 beside each other, and node 2 below node 1; transfers 7, 8 and 9 copy them."""
-    nodes = {
-        7: node(1, 0, [1], full=on((0,), (0,), backing=7 if 7 in flying else None)),
-        8: node(2, 1, [2], full=on((1,), (1,), backing=8 if 8 in flying else None)),
-        9: node(3, 0, [9], full=on((2,), (2,), backing=9 if 9 in flying else None)),
-    }
-    copies = (
-        copy(7, BACKUP, (0,), (0,), 1, component=child_component),
-        copy(8, BACKUP, (1,), (1,), 2),
-        copy(9, BACKUP, (2,), (2,), 3),
-    )
-    return state(*nodes.values(), transfers=tuple(c for c in copies if c.transfer_id in flying))
-
-
-def test_settles_in_order_lets_independent_copies_overtake() -> None:
-    """A copy of another path, or below window data alone, waits for nobody."""
-    assert ask("ASYNC-1", step(beside(7, 8, 9), Poll(), beside(7, 8), settled((9, DONE)))) == []
-    ends = settled((9, DONE), (7, DONE), (8, DONE))
-    assert ask("ASYNC-1", step(beside(7, 8, 9), Poll(), beside(), ends)) == []
-    assert ask("ASYNC-1", step(beside(7, 8), Poll(), beside(7), settled((8, DONE))))
-    before, after = beside(7, 8, child_component=SWA), beside(7, child_component=SWA)
-    assert ask("ASYNC-1", step(before, Poll(), after, settled((8, DONE)))) == []
-
-
-def test_settles_in_order_lets_cancelled_copies_end_when_they_do() -> None:
-    """A copy that nobody waits for may end before or after any other."""
-    before = backups(8, cancelled=(9,))
-    assert ask("ASYNC-1", step(before, Poll(), backups(8), settled((9, CANCELLED)))) == []
-
-
-def test_settles_in_order_lets_directions_overtake() -> None:
-    """Each direction is a queue of its own."""
-    load = copy(9, LOAD_BACK, (5,), (5,), 2)
-    before = evolve(backups(8), transfers=(*backups(8).transfers, load))
-    assert ask("ASYNC-1", step(before, Poll(), backups(8), settled((9, DONE)))) == []
-
-
-@pytest.mark.parametrize("ends", [((8, DONE),), ((8, DONE), (8, DONE), (9, DONE))])
-def test_settles_in_order_sees_a_wrong_report(
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-) -> None:
-    """What settled is reported once, and all of it."""
-    before, after = backups(8, 9), backups(done=(8, 9))
-    (said,) = ask("ASYNC-1", step(before, Poll(), after, settled(*ends)))
-    assert "backup transfers [8, 9] settled; reported are" in said
-
-
-def test_settles_in_order_sees_an_invention() -> None:
-    """Only what was in flight can settle."""
-    there = backups()
-    (said,) = ask("ASYNC-1", step(there, Poll(), there, settled((7, DONE))))
-    assert "transfer 7 is reported as settled, and was not in flight" in said
-
-
-# ASYNC-2.
-
-
 def test_every_end_gives_back_holds() -> None:
-    """A receipt from enqueue to settlement, a cancelled copy's too."""
+    """Copies hold a receipt from enqueue to settlement, cancelled ones too."""
     assert ask("ASYNC-2", step(backups(), MATCH, backups(8, 9))) == []
     assert ask("ASYNC-2", step(backups(8, 9), Poll(), backups(done=(8, 9)))) == []
     assert ask("ASYNC-2", step(backups(8, 9), Poll(), backups(8, cancelled=(9,)))) == []
 
 
 def test_every_end_gives_back_sees_a_receipt_left_open() -> None:
-    """A settled transfer holds nothing."""
+    """A receipt of a settled transfer is reported."""
     before = backups(8)
     after = evolve(backups(done=(8,)), holds=before.holds)
     (said,) = ask("ASYNC-2", step(before, Poll(), after))
@@ -202,7 +59,7 @@ def test_every_end_gives_back_sees_a_receipt_left_open() -> None:
 
 
 def test_every_end_gives_back_sees_a_copy_that_holds_nothing() -> None:
-    """A transfer in flight has its receipt, once."""
+    """A transfer in flight without a receipt, or with two, is reported."""
     there = backups(8)
     (said,) = ask("ASYNC-2", step(there, MATCH, evolve(there, holds=())))
     assert "transfer 8 is in flight and has 0 receipts" in said
@@ -211,18 +68,15 @@ def test_every_end_gives_back_sees_a_copy_that_holds_nothing() -> None:
 
 
 def test_every_end_gives_back_sees_a_node_that_still_waits() -> None:
-    """When a transfer has settled, nobody waits for it."""
+    """A node that waits for a settled transfer is reported."""
     before = backups(8)
     after = evolve(before, transfers=(), holds=())
     (said,) = ask("ASYNC-2", step(before, Poll(), after))
     assert "node 1 (tokens 0..2) still waits for its full data" in said
 
 
-# ASYNC-3.
-
-
 def cut_in_flight(*parts: tuple[NodeId, Component]) -> Snapshot:
-    """Node 1 was loaded back with all it has, and cut: node 2 is its upper part."""
+    """Node 1 was loaded back with all its data, and cut: node 2 is its upper part."""
     transfer = TransferState(
         9,
         LOAD_BACK,
@@ -245,7 +99,7 @@ def cut_in_flight(*parts: tuple[NodeId, Component]) -> Snapshot:
 
 
 def test_parts_share_the_copy_holds_across_a_cut() -> None:
-    """Both parts are named, the upper first; the recurrent state stays below."""
+    """A copy names both parts, the upper first; the mamba state stays below."""
     by_node = ((2, FULL), (2, SWA), (1, FULL), (1, SWA), (1, MAMBA))
     by_component = ((2, FULL), (1, FULL), (2, SWA), (1, SWA), (1, MAMBA))
     assert ask("ASYNC-3", cut_in_flight(*by_node)) == []
@@ -255,20 +109,20 @@ def test_parts_share_the_copy_holds_across_a_cut() -> None:
 
 
 def test_parts_share_the_copy_sees_a_part_left_out() -> None:
-    """A cut that keeps one part in the books loses the other (sgl#16946)."""
+    """A part of a cut node that the copy does not name is reported (sgl#16946)."""
     said = ask("ASYNC-3", cut_in_flight((1, FULL), (2, SWA), (1, SWA), (1, MAMBA)))
     assert "transfer 9 fills full slots [5, 6, 7], and the nodes that it names own [6, 7]" in said
     assert any("node 2 (tokens 0..1) waits" in s and "does not name its full" in s for s in said)
 
 
 def test_parts_share_the_copy_sees_the_lower_part_first() -> None:
-    """The upper part comes first."""
+    """A copy that names the lower part first is reported."""
     said = ask("ASYNC-3", cut_in_flight((1, FULL), (2, FULL), (2, SWA), (1, SWA), (1, MAMBA)))
     assert "transfer 9 names node 2 (tokens 0..1) after one below it" in said
 
 
 def test_parts_share_the_copy_sees_a_node_that_does_not_wait() -> None:
-    """Who is named waits, and is in the tree."""
+    """A named node that does not wait, or is not in the tree, is reported."""
     there = backups(8)
     idle = evolve(backups(done=(8,)), transfers=there.transfers)
     (said,) = ask("ASYNC-3", idle)
@@ -278,7 +132,7 @@ def test_parts_share_the_copy_sees_a_node_that_does_not_wait() -> None:
 
 
 def test_parts_share_the_copy_of_a_load_that_is_of_use_at_once() -> None:
-    """A cache that declares that its loads are of use at once is asked who waits for them."""
+    """By profile, no node waits for a load-back that can be used at once."""
     named: dict[Component, tuple[Slot, ...]] = {FULL: (5,)}
     load = TransferState(9, LOAD_BACK, ((1, FULL),), {FULL: (0,)}, named)
     there = state(node(1, 0, [1], full=on((5,), (0,))), transfers=(load,))
@@ -291,7 +145,7 @@ def test_parts_share_the_copy_of_a_load_that_is_of_use_at_once() -> None:
 
 
 def test_parts_share_the_copy_sees_a_node_that_waits_for_nothing() -> None:
-    """Who waits, waits for a copy in flight, and not for a cancelled one."""
+    """A node that waits for no copy in flight, or for a cancelled one, is reported."""
     there = backups(8)
     for transfers in ((), (evolve(there.transfers[0], cancelled=True),)):
         (said,) = ask("ASYNC-3", evolve(there, transfers=transfers))
@@ -299,11 +153,8 @@ def test_parts_share_the_copy_sees_a_node_that_waits_for_nothing() -> None:
         assert "no such copy is in flight" in said
 
 
-# ASYNC-4.
-
-
 def test_done_is_announced_holds() -> None:
-    """What arrived is there, and stored, upper parts first."""
+    """Copied data that is there and stored, parents first, holds."""
     before, after = backups(8, 9), backups(done=(8, 9))
     events: tuple[Event, ...] = (*stores(after, 1, CPU), *stores(after, 2, CPU))
     outcome = settled((8, DONE), (9, DONE))
@@ -312,18 +163,18 @@ def test_done_is_announced_holds() -> None:
 
 
 def test_done_is_announced_sees_a_part_unsaid() -> None:
-    """Both parts of a node that was cut in flight are stored (sgl#16946)."""
+    """A part of a node that was cut in flight without a store is reported (sgl#16946)."""
     before, after = backups(8), backups(done=(8,))
     events = stores(after, 1, CPU)
     (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[1:]))
-    assert "transfer 8 brought 2 pages to CPU_PINNED; no store tells of" in said
+    assert "transfer 8 brought 2 pages to CPU_PINNED; no store was emitted for" in said
     assert events[0].block_hash.hex()[:8] in said
     (said,) = ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)), events[::-1]))
     assert "stores are out of order" in said
 
 
 def test_done_is_announced_whatever_nodes_are_joined() -> None:
-    """A cache that joins nodes when their copies have settled is accused of losing the data."""
+    """A cache may join nodes when their copies have settled."""
     before = backups(8, 9)
     joined = state(node(2, 0, [1, 2, 3], full=on((0, 1, 2), (0, 1, 2))))
     told = stores(joined, 2, CPU)
@@ -337,7 +188,7 @@ def test_done_is_announced_whatever_nodes_are_joined() -> None:
     [(CANON, True), (Profile(load_back_announced=StoreMoment.ENQUEUED), False)],
 )
 def test_done_is_announced_follows_the_profile(profile: Profile, broken: bool) -> None:
-    """What a cache announced at the enqueue it does not announce again."""
+    """By profile, a load-back emits its stores at the enqueue and not again when done."""
     load = copy(9, LOAD_BACK, (5,), (4,), 1)
     before = evolve(state(node(1, 0, [1], full=on((4,), (5,), loading=9)), transfers=(load,)))
     after = evolve(state(node(1, 0, [1], full=on((4,), (5,)))), profile=profile)
@@ -345,13 +196,10 @@ def test_done_is_announced_follows_the_profile(profile: Profile, broken: bool) -
 
 
 def test_done_is_announced_asks_for_no_events_where_they_are_off() -> None:
-    """A cache that sends no events is asked for stores."""
+    """A cache without events emits no stores."""
     mute = evolve(CONFIG, events=False)
     before, after = (evolve(each, config=mute) for each in (backups(8), backups(done=(8,))))
     assert ask("ASYNC-4", step(before, Poll(), after, settled((8, DONE)))) == []
-
-
-# ASYNC-5.
 
 
 def test_failure_leaves_nothing_holds() -> None:
@@ -366,7 +214,7 @@ def test_failure_leaves_nothing_holds() -> None:
 
 
 def test_failure_leaves_nothing_sees_slots_lost() -> None:
-    """The targets of a failed copy come free."""
+    """Target slots of a failed copy that do not become free are reported."""
     before, after = backups(8), backups()
     pools = {**after.pools, (FULL, CPU): evolve(after.pools[FULL, CPU], free=(0, 2))}
     (said,) = ask("ASYNC-5", step(before, Poll(), evolve(after, pools=pools), settled((8, FAILED))))
@@ -374,7 +222,7 @@ def test_failure_leaves_nothing_sees_slots_lost() -> None:
 
 
 def test_failure_leaves_nothing_sees_a_node_that_keeps_them() -> None:
-    """A failed backup is not a backup (sgl#27108)."""
+    """A node that keeps the slots of a failed backup is reported (sgl#27108)."""
     said = ask("ASYNC-5", step(backups(8), Poll(), backups(done=(8,)), settled((8, FAILED))))
     assert "transfer 8 failed, and node 1 (tokens 0..2) has its full slots on CPU_PINNED" in said
 
@@ -391,7 +239,7 @@ def test_failure_leaves_nothing_sees_a_node_that_keeps_them() -> None:
 def test_failure_leaves_nothing_sees_a_child_go_on(
     after: Snapshot, ends: tuple[tuple[TransferId, TransferStatus], ...]
 ) -> None:
-    """The copy of a child is cancelled with its parent's, however its own ends."""
+    """A child's copy that is not cancelled with its parent's is reported, however it ends."""
     said = ask("ASYNC-5", step(backups(8, 9), Poll(), after, settled(*ends)))
     assert "transfer 8 failed, and transfer 9, which builds on it, was not cancelled" in said
 
@@ -404,7 +252,7 @@ def test_failure_leaves_nothing_lets_write_back_children_go_on() -> None:
 
 
 def test_failure_leaves_nothing_lets_neighbours_go_on() -> None:
-    """A copy elsewhere, or of what is above, or in the other direction, does not build on it."""
+    """A copy elsewhere, above it, or in the other direction does not build on a failed one."""
     nodes = (
         node(1, 0, [1], full=on((0,), (0,), backing=7)),
         node(2, 1, [2], full=on((1,), (1,), backing=8)),
@@ -420,7 +268,7 @@ def test_failure_leaves_nothing_lets_neighbours_go_on() -> None:
 
 
 def test_failure_leaves_nothing_sees_window_data_that_builds_on_it() -> None:
-    """Window data is of no use without its page's full data."""
+    """A copy of window data builds on that of its page's full data."""
     loading = node(1, 0, [1], full=on((0,), (0,), loading=8), swa=on((0,), (0,), loading=9))
     eight = copy(8, LOAD_BACK, (0,), (0,), 1)
     nine = copy(9, LOAD_BACK, (0,), (0,), 1, component=SWA)
@@ -442,24 +290,6 @@ def test_failure_leaves_nothing_sees_window_data_that_builds_on_it() -> None:
 def test_failure_leaves_nothing_sees_a_cancelled_copy_end_otherwise(
     status: TransferStatus,
 ) -> None:
-    """What was cancelled ends as cancelled, whether its bytes arrived or not."""
+    """A cancelled copy that is reported as done or failed is reported."""
     said = ask("ASYNC-5", step(backups(cancelled=(9,)), Poll(), backups(), settled((9, status))))
     assert f"transfer 9 was cancelled and is reported as {status}" in said
-
-
-# ASYNC-6.
-
-
-def test_flush_ends_all_holds() -> None:
-    """After a flush nothing is in flight; a poll may leave something."""
-    before = backups(8, 9)
-    ends = settled((8, DONE), (9, DONE))
-    assert ask("ASYNC-6", step(before, Flush(), backups(done=(8, 9)), ends)) == []
-    assert ask("ASYNC-6", step(before, Poll(), before, settled())) == []
-
-
-def test_flush_ends_all_sees_a_copy_in_flight() -> None:
-    """A flush waits for every copy, the cancelled ones too."""
-    after = backups(cancelled=(9,))
-    (said,) = ask("ASYNC-6", step(backups(8, 9), Flush(), after, settled((8, FAILED))))
-    assert "backup transfer 9 is in flight after a flush" in said

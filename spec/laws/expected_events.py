@@ -1,0 +1,206 @@
+"""Expected events: what a cache must have emitted in a state, and must emit in a step.
+
+Events describe full data that is resident: in a slot that no copy has yet to fill. A page whose
+backup is in flight owns a host slot, and no store may be emitted for it yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+
+from kvcanon.spec.config import StoreMoment
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+    Residency,
+    Resident,
+)
+from kvcanon.spec.laws.comparison import MEDIA
+from kvcanon.spec.laws.emission import emissions
+from kvcanon.spec.laws.page_hashes import PageHashes, Place, short
+from kvcanon.spec.operations import Evict, LoadBack
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
+from kvcanon.spec.views import PageRow, Step
+
+
+class ResidencySoFar:
+    """The residency that a stream has described so far, event by event."""
+
+    def __init__(self, start: Residency) -> None:
+        self._start: Residency | None = start
+        self._since: dict[Resident, bool] = {}
+
+    def __contains__(self, item: Resident) -> bool:
+        said = self._since.get(item)
+        return said if said is not None else self._start is not None and item in self._start
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        if isinstance(event, AllBlocksCleared):
+            self._start, self._since = None, {}
+        else:
+            self._since[event.medium, event.block_hash] = isinstance(event, BlockStored)
+
+
+def residency_of(state: Snapshot) -> set[Resident]:
+    """Every page of a state on each medium where it is resident, as (medium, page hash)."""
+    hashes, there = PageHashes(state), set[Resident]()
+    for node in state.below_root():
+        for medium in MEDIA:
+            if is_stored(state, node, medium):
+                there.update(zip(repeat(medium), hashes.of(node), strict=False))
+    return there
+
+
+def is_truth(residency: Residency, state: Snapshot) -> bool:
+    """Whether a residency that events describe is that of a state.
+
+    The same as a comparison with `residency_of`, but it builds no set of all pages.
+    """
+    said = set(residency.base)
+    for item, present in residency.changes.items():
+        (said.add if present else said.discard)(item)
+    hashes, count = PageHashes(state), 0
+    for node in state.below_root():
+        for medium in MEDIA:
+            if is_stored(state, node, medium):
+                held = hashes.of(node)
+                count += len(held)
+                if not said.issuperset(zip(repeat(medium), held, strict=False)):
+                    return False
+    return count == len(said)
+
+
+def moved_on(residency: Residency, difference: Difference) -> Residency | None:
+    """The residency after a step, computed from `residency`, the one before it.
+
+    None where hashes are not reliable: two pages share one, or a page that stayed changed its hash.
+    """
+    if not difference.touched:
+        return residency
+    hashes_before, hashes_after = PageHashes(difference.before), PageHashes(difference.after)
+    left, came = list[Resident](), list[Resident]()
+    for node_id in difference.touched:
+        was, now = difference.before.nodes.get(node_id), difference.after.nodes.get(node_id)
+        media_before = _stored_on(difference.before, was)
+        media_after = _stored_on(difference.after, now)
+        if was is not None and now is not None:
+            same_hashes = (was.parent_id, was.pages, was.hashes) == (
+                now.parent_id,
+                now.pages,
+                now.hashes,
+            )
+            if media_before == media_after and same_hashes:
+                continue
+            if hashes_before.of(was)[-1:] != hashes_after.of(now)[-1:]:
+                return None
+        if was is not None:
+            left.extend((m, page_hash) for m in media_before for page_hash in hashes_before.of(was))
+        if now is not None:
+            came.extend((m, page_hash) for m in media_after for page_hash in hashes_after.of(now))
+    gone, arrived = set(left).difference(came), set(came).difference(left)
+    if len(came) != len(set(came)) or any(item in residency for item in arrived):
+        return None
+    changes = {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)}
+    return Residency(residency.base, {**residency.changes, **changes})
+
+
+def _stored_on(state: Snapshot, node: NodeState | None) -> list[Medium]:
+    """The media on which stores of a node's pages must have been emitted; none for the root."""
+    if node is None or node.node_id == state.root_id:
+        return []
+    return [medium for medium in MEDIA if is_stored(state, node, medium)]
+
+
+def is_stored(state: Snapshot, node: NodeState, medium: Medium) -> bool:
+    """Whether a node's full data is resident, so that its store must have been emitted.
+
+    A profile may emit the store of a load-back at its enqueue; then a slot is enough.
+    """
+    full = node[FULL]
+    if medium is GPU and emits_at_enqueue(state):
+        return full.device is not None
+    return full.resident(medium)
+
+
+def emits_at_enqueue(state: Snapshot) -> bool:
+    """Whether the store of a load-back is emitted before its bytes arrive; by default it is not."""
+    return state.profile.load_back_announced is StoreMoment.ENQUEUED
+
+
+def closed_media(state: Snapshot) -> tuple[Medium, ...]:
+    """The media on which parents stay as long as their children: under write_back, the device."""
+    return (GPU,) if _writes_back(state) else MEDIA
+
+
+def may_send(step: Step) -> set[tuple[bool, Medium]]:
+    """The events that an operation may emit, by medium: True for a store, False for a remove."""
+    rows = emissions(type(step.operation), FULL, step.after.config, step.after.profile)
+    return {(row.event is BlockStored, row.medium) for row in rows if row.medium is not None}
+
+
+def churns(step: Step, medium: Medium) -> bool:
+    """Whether an operation may both bring a page to a medium and take it away again.
+
+    Only an eviction under write_back may: the host copy of one victim may have to make way for the
+    copy of the next.
+    """
+    return (
+        medium is CPU and isinstance(step.operation, Evict | LoadBack) and _writes_back(step.after)
+    )
+
+
+def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
+    """The pages that came to a medium (True) or left it (False), each with its place in words."""
+    before, after = step.changed
+    hashes_before, hashes_after = PageHashes(step.before), PageHashes(step.after)
+    moves: dict[Resident, tuple[bool, str]] = {}
+
+    def note(place: Place, state: Snapshot, medium: Medium, *, came: bool) -> None:
+        moves[medium, place.page_hash] = (came, place.describe(state))
+
+    for number in before.keys() | after.keys():
+        was, now = before.get(number), after.get(number)
+        for medium in MEDIA:
+            came = now is not None and _row_stored(step.after, now, medium)
+            if came is (was is not None and _row_stored(step.before, was, medium)):
+                continue
+            if now is not None:
+                note(hashes_after.row_place(now), step.after, medium, came=came)
+            elif was is not None:
+                note(hashes_before.row_place(was), step.before, medium, came=came)
+    return moves
+
+
+def stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
+    """The events of a step that name a page."""
+    return (event for event in step.events if not isinstance(event, AllBlocksCleared))
+
+
+def listed(events: Sequence[Event]) -> str:
+    """Events in words: the first three, and how many more."""
+    words = [
+        type(event).__name__
+        if isinstance(event, AllBlocksCleared)
+        else f"{type(event).__name__}({short(event.block_hash)}, {event.medium})"
+        for event in events[:3]
+    ]
+    more = f" and {len(events) - 3} more" if len(events) > 3 else ""
+    return ", ".join(words) + more or "nothing"
+
+
+def _row_stored(state: Snapshot, row: PageRow, medium: Medium) -> bool:
+    """As `is_stored`, for one page."""
+    if row.slot(FULL, medium) is None:
+        return False
+    pending = row.loading[0] if medium is GPU else row.backing[0]
+    return pending is None or (medium is GPU and emits_at_enqueue(state))
+
+
+def _writes_back(state: Snapshot) -> bool:
+    return state.config.write_policy is WritePolicy.WRITE_BACK
