@@ -1,11 +1,10 @@
 """The law book: what a prefix KV cache must do, as Python that runs.
 
-Read the chapters in this order; each uses only those before it (but for a word that the first
-borrows from the second, to refuse a token that is none):
+Each chapter imports only chapters before it:
 
- 1. `types`       words: page, slot, component, medium, namespace, key
- 2. `errors`      refusals, which leave the state unchanged
- 3. `oracle`      the definitions, as small pure functions: prefix, window, eviction, backup, ...
+ 1. `errors`      refusals, which leave the state unchanged
+ 2. `oracle`      the definitions, as small pure functions: prefix, window, eviction, backup, ...
+ 3. `types`       words: page, slot, component, medium, namespace, key
  4. `config`      what a cache is asked to be; the profile says where it departs from the canon
  5. `hashing`     names of pages
  6. `events`      what a cache tells routers

@@ -1,4 +1,4 @@
-"""Chapter 2. Refusals: what a cache says when it cannot do what was asked.
+"""Chapter 1. Refusals: what a cache says when it cannot do what was asked.
 
 A `CacheError` is an outcome expected in normal operation: a pool is full, a receipt was already
 spent, a prefix is not there any more. Its fields carry what the caller needs to act on it.

@@ -1,4 +1,4 @@
-"""Chapter 1. Words: the vocabulary of a prefix KV cache.
+"""Chapter 3. Words: the vocabulary of a prefix KV cache.
 
 A *page* is the unit of reuse: `page_size` consecutive units of a prompt. A *unit* is one token, or,
 where a draft model reads bigrams, a pair of neighbouring tokens. A *slot* is a place in a pool that
@@ -22,6 +22,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.oracle.eviction import EvictionPolicy as EvictionPolicy  # noqa: PLC0414  A word, too.
 from kvcanon.spec.oracle.pages import whole_pages
 
 Unit: TypeAlias = int | tuple[int, int]
@@ -72,18 +73,6 @@ class WritePolicy(StrEnum):
     """As soon as a node was hit twice."""
     WRITE_BACK = "write_back"
     """When the device needs the room; the only policy under which a parent may lack a backup."""
-
-
-class EvictionPolicy(StrEnum):
-    """Which full leaf leaves first; `oracle.eviction.policy_key` defines each."""
-
-    LRU = "lru"
-    LFU = "lfu"
-    FIFO = "fifo"
-    MRU = "mru"
-    FILO = "filo"
-    SLRU = "slru"
-    PRIORITY = "priority"
 
 
 @frozen(cache_hash=True)

@@ -41,15 +41,12 @@ def test_book_lists_every_chapter() -> None:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_chapter_uses_only_earlier_chapters(chapter: str) -> None:
-    """A chapter relies on one that the reader has not come to."""
+    """A chapter imports only itself and the chapters before it."""
     place = CHAPTERS.index(chapter)
     single = SPEC / f"{chapter}.py"
     for path in [single] if single.exists() else sorted((SPEC / chapter).glob("*.py")):
         later = imported_chapters(path) - set(CHAPTERS[:place]) - {chapter}
-        # Keys refuse tokens that are none, and are cut down to whole pages; so the first chapter
-        # borrows a word each of two later ones.
-        allowed = {"errors", "oracle"} if chapter == "types" else set()
-        assert later <= allowed, f"{path.name} uses {later}"
+        assert not later, f"{path.name} imports {later}"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

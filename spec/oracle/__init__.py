@@ -1,4 +1,4 @@
-"""Chapter 3. Oracles: the definitions, as small pure functions.
+"""Chapter 2. Oracles: the definitions, as small pure functions.
 
 Each oracle answers one question about a cache over plain integers, booleans and tuples. The laws
 and the reference call the very same functions, so that what is proved of an oracle is proved of

@@ -6,7 +6,19 @@ What readers get wrong: the pools are separate. A shortage in one is no reason t
 
 from __future__ import annotations
 
-from kvcanon.spec.types import EvictionPolicy
+from enum import StrEnum
+
+
+class EvictionPolicy(StrEnum):
+    """Which full leaf is evicted first; `policy_key` defines each policy."""
+
+    LRU = "lru"
+    LFU = "lfu"
+    FIFO = "fifo"
+    MRU = "mru"
+    FILO = "filo"
+    SLRU = "slru"
+    PRIORITY = "priority"
 
 
 def pre_evict_need(needed: int, free: int) -> int:
