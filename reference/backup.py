@@ -80,8 +80,8 @@ def _enqueue_backup(
     state: State, node: Node, components: tuple[Component, ...]
 ) -> TransferId | None:
     """Enqueue one node's copy; None where the host has no room for all of it."""
-    needed = {c.value: len(node.data[c].device or ()) for c in components}
-    if not make_host_room(state, Counts(**needed)):
+    needed = {c: len(node.data[c].device or ()) for c in components}
+    if not make_host_room(state, Counts.of(needed)):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
     held = hold(state, node, key, node.start if SWA in node.data else None)

@@ -33,8 +33,7 @@ def evict(state: State, counts: Counts) -> Counts:
                 _evict_leaf(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    after = free_room(state, GPU)
-    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+    return free_room(state, GPU) - before
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:

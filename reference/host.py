@@ -7,7 +7,7 @@ given up under write_back alone, where nothing relies on it.
 
 from __future__ import annotations
 
-from kvcanon.reference.slots import drop, free_room, shortage
+from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import (
@@ -19,7 +19,7 @@ from kvcanon.reference.victims import (
     vacate,
 )
 from kvcanon.spec.oracle.eviction import pre_evict_need
-from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
+from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy, shortage
 
 
 def evict_host(state: State, counts: Counts) -> Counts:
@@ -33,8 +33,7 @@ def evict_host(state: State, counts: Counts) -> Counts:
                 delete_from_host(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    after = free_room(state, CPU)
-    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+    return free_room(state, CPU) - before
 
 
 def make_host_room(state: State, needed: Counts) -> bool:

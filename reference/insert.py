@@ -73,8 +73,8 @@ def insert(
     backups = _back_up_hit_nodes(state, end)
     return Inserted(
         present_pages=present,
-        adopted=_counts(incoming.adopted),
-        freed=_counts(incoming.freed),
+        adopted=Counts.of(incoming.adopted),
+        freed=Counts.of(incoming.freed),
         backups=backups,
         backup_declined_pages=unbacked_pages(state, end),
     )
@@ -208,7 +208,3 @@ def _adopt(
 def _free(state: State, component: Component, slots: tuple[Slot, ...], incoming: _Incoming) -> None:
     release(state, component, GPU, slots)
     incoming.freed[component] += len(slots)
-
-
-def _counts(by_component: dict[Component, int]) -> Counts:
-    return Counts(**{component.value: count for component, count in by_component.items()})

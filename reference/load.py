@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from kvcanon.reference.evict import evict
 from kvcanon.reference.lock import held_window_start, hold, release_hold
-from kvcanon.reference.slots import free_room, shortage
+from kvcanon.reference.slots import free_room
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.transfer import enqueue
 from kvcanon.reference.tree import Stop, node_ending_at, path_to, require
 from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key
+from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, shortage
 
 
 def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
@@ -59,7 +59,7 @@ def _needed(state: State, stops: list[Stop], end_pages: int) -> Counts:
                 ends_inside = component is MAMBA and shared < len(node.pages)
                 pages = end - max(node.start, begin)
                 needed[component] += 0 if ends_inside else 1 if component is MAMBA else pages
-    return Counts(**{component.value: count for component, count in needed.items()})
+    return Counts.of(needed)
 
 
 def _parts(state: State, end: Node) -> list[tuple[Node, Component]]:

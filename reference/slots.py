@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
 
 
@@ -126,16 +125,7 @@ def drop(state: State, node: Node, component: Component, medium: Medium) -> None
 
 def free_room(state: State, medium: Medium) -> Counts:
     """Free slots of each component's pool on a medium."""
-    return Counts(**{c.value: state.pools[c, medium].free_slots for c in state.config.components})
-
-
-def shortage(needed: Counts, free: Counts) -> Counts:
-    """What each pool lacks of the slots needed from it, whatever the others have."""
-    return Counts(
-        pre_evict_need(needed.full, free.full),
-        pre_evict_need(needed.swa, free.swa),
-        pre_evict_need(needed.mamba, free.mamba),
-    )
+    return Counts.of({c: state.pools[c, medium].free_slots for c in state.config.components})
 
 
 def free_tree(state: State) -> None:

@@ -14,7 +14,7 @@ which.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import TypeAlias
@@ -23,6 +23,7 @@ from attrs import field, frozen
 
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.oracle.eviction import EvictionPolicy as EvictionPolicy  # noqa: PLC0414  A word, too.
+from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.pages import whole_pages
 
 Unit: TypeAlias = int | tuple[int, int]
@@ -152,11 +153,28 @@ class Counts:
     swa: int = 0
     mamba: int = 0
 
+    @classmethod
+    def of(cls, by_component: Mapping[Component, int]) -> Counts:
+        """Counts from a number for each component; 0 where `by_component` has none."""
+        return cls(**{component.value: count for component, count in by_component.items()})
+
     def __getitem__(self, component: Component) -> int:
         return int(getattr(self, component))  # A component is the name of its field.
 
     def __bool__(self) -> bool:
         return any((self.full, self.swa, self.mamba))
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(self.full - other.full, self.swa - other.swa, self.mamba - other.mamba)
+
+
+def shortage(needed: Counts, free: Counts) -> Counts:
+    """Slots that each pool lacks of those needed from it, whatever the other pools have free."""
+    return Counts(
+        pre_evict_need(needed.full, free.full),
+        pre_evict_need(needed.swa, free.swa),
+        pre_evict_need(needed.mamba, free.mamba),
+    )
 
 
 @frozen

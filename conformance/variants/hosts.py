@@ -13,12 +13,23 @@ from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.announce import announce_removed
 from kvcanon.reference.match import on_device
-from kvcanon.reference.slots import drop, free_room, shortage
+from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.reference.transfer import settle
 from kvcanon.reference.victims import vacate
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, WritePolicy
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Medium,
+    WritePolicy,
+    shortage,
+)
 
 EvictInside = Callable[[State, Node, Component], None]
 EvictHost = Callable[[State, Counts], Counts]

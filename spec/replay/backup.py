@@ -38,7 +38,7 @@ class Due:
 
     def counts(self) -> Counts:
         """The host slots that it takes."""
-        return Counts(**{c.value: len(self.node[c].device or ()) for c in self.components})
+        return Counts.of({c: len(self.node[c].device or ()) for c in self.components})
 
     def done(self) -> bool:
         """Whether all of it is on the host, or on its way there."""
@@ -91,7 +91,7 @@ def replay_backups(step: Step, choices: HostChoices) -> Board:
     """The board after an insert, of which only the host is worked out."""
     board, path = _inserted(step)
     for transfer in _made(step):
-        needed = Counts(**{c.value: len(slots) for c, slots in transfer.targets.items()})
+        needed = Counts.of({c: len(slots) for c, slots in transfer.targets.items()})
         make_host_room(board, needed, choices)
         for component, slots in transfer.targets.items():
             board.free[component, CPU] -= len(slots)

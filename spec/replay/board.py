@@ -94,7 +94,7 @@ class Board:
 
     def room(self, medium: Medium) -> Counts:
         """Free slots of each pool of a medium."""
-        return counts_of({c: self.free[c, medium] for c in self.config.components})
+        return Counts.of({c: self.free[c, medium] for c in self.config.components})
 
     def every(self) -> Iterator[Piece]:
         """All pieces, those that left the tree too."""
@@ -262,11 +262,6 @@ def cut_at(board: Board, path: Iterable[NodeState], page: int) -> None:
         if piece.begin < page < piece.end:
             board.cut(piece, page)
             return
-
-
-def counts_of(by_component: dict[Component, int]) -> Counts:
-    """The same numbers, with 0 for a component that is not there."""
-    return Counts(**{component.value: count for component, count in by_component.items()})
 
 
 def prefix_pieces(board: Board, path: list[NodeState], key: Key) -> list[Piece]:

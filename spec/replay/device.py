@@ -81,7 +81,7 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
 def _copy(board: Board, piece: Piece, choices: HostChoices) -> None:
     """Copy to the host what a piece has on the device alone, all of it or nothing."""
     missing = [c for c in piece.on[GPU] if c not in piece.on[CPU] and c not in piece.loading]
-    needed = Counts(**{c.value: piece.size(c) for c in missing})
+    needed = Counts.of({c: piece.size(c) for c in missing})
     if missing and make_host_room(board, needed, choices):
         for component in missing:
             board.put(piece, component, CPU)

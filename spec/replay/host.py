@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.replay.board import (
     Board,
     Piece,
@@ -21,7 +20,7 @@ from kvcanon.spec.replay.board import (
     is_spare,
 )
 from kvcanon.spec.replay.room import could_be_free
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId, shortage
 
 
 @frozen
@@ -48,8 +47,7 @@ def make_host_room(board: Board, needed: Counts, choices: HostChoices) -> bool:
     """Evict what is missing for `needed` free host slots; whether there is room then."""
     if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
         return False
-    short = {c: pre_evict_need(needed[c], board.free[c, CPU]) for c in board.config.components}
-    evict_host(board, Counts(**{c.value: count for c, count in short.items()}), choices)
+    evict_host(board, shortage(needed, board.room(CPU)), choices)
     return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
 
 

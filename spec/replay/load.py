@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from kvcanon.spec.operations import LoadDecision
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at, prefix_pieces
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices
 from kvcanon.spec.replay.missing import Load, window_begin
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, shortage
 from kvcanon.spec.views import path_of
 
 
@@ -36,10 +35,9 @@ def replay_load(
     """The board after a load-back that was enqueued, or found no room."""
     board = board_of(state)
     pieces = hold_path(board, state, load)
-    needed = load.missing.counts()
-    short = {c: pre_evict_need(needed[c], board.free[c, GPU]) for c in board.config.components}
     if evicts:
-        evict_device(board, Counts(**{c.value: n for c, n in short.items()}), stays, choices)
+        short = shortage(load.missing.counts(), board.room(GPU))
+        evict_device(board, short, stays, choices)
     if load.outcome.decision is LoadDecision.ENQUEUED:
         window = window_begin(state, load.key)
         for piece in pieces:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from attrs import frozen
 
 from kvcanon.spec.operations import LoadBack, LoadDecision, LoadedBack
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key
@@ -94,8 +93,3 @@ def window_begin(state: Snapshot, key: Key) -> int:
 def free_on_device(state: Snapshot) -> Counts:
     """Free device slots of each pool."""
     return Counts(*[len(state.pools.get((c, GPU), NO_POOL).free) for c in (FULL, SWA, MAMBA)])
-
-
-def shortage(needed: Counts, free: Counts) -> Counts:
-    """What has to be evicted of each pool, each by its own free room."""
-    return Counts(*[pre_evict_need(needed[c], free[c]) for c in (FULL, SWA, MAMBA)])

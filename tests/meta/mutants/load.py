@@ -29,6 +29,7 @@ from kvcanon.spec.types import (
     Component,
     Counts,
     Key,
+    shortage,
 )
 from meta.mutants.calls import Calls
 from meta.mutants.entry import mutant
@@ -41,7 +42,7 @@ def short_of_either_is_short_of_full(patch: Overrides) -> None:
 
     def confused(needed: Counts, free: Counts) -> Counts:
         """The first of the two questions of a load, what to evict, gets a wrong answer."""
-        rightly = slots.shortage(needed, free)
+        rightly = shortage(needed, free)
         if not next(turns) or not free.swa:
             return rightly
         return Counts(max(0, needed.full - min(free.full, free.swa)), rightly.swa, rightly.mamba)

@@ -25,6 +25,7 @@ from kvcanon.spec.types import (
     Medium,
     TransferId,
     WritePolicy,
+    shortage,
 )
 from meta.mutants.calls import Calls
 from meta.mutants.entry import mutant
@@ -201,7 +202,7 @@ def only_the_first_victim_makes_room(patch: Overrides) -> None:
     def once(state: State, needed: Counts) -> bool:
         nonlocal copied
         if state.config.backup_hits is None and copied:
-            return not slots.shortage(needed, slots.free_room(state, CPU))
+            return not shortage(needed, slots.free_room(state, CPU))
         copied = host.make_host_room(state, needed)
         return copied
 
