@@ -146,13 +146,13 @@ class Transfer:
 
     @property
     def target_medium(self) -> Medium:
-        """Where it writes."""
-        return CPU if self.direction is Direction.BACKUP else GPU
+        """The medium that it writes."""
+        return self.direction.target
 
     @property
     def source_medium(self) -> Medium:
-        """Where it reads."""
-        return GPU if self.direction is Direction.BACKUP else CPU
+        """The medium that it reads."""
+        return self.direction.source
 
 
 PoolName: TypeAlias = tuple[Component, Medium]

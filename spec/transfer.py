@@ -22,7 +22,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from kvcanon.spec.types import Component, Slot, TransferId
+from kvcanon.spec.types import CPU, GPU, Component, Medium, Slot, TransferId
 
 
 class Direction(StrEnum):
@@ -32,6 +32,16 @@ class Direction(StrEnum):
     """Device to host."""
     LOAD_BACK = "load_back"
     """Host to device."""
+
+    @property
+    def source(self) -> Medium:
+        """The medium that its copies read."""
+        return GPU if self is Direction.BACKUP else CPU
+
+    @property
+    def target(self) -> Medium:
+        """The medium that its copies write."""
+        return CPU if self is Direction.BACKUP else GPU
 
 
 class TransferStatus(StrEnum):

@@ -62,6 +62,13 @@ class Piece:
         """The slots of its data: one a page, or one for a recurrent state."""
         return 1 if component is MAMBA else self.end - self.begin
 
+    def subtree(self) -> list[Piece]:
+        """The piece and all pieces below it, each parent before its children."""
+        found = [self]
+        for piece in found:
+            found.extend(piece.children)
+        return found
+
     def above(self) -> Iterator[Piece]:
         """The piece and its ancestors, without the root."""
         piece = self

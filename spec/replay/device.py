@@ -47,10 +47,7 @@ def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices)
 
 def _must_stay(board: Board, leaf: Piece) -> bool:
     """Whether a leaf may find no way out under write_back: what hangs below it is locked."""
-    below = list(leaf.children)
-    for piece in below:
-        below.extend(piece.children)
-    return board.writes_back and any(piece.locked for piece in below)
+    return board.writes_back and any(piece.locked for piece in leaf.subtree()[1:])
 
 
 def _goes_along(board: Board, piece: Piece) -> bool:
@@ -104,9 +101,6 @@ def _evict_one(board: Board, leaf: Piece, choices: HostChoices) -> None:
     board.vacate(leaf, GPU)
     if FULL in leaf.on[CPU]:
         return
-    below = [leaf]
-    for piece in below:
-        below.extend(piece.children)
-    for piece in reversed(below):
+    for piece in reversed(leaf.subtree()):
         board.vacate(piece, CPU)
         board.remove(piece)
