@@ -306,7 +306,7 @@ and the key does not pass through it, the whole node by the complement of its id
 
 
 @frozen(eq=False)
-class PageOrder:
+class RecencyOrder:
     """One order of recency before and after a step, in pieces that no cut can divide."""
 
     before: tuple[Piece, ...]
@@ -335,7 +335,7 @@ class PageOrder:
 
 def page_orders(
     step: Step, key: Key, components: Collection[Component]
-) -> Iterator[tuple[Component, Medium, PageOrder]]:
+) -> Iterator[tuple[Component, Medium, RecencyOrder]]:
     """Every order of recency of these components, around a step that concerns a key."""
     nodes_before, nodes_after = (
         {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
@@ -347,7 +347,7 @@ def page_orders(
         if component in components:
             before = _pieces(step.before, pool, nodes_before)
             after = _pieces(step.after, pool, nodes_after)
-            yield component, medium, PageOrder(before, after, owners)
+            yield component, medium, RecencyOrder(before, after, owners)
 
 
 def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
