@@ -333,7 +333,7 @@ class RecencyOrder:
         ]
 
 
-def page_orders(
+def recency_orders(
     step: Step, key: Key, components: Collection[Component]
 ) -> Iterator[tuple[Component, Medium, RecencyOrder]]:
     """Every order of recency of these components, around a step that concerns a key."""

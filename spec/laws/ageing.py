@@ -25,7 +25,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import Pool
 from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
-from kvcanon.spec.views import PageNumber, Step, page_orders, pages_along
+from kvcanon.spec.views import PageNumber, Step, pages_along, recency_orders
 
 _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
 """What may cut nodes, so that orders have to be compared page by page."""
@@ -88,7 +88,7 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
         return
     if step.before.recency == step.after.recency:
         return
-    for component, medium, order in page_orders(step, asked.key, tuple(Component)):
+    for component, medium, order in recency_orders(step, asked.key, tuple(Component)):
         # A state is at the end of a node, and so never in a part that was used without its end.
         own = frozenset(step.numbers.of_key(asked.key))
         loads = isinstance(asked, LoadBack) and _is_own_order_of_host(step, component, medium)
