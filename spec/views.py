@@ -300,7 +300,7 @@ def pages_of_cut_nodes(step: Step) -> set[PageNumber]:
     return {number for number, row in before.items() if len(parts.get(row.node_id, ())) > 1}
 
 
-Piece: TypeAlias = int
+OrderItem: TypeAlias = int
 """What an order of recency is made of: a page by its number or, where nothing about a node changed
 and the key does not pass through it, the whole node by the complement of its id."""
 
@@ -309,12 +309,12 @@ and the key does not pass through it, the whole node by the complement of its id
 class RecencyOrder:
     """One order of recency before and after a step, in pieces that no cut can divide."""
 
-    before: tuple[Piece, ...]
-    after: tuple[Piece, ...]
+    before: tuple[OrderItem, ...]
+    after: tuple[OrderItem, ...]
     owners: Mapping[PageNumber, NodeId]
     """The node of each page in the state after."""
 
-    def node_id(self, piece: Piece) -> NodeId:
+    def node_id(self, piece: OrderItem) -> NodeId:
         """The node that a piece of the order after belongs to."""
         return ~piece if piece < 0 else self.owners[piece]
 
@@ -324,7 +324,7 @@ class RecencyOrder:
         nodes = [(self.node_id(piece), self.node_id(other)) for piece, other in overtaken.items()]
         return {node_id: other_id for node_id, other_id in nodes if node_id != other_id}
 
-    def kept(self, without: Collection[PageNumber]) -> tuple[list[Piece], list[Piece]]:
+    def kept(self, without: Collection[PageNumber]) -> tuple[list[OrderItem], list[OrderItem]]:
         """What is in both orders, as each has it, but for the pages `without`."""
         before, after = dict.fromkeys(self.before), dict.fromkeys(self.after)
         both = (before.keys() & after.keys()).difference(without)
@@ -350,9 +350,11 @@ def recency_orders(
             yield component, medium, RecencyOrder(before, after, owners)
 
 
-def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
+def overtaking(
+    before: Sequence[OrderItem], after: Sequence[OrderItem]
+) -> dict[OrderItem, OrderItem]:
     """What has become more recent, and something that it overtook; both orders name the same."""
-    moved: dict[Piece, Piece] = {}
+    moved: dict[OrderItem, OrderItem] = {}
     if before == after:
         return moved
     at = 0
@@ -378,9 +380,9 @@ def pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId,
 
 def _pieces(
     state: Snapshot, pool: Pool, nodes: Mapping[NodeId, list[PageNumber]]
-) -> tuple[Piece, ...]:
+) -> tuple[OrderItem, ...]:
     """An order of nodes as one of pieces; a recurrent state is at the last page of its node."""
-    pieces: list[Piece] = []
+    pieces: list[OrderItem] = []
     for node_id in state.recency.get(pool, ()):
         pages = nodes.get(node_id)
         if pages is not None:
