@@ -17,7 +17,7 @@ from kvcanon.reference.backup import back_up, unbacked_pages
 from kvcanon.reference.match import on_device, touch
 from kvcanon.reference.slots import place, release, require_held, unhold
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import Stop, add_leaf, cut, path_to, walk
+from kvcanon.reference.tree import PathNode, add_leaf, cut, path_to, walk
 from kvcanon.spec.errors import BadArgument, PrefixNotCached, TransferPending
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
@@ -100,7 +100,7 @@ def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) 
     _check_pairs(state, slots)
 
 
-def _check_path(stops: list[Stop], start: int) -> None:
+def _check_path(stops: list[PathNode], start: int) -> None:
     """Refuse a path that is not there as far as the caller relies on it, or not there yet."""
     resident = _present_pages(stops)
     if resident < start:
@@ -124,7 +124,7 @@ def _check_pairs(state: State, slots: Slots) -> None:
             )
 
 
-def _present_pages(stops: list[Stop]) -> int:
+def _present_pages(stops: list[PathNode]) -> int:
     """How many leading pages of the walked path have full data on the device."""
     present = 0
     for node, shared in stops:

@@ -11,7 +11,7 @@ from kvcanon.reference.lock import held_window_start, hold, release_hold
 from kvcanon.reference.slots import free_room
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.transfer import enqueue
-from kvcanon.reference.tree import Stop, node_ending_at, path_to, require
+from kvcanon.reference.tree import PathNode, node_ending_at, path_to, require
 from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
@@ -48,7 +48,7 @@ def _decide(state: State, needed: Counts, quota_pages: int | None) -> LoadDecisi
     return None
 
 
-def _needed(state: State, stops: list[Stop], end_pages: int) -> Counts:
+def _needed(state: State, stops: list[PathNode], end_pages: int) -> Counts:
     """Slots that the load of a walked path takes: no node is cut to find out."""
     needed = dict.fromkeys(Component, 0)
     for node, shared in stops:

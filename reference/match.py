@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from kvcanon.reference.state import Data, Node, State
-from kvcanon.reference.tree import Stop, node_ending_at, path_to, upwards, walk
+from kvcanon.reference.tree import PathNode, node_ending_at, path_to, upwards, walk
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.oracle.window import window_nodes
@@ -60,7 +60,7 @@ def _anywhere(data: Data) -> bool:
     return data.host is not None or on_device(data)
 
 
-def _usable_pages(state: State, stops: list[Stop], present: Callable[[Data], bool]) -> int:
+def _usable_pages(state: State, stops: list[PathNode], present: Callable[[Data], bool]) -> int:
     """The usable prefix of a walked path, when only data that is `present` counts."""
     size = state.config.page_size
 

@@ -16,35 +16,35 @@ from kvcanon.spec.oracle.prefix import shared_pages
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
 
 
-class Stop(NamedTuple):
+class PathNode(NamedTuple):
     """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
 
     node: Node
     shared_pages: int
 
 
-def walk(state: State, key: Key) -> list[Stop]:
+def walk(state: State, key: Key) -> list[PathNode]:
     """The nodes that a key shares pages with, from below the root down. Pages are compared."""
-    stops: list[Stop] = []
+    stops: list[PathNode] = []
     node, at = state.root, 0
     while at < len(key.pages):
         child = node.children.get(edge(node, key.namespace, key.pages[at]))
         if child is None:
             break
         shared = shared_pages(child.pages, key.pages[at : at + len(child.pages)])
-        stops.append(Stop(child, shared))
+        stops.append(PathNode(child, shared))
         if shared < len(child.pages):
             break
         node, at = child, child.end
     return stops
 
 
-def walked_pages(stops: list[Stop]) -> int:
+def walked_pages(stops: list[PathNode]) -> int:
     """How far the walk came."""
     return stops[-1].node.start + stops[-1].shared_pages if stops else 0
 
 
-def require(state: State, key: Key) -> list[Stop]:
+def require(state: State, key: Key) -> list[PathNode]:
     """The path of a key that must be in the tree whole. Raises: PrefixNotCached."""
     stops = walk(state, key)
     if walked_pages(stops) < len(key):
@@ -69,7 +69,7 @@ def path_to(node: Node) -> list[Node]:
     return list(upwards(node))[::-1]
 
 
-def node_ending_at(state: State, stops: list[Stop], end_pages: int) -> Node:
+def node_ending_at(state: State, stops: list[PathNode], end_pages: int) -> Node:
     """The node of a walked path that ends at a page, cut there if need be; the root for page 0."""
     for node, _ in stops:
         if node.start < end_pages <= node.end:

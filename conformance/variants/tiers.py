@@ -18,7 +18,7 @@ from kvcanon.reference.announce import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer
-from kvcanon.reference.tree import Stop, path_to, upwards
+from kvcanon.reference.tree import PathNode, path_to, upwards
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import LoadedBack
 from kvcanon.spec.oracle.window import window_start
@@ -76,9 +76,9 @@ def whole_node_windows(overrides: Overrides) -> None:
         return start_of_node
 
     def needed_wrapper(
-        needed: Callable[[State, list[Stop], int], Counts],
-    ) -> Callable[[State, list[Stop], int], Counts]:
-        def needed_of_nodes(state: State, stops: list[Stop], end_pages: int) -> Counts:
+        needed: Callable[[State, list[PathNode], int], Counts],
+    ) -> Callable[[State, list[PathNode], int], Counts]:
+        def needed_of_nodes(state: State, stops: list[PathNode], end_pages: int) -> Counts:
             exact = needed(state, stops, end_pages)
             window = window_start(
                 end_pages, state.config.window_tokens or 1, state.config.page_size
