@@ -52,10 +52,10 @@ class _Fetched:
 
 def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
     """Place the fetched pages of `key` from page `start_pages` on."""
-    stops = walk(state, key)
-    _check(state, key, start_pages, payload, walked_pages(stops))
+    walked = walk(state, key)
+    _check(state, key, start_pages, payload, walked_pages(walked))
     fetched = _Fetched(payload, start_pages, len(key) - len(payload.swa), state.tick())
-    node = node_ending_at(state, stops, walked_pages(stops))
+    node = node_ending_at(state, walked, walked_pages(walked))
     # The path is held meanwhile, so that making room never takes what is being built on.
     held = hold(state, node, key, None)
     end = _place_full(state, key, node, fetched)

@@ -46,10 +46,10 @@ def insert(
     state: State, key: Key, start_pages: int, slots: Slots, *, counted_pages: int, priority: int
 ) -> Inserted:
     """Take over the slots of `key` from page `start_pages` on."""
-    stops = walk(state, key)
+    walked = walk(state, key)
     _check_call(state, key, start_pages, slots, counted_pages)
-    _check_path(stops, start_pages)
-    present = _present_pages(stops)
+    _check_path(walked, start_pages)
+    present = _present_pages(walked)
     unhold(state, slots)
     none = dict.fromkeys(Component, 0)
     swa_from = len(key) - len(slots.swa)
@@ -57,7 +57,7 @@ def insert(
     tick = state.tick()
 
     end = state.root
-    for node, shared in stops:
+    for node, shared in walked:
         end = node if shared == len(node.pages) else cut(state, node, shared)
         _merge(state, end, incoming, tick)
     if end.end < len(key):
@@ -100,12 +100,12 @@ def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) 
     _check_pairs(state, slots)
 
 
-def _check_path(stops: list[PathNode], start: int) -> None:
+def _check_path(walked: list[PathNode], start: int) -> None:
     """Refuse a path that is not there as far as the caller relies on it, or not there yet."""
-    resident = _present_pages(stops)
+    resident = _present_pages(walked)
     if resident < start:
         raise PrefixNotCached(start, resident)
-    for node, _ in stops:
+    for node, _ in walked:
         for data in node.data.values():
             if data.loading is not None:
                 raise TransferPending(data.loading.transfer_id)
@@ -124,10 +124,10 @@ def _check_pairs(state: State, slots: Slots) -> None:
             )
 
 
-def _present_pages(stops: list[PathNode]) -> int:
+def _present_pages(walked: list[PathNode]) -> int:
     """How many leading pages of the walked path have full data on the device."""
     present = 0
-    for node, shared in stops:
+    for node, shared in walked:
         if not on_device(node.data[FULL]):
             break
         present = node.start + shared

@@ -20,12 +20,12 @@ from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, shortage
 
 def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     """Enqueue the load of what a cached key has on the host only."""
-    stops = require(state, key)
-    needed = _needed(state, stops, len(key))
+    walked = require(state, key)
+    needed = _needed(state, walked, len(key))
     refusal = _decide(state, needed, quota_pages)
     if refusal is not None:
         return LoadedBack(refusal)
-    end = node_ending_at(state, stops, len(key))
+    end = node_ending_at(state, walked, len(key))
     # The path is held before anything is evicted, so that it is never its own victim.
     held = hold(state, end, key, held_window_start(state, end))
     evicted = evict(state, shortage(needed, free_room(state, GPU)))
@@ -48,10 +48,10 @@ def _decide(state: State, needed: Counts, quota_pages: int | None) -> LoadDecisi
     return None
 
 
-def _needed(state: State, stops: list[PathNode], end_pages: int) -> Counts:
+def _needed(state: State, walked: list[PathNode], end_pages: int) -> Counts:
     """Slots that the load of a walked path takes: no node is cut to find out."""
     needed = dict.fromkeys(Component, 0)
-    for node, shared in stops:
+    for node, shared in walked:
         end = node.start + shared
         for component in state.config.components:
             begin = _begin(state, component, end_pages)

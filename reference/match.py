@@ -19,10 +19,10 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slots
 
 def match(state: State, key: Key) -> Matched:
     """Find, and make recent, the longest usable prefix."""
-    stops = walk(state, key)
-    prefix_pages = _usable_pages(state, stops, _anywhere)
-    device_pages = _usable_pages(state, stops, on_device)
-    end = node_ending_at(state, stops, prefix_pages)
+    walked = walk(state, key)
+    prefix_pages = _usable_pages(state, walked, _anywhere)
+    device_pages = _usable_pages(state, walked, on_device)
+    end = node_ending_at(state, walked, prefix_pages)
     touch(state, end, state.tick())
     path = path_to(end)
     pending = {
@@ -60,20 +60,20 @@ def _anywhere(data: Data) -> bool:
     return data.host is not None or on_device(data)
 
 
-def _usable_pages(state: State, stops: list[PathNode], present: Callable[[Data], bool]) -> int:
+def _usable_pages(state: State, walked: list[PathNode], present: Callable[[Data], bool]) -> int:
     """The usable prefix of a walked path, when only data that is `present` counts."""
     size = state.config.page_size
 
     def has(component: Component) -> tuple[bool, ...]:
         if component not in state.config.components:
-            return (True,) * len(stops)
+            return (True,) * len(walked)
         return tuple(
             present(node.data[component]) and (component is not MAMBA or shared == len(node.pages))
-            for node, shared in stops
+            for node, shared in walked
         )
 
     usable_tokens = usable_prefix(
-        tuple([shared * size for _, shared in stops]),
+        tuple([shared * size for _, shared in walked]),
         has(FULL),
         has(SWA),
         has(MAMBA),

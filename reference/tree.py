@@ -25,31 +25,31 @@ class PathNode(NamedTuple):
 
 def walk(state: State, key: Key) -> list[PathNode]:
     """The nodes that a key shares pages with, from below the root down. Pages are compared."""
-    stops: list[PathNode] = []
+    walked: list[PathNode] = []
     node, at = state.root, 0
     while at < len(key.pages):
         child = node.children.get(edge(node, key.namespace, key.pages[at]))
         if child is None:
             break
         shared = shared_pages(child.pages, key.pages[at : at + len(child.pages)])
-        stops.append(PathNode(child, shared))
+        walked.append(PathNode(child, shared))
         if shared < len(child.pages):
             break
         node, at = child, child.end
-    return stops
+    return walked
 
 
-def walked_pages(stops: list[PathNode]) -> int:
+def walked_pages(walked: list[PathNode]) -> int:
     """How far the walk came."""
-    return stops[-1].node.start + stops[-1].shared_pages if stops else 0
+    return walked[-1].node.start + walked[-1].shared_pages if walked else 0
 
 
 def require(state: State, key: Key) -> list[PathNode]:
     """The path of a key that must be in the tree whole. Raises: PrefixNotCached."""
-    stops = walk(state, key)
-    if walked_pages(stops) < len(key):
-        raise PrefixNotCached(len(key), walked_pages(stops))
-    return stops
+    walked = walk(state, key)
+    if walked_pages(walked) < len(key):
+        raise PrefixNotCached(len(key), walked_pages(walked))
+    return walked
 
 
 def edge(parent: Node, namespace: Namespace, page: Page) -> Edge:
@@ -69,9 +69,9 @@ def path_to(node: Node) -> list[Node]:
     return list(upwards(node))[::-1]
 
 
-def node_ending_at(state: State, stops: list[PathNode], end_pages: int) -> Node:
+def node_ending_at(state: State, walked: list[PathNode], end_pages: int) -> Node:
     """The node of a walked path that ends at a page, cut there if need be; the root for page 0."""
-    for node, _ in stops:
+    for node, _ in walked:
         if node.start < end_pages <= node.end:
             return node if node.end == end_pages else cut(state, node, end_pages - node.start)
     return state.root
