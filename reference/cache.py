@@ -15,8 +15,8 @@ from itertools import chain
 from typing import Any
 
 from kvcanon.reference import slots as slot_owners
-from kvcanon.reference.announce import announce_cleared
 from kvcanon.reference.engine import InlineEngine
+from kvcanon.reference.events import announce_cleared
 from kvcanon.reference.evict import evict
 from kvcanon.reference.host import evict_host
 from kvcanon.reference.host_insert import insert_host

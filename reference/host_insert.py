@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.reference.announce import announce_stored
+from kvcanon.reference.events import announce_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.lock import hold, release_hold
 from kvcanon.reference.slots import place

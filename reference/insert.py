@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.reference.announce import announce_stored
 from kvcanon.reference.backup import back_up, unbacked_pages
+from kvcanon.reference.events import announce_stored
 from kvcanon.reference.match import on_device, touch
 from kvcanon.reference.slots import place, release, require_held, unhold
 from kvcanon.reference.state import Node, State

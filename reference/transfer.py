@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvcanon.reference.announce import announce_stored
+from kvcanon.reference.events import announce_stored
 from kvcanon.reference.lock import release_hold
 from kvcanon.reference.slots import drop, place, release, take
 from kvcanon.reference.state import Hold, Node, State, Transfer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.events import announce_removed
 from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.eviction import (

@@ -16,8 +16,8 @@ from kvcanon.conformance.overriding import Overrides, Plant, overriding
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
-    announce,
     cache,
+    events,
     evict,
     insert,
     lock,
@@ -111,7 +111,7 @@ def test_events_of_many_operations_are_heard_at_once() -> None:
 
 def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
     """A cache that declares in which order a node is removed may remove its parent before it."""
-    announced, profile = announce.announce_removed, Profile(removes_end_first=False)
+    announced, profile = events.announce_removed, Profile(removes_end_first=False)
 
     def removes_the_front_alone(patch: Overrides) -> None:
         """Of the pages that leave only the first is removed."""
@@ -230,7 +230,7 @@ def reset_is_silent(patch: Overrides) -> None:
 
 def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
     """Routers are told to forget all whenever something leaves."""
-    removed = announce.announce_removed
+    removed = events.announce_removed
 
     def loud(state: State, node: Node, medium: object) -> None:
         if state.config.events:

@@ -18,7 +18,7 @@ from kvcanon.reference import backup as backup_module
 from kvcanon.reference import evict as evict_module
 from kvcanon.reference import insert as insert_module
 from kvcanon.reference import tree as tree_module
-from kvcanon.reference.announce import announce_removed, announce_stored
+from kvcanon.reference.events import announce_removed, announce_stored
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.transfer import enqueue
 from kvcanon.spec.cache import Cache

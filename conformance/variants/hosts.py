@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
-from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.events import announce_removed
 from kvcanon.reference.match import on_device
 from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State, Transfer

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap
 from kvcanon.reference import victims
-from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.events import announce_removed
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import Medium
 

@@ -14,7 +14,7 @@ from operator import is_not
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
-from kvcanon.reference.announce import announce_removed, announce_stored
+from kvcanon.reference.events import announce_removed, announce_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import (
-    announce,
     backup,
     cache,
+    events,
     insert,
     lock,
     slots,
@@ -80,7 +80,7 @@ def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
             for child in node.children.values()
         )
         if not any(waits):
-            announce.announce_stored(state, node, medium)
+            events.announce_stored(state, node, medium)
 
     patch.setattr(transfer, "announce_stored", of_the_end_only)
 

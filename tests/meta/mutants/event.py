@@ -11,9 +11,9 @@ from attrs import evolve
 
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.reference import (
-    announce,
     backup,
     cache,
+    events,
     evict,
     host_insert,
     insert,
@@ -38,7 +38,7 @@ from meta.mutants.entry import mutant
 @mutant("EVENT-10", "C2 sgl#22894")
 def demotion_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the device."""
-    announce_removed = announce.announce_removed
+    announce_removed = events.announce_removed
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
         if medium is CPU:
@@ -50,7 +50,7 @@ def demotion_is_silent(patch: Overrides) -> None:
 @mutant("EVENT-10", "C19 lmc#3532")
 def host_eviction_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the host."""
-    announce_removed = announce.announce_removed
+    announce_removed = events.announce_removed
 
     def of_the_device_only(state: State, node: Node, medium: Medium) -> None:
         if medium is GPU:
@@ -67,7 +67,7 @@ def host_insert_is_silent(patch: Overrides) -> None:
 
 def told_otherwise(patch: Overrides, tell: Callable[[list[BlockStored]], list[Event]]) -> None:
     """Put other events in the place of the stores of a node, whoever sends them."""
-    announce_stored = announce.announce_stored
+    announce_stored = events.announce_stored
 
     def otherwise(state: State, node: Node, medium: Medium) -> None:
         at = len(state.events)
@@ -96,7 +96,7 @@ def pages_are_stored_again(patch: Overrides) -> None:
         free(state, component, some, incoming)
         for node, owned in [(node, node.data[FULL].device) for node in state.owners[FULL, GPU]]:
             if component is FULL and owned is not None and node.hashes is not None:
-                announce.announce_stored(state, node, GPU)
+                events.announce_stored(state, node, GPU)
                 break
 
     patch.setattr(insert, "_free", loud)
@@ -112,7 +112,7 @@ def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
         enqueued = transfer.enqueue(state, direction, parts, held)
         for node, component in parts:
             if component is FULL:
-                announce.announce_stored(state, node, CPU)
+                events.announce_stored(state, node, CPU)
         return enqueued
 
     patch.setattr(backup, "enqueue", eager)
@@ -121,7 +121,7 @@ def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
 @mutant("EVENT-4", "C4 sgl#32537")
 def return_to_the_device_is_silent(patch: Overrides) -> None:
     """A page that was demoted, and is computed again, is not told of."""
-    announce_stored = announce.announce_stored
+    announce_stored = events.announce_stored
 
     def of_new_nodes(state: State, node: Node, medium: Medium) -> None:
         if node.data[FULL].host is None:
@@ -133,7 +133,7 @@ def return_to_the_device_is_silent(patch: Overrides) -> None:
 @mutant("EVENT-4", "C5 sgl#29750")
 def deletion_is_silent(patch: Overrides) -> None:
     """What leaves the tree with its node is not told of; only demotions are."""
-    announce_removed = announce.announce_removed
+    announce_removed = events.announce_removed
 
     def demoted(state: State, node: Node, medium: Medium) -> None:
         if medium is GPU and node.data[FULL].host is not None:
@@ -148,7 +148,7 @@ def tombstone_is_announced(patch: Overrides) -> None:
     evict_inside = evict._evict_inside
 
     def loud(state: State, node: Node, component: Component) -> None:
-        announce.announce_removed(state, node, GPU)
+        events.announce_removed(state, node, GPU)
         evict_inside(state, node, component)
 
     patch.setattr(evict, "_evict_inside", loud)
@@ -161,7 +161,7 @@ def cut_is_announced(patch: Overrides) -> None:
 
     def loud(state: State, node: Node, at: int) -> Node:
         upper = cut(state, node, at)
-        announce.announce_stored(state, upper, GPU)
+        events.announce_stored(state, upper, GPU)
         return upper
 
     patch.setattr(tree, "cut", loud)
@@ -193,7 +193,7 @@ def parent_chain_skips_a_page(patch: Overrides) -> None:
 @mutant("EVENT-8")
 def reset_is_silent(patch: Overrides) -> None:
     """A reset says nothing, and nobody can tell that all has gone."""
-    announce_cleared = announce.announce_cleared
+    announce_cleared = events.announce_cleared
 
     def at_first_only(state: State) -> None:
         if state.clock == 0:
@@ -232,7 +232,7 @@ def bigrams_are_told_as_tokens(patch: Overrides) -> None:
 @mutant("EVENT-10", "C13 vllm#45261")
 def load_back_is_silent(patch: Overrides) -> None:
     """Routers are not told of what came back to the device."""
-    announce_stored = announce.announce_stored
+    announce_stored = events.announce_stored
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
         if medium is CPU:
@@ -244,7 +244,7 @@ def load_back_is_silent(patch: Overrides) -> None:
 @mutant("EVENT-11")
 def only_the_latest_events_wait(patch: Overrides) -> None:
     """Where nobody takes events for a while, the oldest are dropped."""
-    announce_removed = announce.announce_removed
+    announce_removed = events.announce_removed
 
     def bounded(state: State, node: Node, medium: Medium) -> None:
         announce_removed(state, node, medium)
@@ -256,7 +256,7 @@ def only_the_latest_events_wait(patch: Overrides) -> None:
 @mutant("EVENT-12", "D18 trt#4596")
 def beginning_is_removed_first(patch: Overrides) -> None:
     """A node's pages are said to leave from its first on, under those that hang on it."""
-    announce_removed = announce.announce_removed
+    announce_removed = events.announce_removed
 
     def from_the_top(state: State, node: Node, medium: Medium) -> None:
         at = len(state.events)
