@@ -16,7 +16,7 @@ from typing import Any
 
 from kvcanon.reference import slots as slot_owners
 from kvcanon.reference.engine import InlineEngine
-from kvcanon.reference.events import announce_cleared
+from kvcanon.reference.events import emit_cleared
 from kvcanon.reference.evict import evict
 from kvcanon.reference.host import evict_host
 from kvcanon.reference.host_insert import insert_host
@@ -50,7 +50,7 @@ class ReferenceCache:
 
     def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
         self._state = State(config, engine if engine is not None else InlineEngine())
-        announce_cleared(self._state)
+        emit_cleared(self._state)
 
     @property
     def config(self) -> CacheConfig:
@@ -133,7 +133,7 @@ class ReferenceCache:
             raise CacheBusy(len(self._state.holds))
         slot_owners.free_tree(self._state)
         self._state.forget()
-        announce_cleared(self._state)
+        emit_cleared(self._state)
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""

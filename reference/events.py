@@ -13,7 +13,7 @@ from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.types import Medium
 
 
-def announce_stored(state: State, node: Node, medium: Medium) -> None:
+def emit_stored(state: State, node: Node, medium: Medium) -> None:
     """Tell that each page of a node is now on a medium, in order."""
     if not state.config.events:
         return
@@ -24,7 +24,7 @@ def announce_stored(state: State, node: Node, medium: Medium) -> None:
         parent = name
 
 
-def announce_removed(state: State, node: Node, medium: Medium) -> None:
+def emit_removed(state: State, node: Node, medium: Medium) -> None:
     """Tell that each page of a node is on a medium no more, the last page first."""
     if not state.config.events:
         return
@@ -32,7 +32,7 @@ def announce_removed(state: State, node: Node, medium: Medium) -> None:
         state.events.append(BlockRemoved(name, medium))
 
 
-def announce_cleared(state: State) -> None:
+def emit_cleared(state: State) -> None:
     """Tell that nothing is anywhere."""
     if state.config.events:
         state.events.append(AllBlocksCleared())

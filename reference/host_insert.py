@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.reference.events import announce_stored
+from kvcanon.reference.events import emit_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.lock import hold, release_hold
 from kvcanon.reference.slots import place
@@ -122,7 +122,7 @@ def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
     if begin > node.start:
         cut(state, node, begin - node.start)
     _fill(state, node, FULL, fetched.full(begin, node.end), fetched.tick)
-    announce_stored(state, node, CPU)
+    emit_stored(state, node, CPU)
     fetched.refilled += len(node.pages)
     return node
 
@@ -136,7 +136,7 @@ def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> N
         return parent
     leaf = add_leaf(state, parent, key.prefix(parent.end + fitting), fetched.tick)
     _fill(state, leaf, FULL, fetched.full(leaf.start, leaf.end), fetched.tick)
-    announce_stored(state, leaf, CPU)
+    emit_stored(state, leaf, CPU)
     fetched.placed += fitting
     return leaf
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from attrs import define
 
 from kvcanon.reference.backup import back_up, unbacked_pages
-from kvcanon.reference.events import announce_stored
+from kvcanon.reference.events import emit_stored
 from kvcanon.reference.match import on_device, touch
 from kvcanon.reference.slots import place, release, require_held, unhold
 from kvcanon.reference.state import Node, State
@@ -142,7 +142,7 @@ def _merge(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
     full = incoming.full(begin, node.end)
     if node.data[FULL].device is None:
         _adopt(state, node, FULL, full, incoming)
-        announce_stored(state, node, GPU)
+        emit_stored(state, node, GPU)
     else:
         _free(state, FULL, full, incoming)
     _merge_window(state, node, max(begin, incoming.swa_from), incoming, tick)
@@ -166,7 +166,7 @@ def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tic
 def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
     """Give a new leaf its slots, and cut it so that window data ends in a node of one window."""
     _adopt(state, leaf, FULL, incoming.full(leaf.start, leaf.end), incoming)
-    announce_stored(state, leaf, GPU)
+    emit_stored(state, leaf, GPU)
     if incoming.swa_from < leaf.end and SWA in leaf.data:
         if leaf.start < incoming.swa_from:
             cut(state, leaf, incoming.swa_from - leaf.start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kvcanon.reference.events import announce_stored
+from kvcanon.reference.events import emit_stored
 from kvcanon.reference.lock import release_hold
 from kvcanon.reference.slots import drop, place, release, take
 from kvcanon.reference.state import Hold, Node, State, Transfer
@@ -84,7 +84,7 @@ def _settle_one(state: State, transfer: Transfer, *, ok: bool) -> TransferStatus
     for node, component in transfer.parts:
         _mark_filled(node, component, transfer)
         if component is FULL:
-            announce_stored(state, node, transfer.target_medium)
+            emit_stored(state, node, transfer.target_medium)
     return TransferStatus.DONE
 
 

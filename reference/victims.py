@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcanon.reference.events import announce_removed
+from kvcanon.reference.events import emit_removed
 from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.eviction import (
@@ -81,6 +81,6 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
 
 def vacate(state: State, node: Node, medium: Medium) -> None:
     """Free all that a node has on a medium, what stands on full data first, and announce it."""
-    announce_removed(state, node, medium)
+    emit_removed(state, node, medium)
     for component in reversed(state.config.components):
         drop(state, node, component, medium)

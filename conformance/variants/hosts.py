@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
-from kvcanon.reference.events import announce_removed
+from kvcanon.reference.events import emit_removed
 from kvcanon.reference.match import on_device
 from kvcanon.reference.slots import drop, free_room
 from kvcanon.reference.state import Node, State, Transfer
@@ -173,7 +173,7 @@ def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
         if medium is not CPU or node.data[FULL].device is None:
             vacate_all(state, node, medium)
             return
-        announce_removed(state, node, CPU)
+        emit_removed(state, node, CPU)
         drop(state, node, FULL, CPU)
 
     return vacate_full

@@ -14,7 +14,7 @@ from operator import is_not
 from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
-from kvcanon.reference.events import announce_removed, announce_stored
+from kvcanon.reference.events import emit_removed, emit_stored
 from kvcanon.reference.host import make_host_room
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer
@@ -47,7 +47,7 @@ Settlements = tuple[tuple[TransferId, TransferStatus], ...]
 def loads_announced_early(overrides: Overrides) -> None:
     """Pages that are loaded back are announced at the enqueue (`load_back_announced`)."""
     wrap(overrides, load, transfer.enqueue, _telling)
-    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._undo, _taking_back)
 
 
@@ -55,7 +55,7 @@ def loads_of_use_early(overrides: Overrides) -> None:
     """A load is of use, and announced, at its enqueue (`load_back_usable`): it copies at once."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, load, transfer.enqueue, _copying_at_once)
-    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._settle_one, _never_failing)
     wrap_everywhere(overrides, tree.cut, _naming_both_parts)
 
@@ -186,7 +186,7 @@ def _telling(enqueue: Enqueue) -> Enqueue:
         made = enqueue(state, direction, parts, held)
         for node, component in parts:
             if component is FULL:
-                announce_stored(state, node, GPU)
+                emit_stored(state, node, GPU)
         return made
 
     return enqueue_and_tell
@@ -259,4 +259,4 @@ def _taking_back(undo: Undo) -> Undo:
 def _announce_gone(state: State, loading: Transfer) -> None:
     for node, component in reversed(loading.parts):
         if component is FULL:
-            announce_removed(state, node, GPU)
+            emit_removed(state, node, GPU)
