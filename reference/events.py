@@ -17,7 +17,7 @@ def emit_stored(state: State, node: Node, medium: Medium) -> None:
     """Tell that each page of a node is now on a medium, in order."""
     if not state.config.events:
         return
-    hashes = name_pages(node)
+    hashes = hash_pages(node)
     parent = node.parent.hashes[-1] if node.parent is not None and node.parent.hashes else None
     for page, name in zip(node.pages, hashes, strict=True):
         state.events.append(BlockStored(name, parent, page, medium, node.namespace))
@@ -28,7 +28,7 @@ def emit_removed(state: State, node: Node, medium: Medium) -> None:
     """Tell that each page of a node is on a medium no more, the last page first."""
     if not state.config.events:
         return
-    for name in reversed(name_pages(node)):
+    for name in reversed(hash_pages(node)):
         state.events.append(BlockRemoved(name, medium))
 
 
@@ -38,7 +38,7 @@ def emit_cleared(state: State) -> None:
         state.events.append(AllBlocksCleared())
 
 
-def name_pages(node: Node) -> tuple[bytes, ...]:
+def hash_pages(node: Node) -> tuple[bytes, ...]:
     """The names of a node's pages; names are computed once, for the whole path down to it."""
     if node.hashes is None:
         before = namespace_seed(node.namespace)
