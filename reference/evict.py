@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kvcanon.reference.backup import back_up_now
 from kvcanon.reference.host import delete_from_host
-from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import is_device_leaf, least_recent_first, leaves_in_turn, vacate
@@ -25,7 +25,7 @@ def evict(state: State, counts: Counts) -> Counts:
 
     What a component frees on the way of another counts for it.
     """
-    before = free_room(state, GPU)
+    before = free_slot_counts(state, GPU)
     for component in state.config.components:
         enough = before[component] + counts[component]
         if component is FULL:
@@ -33,7 +33,7 @@ def evict(state: State, counts: Counts) -> Counts:
                 _evict_leaf(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    return free_room(state, GPU) - before
+    return free_slot_counts(state, GPU) - before
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:

@@ -7,7 +7,7 @@ given up under write_back alone, where nothing relies on it.
 
 from __future__ import annotations
 
-from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import (
@@ -24,7 +24,7 @@ from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy, shorta
 
 def evict_host(state: State, counts: Counts) -> Counts:
     """Free host slots; returns how many came free."""
-    before = free_room(state, CPU)
+    before = free_slot_counts(state, CPU)
     for component in state.config.components:
         enough = before[component] + counts[component]
         if component is FULL:
@@ -33,13 +33,13 @@ def evict_host(state: State, counts: Counts) -> Counts:
                 delete_from_host(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    return free_room(state, CPU) - before
+    return free_slot_counts(state, CPU) - before
 
 
 def make_host_room(state: State, needed: Counts) -> bool:
     """Evict what is missing for `needed` free host slots; whether there is room then."""
-    evict_host(state, shortage(needed, free_room(state, CPU)))
-    return not shortage(needed, free_room(state, CPU))
+    evict_host(state, shortage(needed, free_slot_counts(state, CPU)))
+    return not shortage(needed, free_slot_counts(state, CPU))
 
 
 def delete_from_host(state: State, node: Node) -> None:

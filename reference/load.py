@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvcanon.reference.evict import evict
 from kvcanon.reference.lock import held_window_start, hold, release_hold
-from kvcanon.reference.slots import free_room
+from kvcanon.reference.slots import free_slot_counts
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.transfer import enqueue
 from kvcanon.reference.tree import PathNode, node_ending_at, path_to, require
@@ -28,8 +28,8 @@ def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     end = node_ending_at(state, walked, len(key))
     # The path is held before anything is evicted, so that it is never its own victim.
     held = hold(state, end, key, held_window_start(state, end))
-    evicted = evict(state, shortage(needed, free_room(state, GPU)))
-    if shortage(needed, free_room(state, GPU)):
+    evicted = evict(state, shortage(needed, free_slot_counts(state, GPU)))
+    if shortage(needed, free_slot_counts(state, GPU)):
         release_hold(state, held)
         return LoadedBack(LoadDecision.NO_ROOM, evicted=evicted)
     parts = _parts(state, end)

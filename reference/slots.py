@@ -123,7 +123,7 @@ def drop(state: State, node: Node, component: Component, medium: Medium) -> None
     release(state, component, medium, take(state, node, component, medium))
 
 
-def free_room(state: State, medium: Medium) -> Counts:
+def free_slot_counts(state: State, medium: Medium) -> Counts:
     """Free slots of each component's pool on a medium."""
     return Counts.of({c: state.pools[c, medium].free_slots for c in state.config.components})
 

@@ -13,7 +13,7 @@ from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.events import emit_removed
 from kvcanon.reference.match import on_device
-from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.reference.transfer import settle
 from kvcanon.reference.victims import vacate
@@ -66,7 +66,7 @@ def locks_of_the_device(overrides: Overrides) -> None:
     def room_wrapper(make_room: MakeRoom) -> MakeRoom:
         def make_room_of_locked_too(state: State, needed: Counts) -> bool:
             if not make_room(state, needed):
-                _evict_locked(state, shortage(needed, free_room(state, CPU)).full)
+                _evict_locked(state, shortage(needed, free_slot_counts(state, CPU)).full)
             return make_room(state, needed)
 
         return make_room_of_locked_too
@@ -110,14 +110,14 @@ def _evict_locked(state: State, count: int) -> Counts:
     """Give up duplicates that are locked, under write_back; returns what came free."""
     if state.config.write_policy is not WritePolicy.WRITE_BACK:
         return Counts()
-    before = free_room(state, CPU)
+    before = free_slot_counts(state, CPU)
     copied = {node for each in state.transfers.values() for node, _ in each.parts}
     for node in list(state.owners[FULL, CPU]):
-        if free_room(state, CPU).full >= before.full + count:
+        if free_slot_counts(state, CPU).full >= before.full + count:
             break
         if node.locked and node not in copied and _is_all_on_device(node):
             vacate(state, node, CPU)
-    after = free_room(state, CPU)
+    after = free_slot_counts(state, CPU)
     return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
 
 

@@ -175,7 +175,7 @@ def windows_come_from_far_away(patch: Overrides) -> None:
     def generous(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
         path = tree.walk(state, key)
         wanted = [n for n, _ in path if SWA in n.data and load._on_host_only(n, SWA)]
-        room = slots.free_room(state, GPU).swa
+        room = slots.free_slot_counts(state, GPU).swa
         fits = bool(wanted) and sum(len(node.pages) for node in wanted) <= room
         call = all_of_it.during(load.load_back) if fits else load.load_back
         return call(state, key, quota_pages)

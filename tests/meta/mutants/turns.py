@@ -202,7 +202,7 @@ def only_the_first_victim_makes_room(patch: Overrides) -> None:
     def once(state: State, needed: Counts) -> bool:
         nonlocal copied
         if state.config.backup_hits is None and copied:
-            return not shortage(needed, slots.free_room(state, CPU))
+            return not shortage(needed, slots.free_slot_counts(state, CPU))
         copied = host.make_host_room(state, needed)
         return copied
 
