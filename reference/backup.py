@@ -7,7 +7,7 @@ has no room the outcome says so.
 
 from __future__ import annotations
 
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import held_window_start, hold
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
@@ -81,7 +81,7 @@ def _enqueue_backup(
 ) -> TransferId | None:
     """Enqueue one node's copy; None where the host has no room for all of it."""
     needed = {c: len(node.data[c].device or ()) for c in components}
-    if not make_host_room(state, Counts.of(needed)):
+    if not ensure_host_slots(state, Counts.of(needed)):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
     held = hold(state, node, key, node.start if SWA in node.data else None)

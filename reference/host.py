@@ -36,7 +36,7 @@ def evict_host(state: State, counts: Counts) -> Counts:
     return free_slot_counts(state, CPU) - before
 
 
-def make_host_room(state: State, needed: Counts) -> bool:
+def ensure_host_slots(state: State, needed: Counts) -> bool:
     """Evict what is missing for `needed` free host slots; whether there is room then."""
     evict_host(state, shortage(needed, free_slot_counts(state, CPU)))
     return not shortage(needed, free_slot_counts(state, CPU))

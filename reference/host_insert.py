@@ -13,7 +13,7 @@ from __future__ import annotations
 from attrs import define
 
 from kvcanon.reference.events import emit_stored
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import hold, release_hold
 from kvcanon.reference.slots import place
 from kvcanon.reference.state import Node, State
@@ -117,7 +117,7 @@ def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
         return None
     if begin >= node.end:
         return node
-    if not make_host_room(state, Counts(full=node.end - begin)):
+    if not ensure_host_slots(state, Counts(full=node.end - begin)):
         return None
     if begin > node.start:
         cut(state, node, begin - node.start)
@@ -130,7 +130,7 @@ def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
 def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> Node:
     """A leaf for the rest of the key, or for as much of it as there is room for."""
     wanted = len(key) - parent.end
-    make_host_room(state, Counts(full=wanted))
+    ensure_host_slots(state, Counts(full=wanted))
     fitting = min(wanted, state.pools[FULL, CPU].free_slots)
     if fitting == 0:
         return parent
@@ -150,7 +150,7 @@ def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
     lacking = [
         node for node in upwards(end) if node.start >= fetched.swa_from and _lacks(node, SWA)
     ]
-    if make_host_room(state, Counts(swa=sum(len(node.pages) for node in lacking))):
+    if ensure_host_slots(state, Counts(swa=sum(len(node.pages) for node in lacking))):
         for node in lacking:
             _fill(state, node, SWA, fetched.swa(node.start, node.end), fetched.tick)
     release_hold(state, held)
@@ -159,7 +159,7 @@ def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
 def _place_state(state: State, end: Node, fetched: _Fetched) -> None:
     """Give the end the recurrent state that it lacks on the host."""
     states = fetched.payload.mamba
-    if states and _lacks(end, MAMBA) and make_host_room(state, Counts(mamba=1)):
+    if states and _lacks(end, MAMBA) and ensure_host_slots(state, Counts(mamba=1)):
         _fill(state, end, MAMBA, states, fetched.tick)
 
 

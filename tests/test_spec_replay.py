@@ -32,7 +32,7 @@ from kvcanon.spec.replay.board import (
 from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
 from kvcanon.spec.replay.device import evict_device
 from kvcanon.spec.replay.fetch import replay_fetch
-from kvcanon.spec.replay.host import HostChoices, evict_host, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
 from kvcanon.spec.replay.load import hold_path, replay_load
 from kvcanon.spec.replay.missing import Load, missing_of
 from kvcanon.spec.replay.room import could_be_free, evictable
@@ -389,13 +389,13 @@ def test_room_on_the_host_is_made_for_what_is_short_and_told_of() -> None:
     """Room is made where there is some, or said to be there where there is none."""
     bare = [evolve(each, data={FULL: on(None, [n])}) for n, each in enumerate((CHAIN[0], COLD))]
     board = board_of(state_of(config(host=Counts(2, 2)), *bare))
-    assert make_host_room(board, Counts(0, 2), IN_VAIN)
+    assert ensure_host_slots(board, Counts(0, 2), IN_VAIN)
     assert there(board, FULL, CPU) == {(4, 0), (5, 0)}
-    assert make_host_room(board, Counts(1), IN_VAIN)
+    assert ensure_host_slots(board, Counts(1), IN_VAIN)
     assert there(board, FULL, CPU) == {(4, 0)}
-    assert not make_host_room(board, Counts(3), EXPECTED)
+    assert not ensure_host_slots(board, Counts(3), EXPECTED)
     assert there(board, FULL, CPU) == {(4, 0)}
-    assert not make_host_room(board, Counts(3), IN_VAIN)
+    assert not ensure_host_slots(board, Counts(3), IN_VAIN)
     assert there(board, FULL, CPU) == set()
 
 

@@ -72,7 +72,7 @@ def locks_of_the_device(overrides: Overrides) -> None:
         return make_room_of_locked_too
 
     wrap(overrides, cache, host.evict_host, evict_wrapper)
-    wrap(overrides, backup, host.make_host_room, room_wrapper)
+    wrap(overrides, backup, host.ensure_host_slots, room_wrapper)
 
 
 def exclusive_host(overrides: Overrides) -> None:

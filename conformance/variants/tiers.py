@@ -15,7 +15,7 @@ from kvcanon.conformance.overriding import Overrides
 from kvcanon.conformance.variants.rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.events import emit_removed, emit_stored
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import PathNode, path_to, upwards
@@ -121,7 +121,7 @@ def chains_in_one_copy(overrides: Overrides) -> None:
             # A receipt holds the state at its end, and none on the way there.
             inner = any(component is MAMBA and each is not node for each, component in parts)
             in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
-            if not parts or inner or in_vain or not make_host_room(state, counts):
+            if not parts or inner or in_vain or not ensure_host_slots(state, counts):
                 return back_up(state, node)
             key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
             held = lock.hold(state, node, key, 0 if SWA in node.data else None)

@@ -12,7 +12,7 @@ from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
 from kvcanon.spec.views import Step, path_of
@@ -92,7 +92,7 @@ def replay_backups(step: Step, choices: HostChoices) -> Board:
     board, path = _inserted(step)
     for transfer in _made(step):
         needed = Counts.of({c: len(slots) for c, slots in transfer.targets.items()})
-        make_host_room(board, needed, choices)
+        ensure_host_slots(board, needed, choices)
         for component, slots in transfer.targets.items():
             board.free[component, CPU] -= len(slots)
         for node_id, component in transfer.parts:
@@ -100,7 +100,7 @@ def replay_backups(step: Step, choices: HostChoices) -> Board:
     if choices.tries_in_vain:
         left = next((due for due in due_backups(step) if not due.done()), None)
         if left is not None:
-            make_host_room(board, left.counts(), choices)
+            ensure_host_slots(board, left.counts(), choices)
     return board
 
 

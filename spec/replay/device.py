@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.replay.board import Board, Piece, Turns, is_device_leaf
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 
 Stays = Callable[[Piece, int], int]
@@ -79,7 +79,7 @@ def _copy(board: Board, piece: Piece, choices: HostChoices) -> None:
     """Copy to the host what a piece has on the device alone, all of it or nothing."""
     missing = [c for c in piece.on[GPU] if c not in piece.on[CPU] and c not in piece.loading]
     needed = Counts.of({c: piece.size(c) for c in missing})
-    if missing and make_host_room(board, needed, choices):
+    if missing and ensure_host_slots(board, needed, choices):
         for component in missing:
             board.put(piece, component, CPU)
 

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from kvcanon.spec.operations import InsertHost
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 from kvcanon.spec.views import path_of
@@ -46,7 +46,7 @@ def _place_full(
     wanted = len(asked.key) - reached
     if wanted:
         # As much is placed as fits, so that nothing leaves in vain.
-        make_host_room(board, Counts(full=wanted), evolve(choices, tries_in_vain=True))
+        ensure_host_slots(board, Counts(full=wanted), evolve(choices, tries_in_vain=True))
         fitting = min(wanted, board.free[FULL, CPU])
         if fitting:
             leaf = Piece(None, reached, reached + fitting, end or board.root)
@@ -67,7 +67,7 @@ def _refill(board: Board, asked: InsertHost, piece: Piece, choices: HostChoices)
         return False
     if begin >= piece.end:
         return True
-    if not make_host_room(board, Counts(full=piece.end - begin), choices):
+    if not ensure_host_slots(board, Counts(full=piece.end - begin), choices):
         return False
     if begin > piece.begin:
         board.cut(piece, begin)
@@ -89,7 +89,7 @@ def _place_window(board: Board, asked: InsertHost, end: Piece, choices: HostChoi
     for piece in held:
         piece.locked.add(SWA)
     lacking = [piece for piece in window if _lacks(piece, SWA)]
-    if make_host_room(board, Counts(swa=sum(piece.size(SWA) for piece in lacking)), choices):
+    if ensure_host_slots(board, Counts(swa=sum(piece.size(SWA) for piece in lacking)), choices):
         for piece in lacking:
             _arrive(board, piece, SWA)
     for piece in held:
@@ -101,7 +101,7 @@ def _place_state(board: Board, asked: InsertHost, end: Piece, choices: HostChoic
     if (
         asked.payload.mamba
         and _lacks(end, MAMBA)
-        and make_host_room(board, Counts(mamba=1), choices)
+        and ensure_host_slots(board, Counts(mamba=1), choices)
     ):
         _arrive(board, end, MAMBA)
 

@@ -43,7 +43,7 @@ class HostChoices:
         return len(self.order), piece.size(FULL)
 
 
-def make_host_room(board: Board, needed: Counts, choices: HostChoices) -> bool:
+def ensure_host_slots(board: Board, needed: Counts, choices: HostChoices) -> bool:
     """Evict what is missing for `needed` free host slots; whether there is room then."""
     if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
         return False
