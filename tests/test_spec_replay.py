@@ -31,8 +31,8 @@ from kvcanon.spec.replay.board import (
 )
 from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
 from kvcanon.spec.replay.device import evict_device
-from kvcanon.spec.replay.fetch import replay_fetch
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
+from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import hold_path, replay_load
 from kvcanon.spec.replay.missing import Load, missing_of
 from kvcanon.spec.replay.room import could_be_free, evictable
@@ -492,7 +492,7 @@ def fetched(
     key = make_key([1, 2, 3, 4], 1)
     payload = HostPayload((BYTES,) * full, (BYTES,) * swa, (BYTES,) * mamba)
     state = state_of(config(host=host), *nodes)
-    return replay_fetch(state, InsertHost(key, 4 - full, payload), IN_VAIN)
+    return replay_host_insert(state, InsertHost(key, 4 - full, payload), IN_VAIN)
 
 
 def test_fetched_pages_refill_their_path_and_become_a_leaf() -> None:

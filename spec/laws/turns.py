@@ -29,8 +29,8 @@ from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backu
 from kvcanon.spec.replay.board import Board, board_of
 from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
 from kvcanon.spec.replay.device import Stays, evict_device
-from kvcanon.spec.replay.fetch import replay_fetch
 from kvcanon.spec.replay.host import HostChoices, evict_host
+from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import replay_load
 from kvcanon.spec.replay.missing import Load, load_of
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, NodeId
@@ -107,7 +107,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     found = seen.changes(_BOTH)
     first: list[str] | None = None
     for choices in _choices(step, seen):
-        board = replay_fetch(step.before, asked, choices)
+        board = replay_host_insert(step.before, asked, choices)
         wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return

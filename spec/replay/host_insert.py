@@ -12,7 +12,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 from kvcanon.spec.views import path_of
 
 
-def replay_fetch(state: Snapshot, asked: InsertHost, choices: HostChoices) -> Board:
+def replay_host_insert(state: Snapshot, asked: InsertHost, choices: HostChoices) -> Board:
     """The board after a host insert."""
     board = board_of(state)
     stops = path_of(state, asked.key)
