@@ -31,11 +31,11 @@ from kvcanon.spec.replay.board import (
 )
 from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
 from kvcanon.spec.replay.device import evict_device
+from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import hold_path, replay_load
 from kvcanon.spec.replay.missing import Load, missing_of
-from kvcanon.spec.replay.room import could_be_free, evictable
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
@@ -409,7 +409,7 @@ def test_room_on_the_host_is_made_for_what_is_short_and_told_of() -> None:
 def test_evictable_is_what_could_leave(component: Component, medium: Medium, count: int) -> None:
     """What is locked, or above it, or on the device too, counts as room that can be made."""
     board = board_of(STATE)
-    assert evictable(board, component, medium) == count
+    assert evictable_slots(board, component, medium) == count
     free = board.free[component, medium]
     needed = Counts(**{component.value: free + count})
     assert could_be_free(board, needed, medium)
@@ -420,12 +420,12 @@ def test_what_is_above_a_lock_cannot_leave() -> None:
     """A locked child lets its parent leave, or a locked window keeps all window data."""
     board = board_of(STATE)
     piece_of(board, 2).locked |= {FULL, SWA}
-    assert evictable(board, FULL, GPU) == 1
-    assert evictable(board, SWA, GPU) == 3
+    assert evictable_slots(board, FULL, GPU) == 1
+    assert evictable_slots(board, SWA, GPU) == 3
     board = board_of(state_of(BACK, TOP, COLD))
-    assert evictable(board, FULL, CPU) == 3
+    assert evictable_slots(board, FULL, CPU) == 3
     piece_of(board, 1).locked.add(FULL)
-    assert evictable(board, FULL, CPU) == 1
+    assert evictable_slots(board, FULL, CPU) == 1
 
 
 # Loads.

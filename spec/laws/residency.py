@@ -20,7 +20,7 @@ from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
 from kvcanon.spec.replay.backup import due_backups
 from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, path_of

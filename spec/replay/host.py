@@ -19,7 +19,7 @@ from kvcanon.spec.replay.board import (
     is_host_leaf,
     is_spare,
 )
-from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId, shortage
 
 

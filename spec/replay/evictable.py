@@ -9,13 +9,14 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium
 def could_be_free(board: Board, needed: Counts, medium: Medium) -> bool:
     """Whether so many slots of each pool are free, or would be if all that may leave left."""
     return all(
-        needed[component] <= board.free[component, medium] + evictable(board, component, medium)
+        needed[component]
+        <= board.free[component, medium] + evictable_slots(board, component, medium)
         for component in board.config.components
         if needed[component]
     )
 
 
-def evictable(board: Board, component: Component, medium: Medium) -> int:
+def evictable_slots(board: Board, component: Component, medium: Medium) -> int:
     """The slots of a pool that evictions could free, one victim after the other."""
     return sum(
         piece.size(component)
