@@ -29,7 +29,7 @@ from kvcanon.spec.replay.board import (
     is_duplicate,
     is_host_leaf,
 )
-from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
+from kvcanon.spec.replay.compare import Item, ObservedChanges, expected_changes, mistakes
 from kvcanon.spec.replay.device import evict_device
 from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
@@ -639,7 +639,7 @@ def test_changes_are_those_of_pages() -> None:
         evolve(TOP, parent_id=7, pages=TOP.pages[1:], data={FULL: on([1], [1]), MAMBA: on([0])}),
     )
     tip = evolve(TIP, data={FULL: on([9], [9]), SWA: on([2]), MAMBA: on([1])})
-    seen = Seen(step(STATE, EvictHost(Counts(1)), state_of(CONFIG, *halves, tip, OTHER)))
+    seen = ObservedChanges(step(STATE, EvictHost(Counts(1)), state_of(CONFIG, *halves, tip, OTHER)))
     assert seen.changes((GPU, CPU)) == {
         Item(1, 1, SWA, GPU): False,
         Item(2, 2, FULL, CPU): True,
@@ -654,7 +654,7 @@ def test_what_stays_is_counted_from_the_front() -> None:
     long = node(1, ROOT, [1, 2, 3], full=on([0, 1, 2]))
     kept = node(1, ROOT, [1], full=on([0]))
     before = state_of(CONFIG, long, OTHER)
-    seen = Seen(step(before, EvictHost(Counts()), state_of(CONFIG, kept, OTHER)))
+    seen = ObservedChanges(step(before, EvictHost(Counts()), state_of(CONFIG, kept, OTHER)))
     board = board_of(before)
     assert seen.stays(piece_of(board, 1)) == 1
     assert seen.stays(piece_of(board, 3)) == 1
@@ -666,7 +666,7 @@ def test_given_up_is_a_host_copy_that_went_though_another_may_have_come() -> Non
     """A copy that was given up and made anew counts as kept, or one that never was as given up."""
     before = state_of(BACK, TOP, TIP)
     moved = evolve(TOP, data={**TOP.data, FULL: on([0, 1], [5, 6])})
-    seen = Seen(step(before, EvictHost(Counts()), state_of(BACK, moved, TIP)))
+    seen = ObservedChanges(step(before, EvictHost(Counts()), state_of(BACK, moved, TIP)))
     board = board_of(before)
     assert seen.gave_up(piece_of(board, 1), FULL)
     assert not seen.gave_up(piece_of(board, 1), SWA)

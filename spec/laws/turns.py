@@ -27,7 +27,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
-from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
+from kvcanon.spec.replay.compare import Item, ObservedChanges, expected_changes, mistakes
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
@@ -65,7 +65,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     """
     if _was_cut(step):
         return
-    seen = Seen(step)
+    seen = ObservedChanges(step)
     boards = _played(step, seen)
     if boards is None:
         return
@@ -103,7 +103,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
         return
     if _was_cut(step) or parts_on_host(step.before):
         return
-    seen = Seen(step)
+    seen = ObservedChanges(step)
     found = seen.changes(_BOTH)
     first: list[str] | None = None
     for choices in _choices(step, seen):
@@ -135,7 +135,7 @@ def _without_gains(changes: dict[Item, bool], *, backs_up: bool) -> dict[Item, b
     return {item: came for item, came in changes.items() if not (backs_up and came)}
 
 
-def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
+def _played(step: Step, seen: ObservedChanges) -> Iterator[Board] | None:
     """The boards that a sound cache may come to; None where nothing could be evicted."""
     match step.operation, step.outcome:
         case Evict(counts), Evicted():
@@ -148,7 +148,7 @@ def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
     return _loads(step, seen, load) if load is not None and load.may_evict else None
 
 
-def _choices(step: Step, seen: Seen) -> Iterator[HostChoices]:
+def _choices(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     """Whether victims leave for room that cannot be made is free, and which duplicate leaves first.
 
     Where room is made several times in one operation, more depends on that order.
@@ -177,7 +177,7 @@ def _given_up(step: Step) -> list[NodeId]:
     return list(gone)
 
 
-def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
+def _choices_of_room(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     yield HostChoices(seen.gave_up, tries_in_vain=True)
     if not step.before.profile.locks_hold_host_copies:
         yield HostChoices(seen.gave_up, tries_in_vain=True, held_first=True)
@@ -185,26 +185,26 @@ def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
         yield HostChoices(seen.gave_up, tries_in_vain=False)
 
 
-def _tails(seen: Seen) -> tuple[Stays, Stays]:
+def _tails(seen: ObservedChanges) -> tuple[Stays, Stays]:
     """Whether the rest of a victim of which only the end had to leave may leave at a later turn."""
     return seen.stays, seen.stays_at_first
 
 
-def _evictions(step: Step, seen: Seen, asked: Counts) -> Iterator[Board]:
+def _evictions(step: Step, seen: ObservedChanges, asked: Counts) -> Iterator[Board]:
     for stays, choices in product(_tails(seen), _choices(step, seen)):
         board = board_of(step.before)
         evict_device(board, asked, stays, choices)
         yield board
 
 
-def _host_evictions(step: Step, seen: Seen, asked: Counts) -> Iterator[Board]:
+def _host_evictions(step: Step, seen: ObservedChanges, asked: Counts) -> Iterator[Board]:
     for choices in _choices(step, seen):
         board = board_of(step.before)
         evict_host(board, asked, choices)
         yield board
 
 
-def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
+def _loads(step: Step, seen: ObservedChanges, load: Load) -> Iterator[Board]:
     for stays, choices in product(_tails(seen), _choices(step, seen)):
         yield replay_load(step.before, load, stays, choices, evicts=True)
     if load.outcome.decision is LoadDecision.NO_ROOM:
@@ -212,7 +212,7 @@ def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
         yield replay_load(step.before, load, seen.stays, no_choice, evicts=False)
 
 
-def _backups(step: Step, seen: Seen) -> Iterator[Board]:
+def _backups(step: Step, seen: ObservedChanges) -> Iterator[Board]:
     if not any(node.hit_count for node in step.after.below_root()):
         return  # No hits are shown, and so not what was due.
     if isinstance(step.outcome, Inserted) and step.outcome.backups and not enqueued_parts(step):

@@ -25,7 +25,7 @@ class Item(NamedTuple):
 
 
 @frozen(eq=False)
-class Seen:
+class ObservedChanges:
     """What a step changed, found by the nodes of the state before."""
 
     step: Step
