@@ -21,8 +21,8 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.replay.backup import due_backups, replay_backups
 from kvcanon.spec.replay.board import (
     Board,
+    LeafQueue,
     Piece,
-    Turns,
     board_of,
     cut_at,
     is_device_leaf,
@@ -193,7 +193,7 @@ def test_duplicates_are_whole_unless_declared() -> None:
 def test_turns_come_by_rank_and_to_parents_that_become_leaves() -> None:
     """A leaf is taken out of turn, or twice, or a parent before its child."""
     board = board_of(STATE)
-    turns = Turns(board, GPU)
+    turns = LeafQueue(board, GPU)
     first = turns.next()
     assert first is piece_of(board, 3)
     second = turns.next()

@@ -192,7 +192,7 @@ def is_spare(board: Board, piece: Piece) -> bool:
     return FULL in piece.on[CPU] and given <= piece.on[GPU]
 
 
-class Turns:
+class LeafQueue:
     """Leaves of a medium, whose turn comes by their rank; a parent's comes once it is a leaf."""
 
     def __init__(self, board: Board, medium: Medium) -> None:

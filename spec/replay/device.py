@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.spec.oracle.eviction import pre_evict_need
-from kvcanon.spec.replay.board import Board, Piece, Turns, is_device_leaf
+from kvcanon.spec.replay.board import Board, LeafQueue, Piece, is_device_leaf
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 
@@ -31,7 +31,7 @@ def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices
 def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices) -> None:
     if board.free[FULL, GPU] >= enough:
         return
-    turns = Turns(board, GPU)
+    turns = LeafQueue(board, GPU)
     while (short := pre_evict_need(enough, board.free[FULL, GPU])) > 0:
         leaf = turns.next()
         if leaf is None:

@@ -12,8 +12,8 @@ from attrs import frozen
 
 from kvcanon.spec.replay.board import (
     Board,
+    LeafQueue,
     Piece,
-    Turns,
     is_device_leaf,
     is_duplicate,
     is_host_leaf,
@@ -105,7 +105,7 @@ def _give_up(board: Board, piece: Piece, choices: HostChoices) -> None:
 def _evict_leaves(board: Board, enough: int) -> None:
     if board.free[FULL, CPU] >= enough:
         return
-    turns = Turns(board, CPU)
+    turns = LeafQueue(board, CPU)
     while board.free[FULL, CPU] < enough:
         leaf = turns.next()
         if leaf is None:
