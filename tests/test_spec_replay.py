@@ -29,7 +29,7 @@ from kvcanon.spec.replay.board import (
     is_duplicate,
     is_host_leaf,
 )
-from kvcanon.spec.replay.compare import Item, ObservedChanges, expected_changes, mistakes
+from kvcanon.spec.replay.compare import ObservedChanges, PageData, expected_changes, mistakes
 from kvcanon.spec.replay.device import evict_device
 from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
@@ -641,12 +641,12 @@ def test_changes_are_those_of_pages() -> None:
     tip = evolve(TIP, data={FULL: on([9], [9]), SWA: on([2]), MAMBA: on([1])})
     seen = ObservedChanges(step(STATE, EvictHost(Counts(1)), state_of(CONFIG, *halves, tip, OTHER)))
     assert seen.changes((GPU, CPU)) == {
-        Item(1, 1, SWA, GPU): False,
-        Item(2, 2, FULL, CPU): True,
-        Item(4, 0, FULL, CPU): False,
-        Item(4, 0, SWA, CPU): False,
+        PageData(1, 1, SWA, GPU): False,
+        PageData(2, 2, FULL, CPU): True,
+        PageData(4, 0, FULL, CPU): False,
+        PageData(4, 0, SWA, CPU): False,
     }
-    assert seen.changes((GPU,)) == {Item(1, 1, SWA, GPU): False}
+    assert seen.changes((GPU,)) == {PageData(1, 1, SWA, GPU): False}
 
 
 def test_what_stays_is_counted_from_the_front() -> None:
@@ -677,12 +677,12 @@ def test_mistakes_are_said_node_by_node() -> None:
     """Of several pages each is named, or what was expected is not, or what is right is."""
     told = step(STATE, EvictHost(Counts()), STATE)
     expected = {
-        Item(1, 0, FULL, GPU): False,
-        Item(1, 1, FULL, GPU): False,
-        Item(2, 2, SWA, CPU): True,
-        Item(3, 0, FULL, GPU): False,
+        PageData(1, 0, FULL, GPU): False,
+        PageData(1, 1, FULL, GPU): False,
+        PageData(2, 2, SWA, CPU): True,
+        PageData(3, 0, FULL, GPU): False,
     }
-    found = {Item(3, 0, FULL, GPU): False, Item(None, 4, FULL, CPU): True}
+    found = {PageData(3, 0, FULL, GPU): False, PageData(None, 4, FULL, CPU): True}
     assert list(mistakes(told, expected, found)) == [
         "full data of pages 0..1 in node 1 (tokens 0..2) should have left GPU, and did not",
         "swa data of page 2 in node 2 (tokens 2..3) should have come to CPU_PINNED, and did not",

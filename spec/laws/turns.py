@@ -27,7 +27,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
-from kvcanon.spec.replay.compare import Item, ObservedChanges, expected_changes, mistakes
+from kvcanon.spec.replay.compare import ObservedChanges, PageData, expected_changes, mistakes
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
@@ -130,7 +130,7 @@ def _media(step: Step) -> tuple[Medium, ...]:
     return (GPU,) if parts else _BOTH
 
 
-def _without_gains(changes: dict[Item, bool], *, backs_up: bool) -> dict[Item, bool]:
+def _without_gains(changes: dict[PageData, bool], *, backs_up: bool) -> dict[PageData, bool]:
     """What an insert brings to the host is for RES-5 and RES-10 to say."""
     return {item: came for item, came in changes.items() if not (backs_up and came)}
 

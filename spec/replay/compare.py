@@ -14,7 +14,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Medium, NodeId
 from kvcanon.spec.views import PageRow, Step
 
 
-class Item(NamedTuple):
+class PageData(NamedTuple):
     """One component's data for a page, or the state at its end, on a medium."""
 
     node_id: NodeId | None
@@ -64,10 +64,10 @@ class ObservedChanges:
         old = was.slot(component, CPU)
         return old is not None and (now is None or now.slot(component, CPU) != old)
 
-    def changes(self, media: Collection[Medium]) -> dict[Item, bool]:
+    def changes(self, media: Collection[Medium]) -> dict[PageData, bool]:
         """The data that came to a medium (True) or left it (False)."""
         before, after = self.step.changed
-        found: dict[Item, bool] = {}
+        found: dict[PageData, bool] = {}
         for number in before.keys() | after.keys():
             was, now = before.get(number), after.get(number)
             row = was or now
@@ -78,24 +78,26 @@ class ObservedChanges:
                     has = now is not None and now.slot(component, medium) is not None
                     if had is not has:
                         node_id = None if was is None else was.node_id
-                        found[Item(node_id, row.depth, component, medium)] = has
+                        found[PageData(node_id, row.depth, component, medium)] = has
         return found
 
 
-def expected_changes(board: Board, media: Collection[Medium]) -> dict[Item, bool]:
+def expected_changes(board: Board, media: Collection[Medium]) -> dict[PageData, bool]:
     """The data that came to a medium (True) or left it (False) on the board."""
-    found: dict[Item, bool] = {}
+    found: dict[PageData, bool] = {}
     for piece in board.every():
         for medium in media:
             for component in piece.was[medium] ^ piece.on[medium]:
                 begin = piece.end - 1 if component is MAMBA else piece.begin
                 for page in range(begin, piece.end):
-                    item = Item(piece.node_id, page, component, medium)
+                    item = PageData(piece.node_id, page, component, medium)
                     found[item] = component in piece.on[medium]
     return found
 
 
-def mistakes(step: Step, expected: dict[Item, bool], found: dict[Item, bool]) -> Iterator[str]:
+def mistakes(
+    step: Step, expected: dict[PageData, bool], found: dict[PageData, bool]
+) -> Iterator[str]:
     """Where what was found is not what was expected, a sentence for each node and direction."""
     wrong: dict[tuple[NodeId | None, Component, Medium, bool, bool], list[int]] = defaultdict(list)
     for item in expected.keys() | found.keys():
