@@ -29,7 +29,7 @@ from kvcanon.spec.replay.board import (
     is_duplicate,
     is_host_leaf,
 )
-from kvcanon.spec.replay.compare import ObservedChanges, PageData, expected_changes, mistakes
+from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import evict_device
 from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
@@ -683,9 +683,9 @@ def test_mistakes_are_said_node_by_node() -> None:
         PageData(3, 0, FULL, GPU): False,
     }
     found = {PageData(3, 0, FULL, GPU): False, PageData(None, 4, FULL, CPU): True}
-    assert list(mistakes(told, expected, found)) == [
+    assert list(discrepancies(told, expected, found)) == [
         "full data of pages 0..1 in node 1 (tokens 0..2) should have left GPU, and did not",
         "swa data of page 2 in node 2 (tokens 2..3) should have come to CPU_PINNED, and did not",
         "full data of page 4 in new pages came to CPU_PINNED, and should not have",
     ]
-    assert list(mistakes(told, expected, expected)) == []
+    assert list(discrepancies(told, expected, expected)) == []

@@ -27,7 +27,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
-from kvcanon.spec.replay.compare import ObservedChanges, PageData, expected_changes, mistakes
+from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
@@ -74,7 +74,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     first: list[str] | None = None
     for board in boards:
         expected = _without_gains(expected_changes(board, media), backs_up=backs_up)
-        wrong = list(mistakes(step, expected, found))
+        wrong = list(discrepancies(step, expected, found))
         if not wrong or board.unsure:
             return
         first = first or wrong
@@ -108,7 +108,7 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     first: list[str] | None = None
     for choices in _choices(step, seen):
         board = replay_host_insert(step.before, asked, choices)
-        wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
+        wrong = list(discrepancies(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return
         first = first or wrong

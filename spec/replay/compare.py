@@ -95,7 +95,7 @@ def expected_changes(board: Board, media: Collection[Medium]) -> dict[PageData, 
     return found
 
 
-def mistakes(
+def discrepancies(
     step: Step, expected: dict[PageData, bool], found: dict[PageData, bool]
 ) -> Iterator[str]:
     """Where what was found is not what was expected, a sentence for each node and direction."""
