@@ -127,8 +127,8 @@ def test_board_has_what_the_state_has() -> None:
         (0, 10),
         (0, 5),
     ]
-    assert board.room(GPU) == Counts(12, 12, 2)
-    assert board.room(CPU) == Counts(13, 15, 4)
+    assert board.free_slot_counts(GPU) == Counts(12, 12, 2)
+    assert board.free_slot_counts(CPU) == Counts(13, 15, 4)
     assert expected_changes(board, (GPU, CPU)) == {}
 
 
@@ -141,7 +141,7 @@ def test_ranks_are_those_of_the_policy() -> None:
 def test_cut_leaves_the_state_at_the_end() -> None:
     """A cut moves the recurrent state, loses a page, or counts slots as free."""
     board = board_of(STATE)
-    lower, room = piece_of(board, 1), board.room(GPU)
+    lower, room = piece_of(board, 1), board.free_slot_counts(GPU)
     upper = board.cut(lower, 1)
     assert [(piece.begin, piece.end) for piece in board.pieces[1]] == [(0, 1), (1, 2)]
     assert (lower.parent, upper.parent) == (upper, board.root)
@@ -149,7 +149,7 @@ def test_cut_leaves_the_state_at_the_end() -> None:
     assert upper.on == {GPU: {FULL, SWA}, CPU: {FULL}}
     assert MAMBA in lower.on[GPU]
     assert piece_of(board, 2).parent is lower
-    assert board.room(GPU) == room
+    assert board.free_slot_counts(GPU) == room
     assert expected_changes(board, (GPU, CPU)) == {}
 
 

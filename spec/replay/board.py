@@ -99,7 +99,7 @@ class Board:
         """Whether data is copied to the host when it leaves the device."""
         return self.config.write_policy is WritePolicy.WRITE_BACK
 
-    def room(self, medium: Medium) -> Counts:
+    def free_slot_counts(self, medium: Medium) -> Counts:
         """Free slots of each pool of a medium."""
         return Counts.of({c: self.free[c, medium] for c in self.config.components})
 

@@ -19,7 +19,7 @@ Stays = Callable[[Piece, int], int]
 
 def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices) -> None:
     """Free so many device slots of each component, or as many as can be freed."""
-    before = board.room(GPU)
+    before = board.free_slot_counts(GPU)
     for component in board.config.components:
         enough = before[component] + asked[component]
         if component is FULL:

@@ -47,13 +47,13 @@ def ensure_host_slots(board: Board, needed: Counts, choices: HostChoices) -> boo
     """Evict what is missing for `needed` free host slots; whether there is room then."""
     if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
         return False
-    evict_host(board, shortage(needed, board.room(CPU)), choices)
+    evict_host(board, shortage(needed, board.free_slot_counts(CPU)), choices)
     return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
 
 
 def evict_host(board: Board, asked: Counts, choices: HostChoices) -> None:
     """Free so many host slots of each component, or as many as can be freed."""
-    before = board.room(CPU)
+    before = board.free_slot_counts(CPU)
     for component in board.config.components:
         enough = before[component] + asked[component]
         if component is FULL:

@@ -36,7 +36,7 @@ def replay_load(
     board = board_of(state)
     pieces = hold_path(board, state, load)
     if evicts:
-        short = shortage(load.missing.counts(), board.room(GPU))
+        short = shortage(load.missing.counts(), board.free_slot_counts(GPU))
         evict_device(board, short, stays, choices)
     if load.outcome.decision is LoadDecision.ENQUEUED:
         window = window_begin(state, load.key)
