@@ -54,7 +54,7 @@ class Difference:
             return frozenset()
         return {name for name in _FIELDS if getattr(self.before, name) != getattr(self.after, name)}
 
-    def leaves(self, *fields: str) -> bool:
+    def unchanged(self, *fields: str) -> bool:
         """Whether no node was rebuilt, and these fields are equal in both states."""
         return not self.rebuilt and self.fields.isdisjoint(fields)
 
@@ -126,7 +126,7 @@ class Difference:
     @cached_property
     def balanced(self) -> bool:
         """Whether every slot that the free list, a request or a node lost one of them gained."""
-        if self.leaves("pools"):
+        if self.unchanged("pools"):
             return True
         pools = ((each, medium) for each in self.after.config.components for medium in (GPU, CPU))
         return all(self._is_balanced(*pool) for pool in pools)

@@ -77,7 +77,7 @@ def one_owner(state: Snapshot) -> Iterator[str]:
 
 def counts_follow(difference: Difference) -> bool:
     """Whether the counts of slots rose and fell as those of the rebuilt nodes did."""
-    if difference.leaves("usage"):
+    if difference.unchanged("usage"):
         return True
     was, now = difference.before.usage, difference.after.usage
     if was.keys() != now.keys():

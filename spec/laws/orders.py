@@ -25,7 +25,7 @@ LEAVES = ((GPU, is_device_leaf), (CPU, is_host_leaf))
 
 def orders_follow(difference: Difference) -> bool:
     """Whether no leaf that a step touched has another's rank, and orders name whom they should."""
-    if not difference.touched and difference.leaves("recency"):
+    if not difference.touched and difference.unchanged("recency"):
         return True
     components = difference.after.config.components
     return not _has_tie(difference) and all(

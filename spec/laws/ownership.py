@@ -69,7 +69,7 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
 
 def mapping_follows(difference: Difference) -> bool:
     """Whether no entry of the mapping is left that was good for something that is gone."""
-    if difference.leaves("swa_of_full", "pools", "transfers"):
+    if difference.unchanged("swa_of_full", "pools", "transfers"):
         return True
     before, after = difference.before, difference.after
     suspects = set(difference.remapped)
