@@ -162,7 +162,7 @@ class Difference:
 
     @cached_property
     def _own(self) -> Collection[NodeState]:
-        return self.those(self.rebuilt)
+        return self.nodes_after(self.rebuilt)
 
     @cached_property
     def _own_before(self) -> Collection[NodeState]:
@@ -170,9 +170,9 @@ class Difference:
 
     @cached_property
     def _near(self) -> Collection[NodeState]:
-        return self.those(self.family)
+        return self.nodes_after(self.family)
 
-    def those(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
+    def nodes_after(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
         """The nodes with these ids as they are after."""
         return _below_root(self.after, ids)
 

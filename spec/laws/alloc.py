@@ -156,7 +156,7 @@ def remapped(difference: Difference) -> Collection[NodeState]:
     if moved:
         nodes = difference.after.below_root()
         ids.update(node.node_id for node in nodes if not moved.isdisjoint(node[FULL].device or ()))
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law("ALLOC-4", premises.WINDOW_DATA, over=remapped, reads=("swa_of_full",))

@@ -104,7 +104,7 @@ def named(difference: Difference) -> Collection[NodeState]:
     """The nodes that may wait in vain: those rebuilt, and those that copies named before."""
     ids = {node.node_id for node in difference.own()}
     ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law("ASYNC-3", premises.COPY_IN_FLIGHT, over=named, reads=("transfers",), needs=NEEDS)

@@ -87,7 +87,7 @@ def covered(difference: Difference) -> Collection[NodeState]:
     for state in (difference.before, difference.after):
         ends = (state.nodes.get(hold.node_id) for hold in state.holds)
         ids.update(up.node_id for end in ends if end for up in state.upwards(end))
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law(

@@ -97,7 +97,7 @@ def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator
 def _has_tie(difference: Difference) -> bool:
     """Whether a leaf among the touched nodes, or above or below one, has the rank of another."""
     ids, state = {*difference.touched, *difference.family}, difference.after
-    near = difference.those(ids)
+    near = difference.nodes_after(ids)
     for _, is_leaf in LEAVES:
         leaves = [node for node in near if is_leaf(state, node)]
         ranks = {_rank(state, node) for node in leaves}
