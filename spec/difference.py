@@ -140,36 +140,36 @@ class Difference:
                 return False
             lost.extend(was.free_set - now.free_set)
             gained.extend(now.free_set - was.free_set)
-        for node in self.own_before():
+        for node in self.rebuilt_nodes_before():
             lost.extend(node[component].slots(medium) or ())
-        for node in self.own():
+        for node in self.rebuilt_nodes():
             gained.extend(node[component].slots(medium) or ())
         return was.capacity == now.capacity and sorted(lost) == sorted(gained)
 
     # Where laws of nodes have to look.
 
-    def own(self) -> Collection[NodeState]:
+    def rebuilt_nodes(self) -> Collection[NodeState]:
         """The rebuilt nodes as they are after."""
-        return self._own
+        return self._rebuilt_nodes
 
-    def own_before(self) -> Collection[NodeState]:
+    def rebuilt_nodes_before(self) -> Collection[NodeState]:
         """The rebuilt nodes as they were before."""
-        return self._own_before
+        return self._rebuilt_nodes_before
 
-    def near(self) -> Collection[NodeState]:
+    def rebuilt_and_adjacent(self) -> Collection[NodeState]:
         """The rebuilt nodes, their parents and their children as they are after."""
-        return self._near
+        return self._rebuilt_and_adjacent
 
     @cached_property
-    def _own(self) -> Collection[NodeState]:
+    def _rebuilt_nodes(self) -> Collection[NodeState]:
         return self.nodes_after(self.rebuilt)
 
     @cached_property
-    def _own_before(self) -> Collection[NodeState]:
+    def _rebuilt_nodes_before(self) -> Collection[NodeState]:
         return _below_root(self.before, self.rebuilt)
 
     @cached_property
-    def _near(self) -> Collection[NodeState]:
+    def _rebuilt_and_adjacent(self) -> Collection[NodeState]:
         return self.nodes_after(self.family)
 
     def nodes_after(self, ids: Iterable[NodeId]) -> Collection[NodeState]:

@@ -83,7 +83,10 @@ def counts_follow(difference: Difference) -> bool:
     if was.keys() != now.keys():
         return False
     for component in now:
-        old, new = _usage(difference.own_before(), component), _usage(difference.own(), component)
+        old, new = (
+            _usage(difference.rebuilt_nodes_before(), component),
+            _usage(difference.rebuilt_nodes(), component),
+        )
         if (
             now[component].evictable - was[component].evictable != new.evictable - old.evictable
             or now[component].protected - was[component].protected != new.protected - old.protected
@@ -152,7 +155,7 @@ def counts_are_true(step: Step) -> Iterator[str]:
 def remapped(difference: Difference) -> Collection[NodeState]:
     """The nodes that were rebuilt, or whose full slots the mapping leads from to elsewhere."""
     moved = difference.remapped
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     if moved:
         nodes = difference.after.below_root()
         ids.update(node.node_id for node in nodes if not moved.isdisjoint(node[FULL].device or ()))

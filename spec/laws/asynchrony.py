@@ -102,7 +102,7 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
 
 def named(difference: Difference) -> Collection[NodeState]:
     """The nodes that may wait in vain: those rebuilt, and those that copies named before."""
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
     return difference.nodes_after(ids)
 

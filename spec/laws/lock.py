@@ -45,7 +45,7 @@ Refs = dict[NodeId, list[int]]
 """Lock refs of full, swa and mamba, by node."""
 
 
-@node_law("LOCK-1", premises.LOCKED_NODE, over=Difference.own)
+@node_law("LOCK-1", premises.LOCKED_NODE, over=Difference.rebuilt_nodes)
 def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """No count of locks is below zero.
 
@@ -61,7 +61,7 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
                 yield f"{state.describe(node)} has {data.lock_refs} {component} lock_refs"
 
 
-@node_law("LOCK-2", premises.LOCKED_AUXILIARY, over=Difference.own)
+@node_law("LOCK-2", premises.LOCKED_AUXILIARY, over=Difference.rebuilt_nodes)
 def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """On every node full data is locked at least as often as window data, and that as the state.
 
@@ -83,7 +83,7 @@ def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
 
 def covered(difference: Difference) -> Collection[NodeState]:
     """The nodes whose lock refs may not be right: those rebuilt, and all that receipts cover."""
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     for state in (difference.before, difference.after):
         ends = (state.nodes.get(hold.node_id) for hold in state.holds)
         ids.update(up.node_id for end in ends if end for up in state.upwards(end))
@@ -174,7 +174,7 @@ def locked_stays(step: Step) -> Iterator[str]:
                     )
 
 
-@node_law("LOCK-5", premises.LOCKED_CHILD, over=Difference.near)
+@node_law("LOCK-5", premises.LOCKED_CHILD, over=Difference.rebuilt_and_adjacent)
 def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node's full data is locked at least as often as that of each of its children.
 

@@ -117,8 +117,8 @@ def _order_follows(difference: Difference, component: Component, medium: Medium)
     """Whether an order gained and lost the nodes that gained and lost its data, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
-    lost = _owners(before, difference.own_before(), component, medium)
-    gained = _owners(after, difference.own(), component, medium)
+    lost = _owners(before, difference.rebuilt_nodes_before(), component, medium)
+    gained = _owners(after, difference.rebuilt_nodes(), component, medium)
     if lost == gained and was == now:
         return True
     named = set(now)

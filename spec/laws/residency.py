@@ -26,7 +26,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-1", premises.ANY_NODE, over=Difference.rebuilt_nodes)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node has full data, on the device or on the host.
 
@@ -40,7 +40,7 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
             yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
 
 
-@node_law("RES-2", premises.AUXILIARY_DATA, over=Difference.own)
+@node_law("RES-2", premises.AUXILIARY_DATA, over=Difference.rebuilt_nodes)
 def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Window data and recurrent states are on a medium only where their node's full data is.
 
@@ -65,7 +65,7 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
                     )
 
 
-@node_law("RES-3", premises.DEVICE_CHILD, over=Difference.near)
+@node_law("RES-3", premises.DEVICE_CHILD, over=Difference.rebuilt_and_adjacent)
 def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Where full data is on the device, that of the parent is too, and does not arrive later.
 
@@ -97,7 +97,7 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
             )
 
 
-@node_law("RES-4", premises.HOST_CHILD, over=Difference.near)
+@node_law("RES-4", premises.HOST_CHILD, over=Difference.rebuilt_and_adjacent)
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node on the host has its parent on the host, unless the policy is write_back.
 
@@ -174,7 +174,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premises.ANY_NODE, over=Difference.own)
+@node_law("RES-6", premises.ANY_NODE, over=Difference.rebuilt_nodes)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, a recurrent state one slot, and each is of that pool.
 

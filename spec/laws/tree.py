@@ -42,7 +42,7 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@node_law("TREE-1", premises.ANY_NODE, over=Difference.near)
+@node_law("TREE-1", premises.ANY_NODE, over=Difference.rebuilt_and_adjacent)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """There is one root, without pages and data, and every node hangs on it.
 
@@ -61,7 +61,7 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@node_law("TREE-2", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-2", premises.NODE_BELOW_NODE, over=Difference.rebuilt_and_adjacent)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node is a child of its parent, once, and the parent of each of its children.
 
@@ -84,7 +84,7 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
                 )
 
 
-@node_law("TREE-3", premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-3", premises.NODE_BELOW_NODE, over=Difference.rebuilt_and_adjacent)
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
@@ -115,7 +115,7 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             )
 
 
-@node_law("TREE-4", premises.SIBLINGS, over=Difference.near)
+@node_law("TREE-4", premises.SIBLINGS, over=Difference.rebuilt_and_adjacent)
 def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.
 
