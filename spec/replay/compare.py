@@ -1,4 +1,4 @@
-"""The board of a replay beside the state after: what should be where, page by page."""
+"""Compares the board of a replay with the state after, page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvcanon.spec.views import PageRow, Step
 
 
 class PageData(NamedTuple):
-    """One component's data for a page, or the state at its end, on a medium."""
+    """One component's data of a page, or the mamba state at its end, on a medium."""
 
     node_id: NodeId | None
     """The node in the state before; None for a page that is new."""
@@ -26,13 +26,13 @@ class PageData(NamedTuple):
 
 @frozen(eq=False)
 class ObservedChanges:
-    """What a step changed, found by the nodes of the state before."""
+    """The changes of a step, by the nodes of the state before."""
 
     step: Step
 
     @cached_property
     def rows(self) -> dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]]:
-        """Pages of nodes that are not the same in both states, before and after, by depth."""
+        """The rows of pages in nodes that differ, before and after, by node and depth."""
         before, after = self.step.changed
         rows: dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]] = defaultdict(dict)
         for number, row in before.items():
@@ -40,7 +40,7 @@ class ObservedChanges:
         return rows
 
     def stays(self, piece: Piece, _short: int = 0) -> int:
-        """How many pages of a piece, from its begin, keep their full data on the device."""
+        """How many pages of a piece, from its first page, keep their full data on the device."""
         rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
         if rows is None:
             return piece.end - piece.begin
@@ -51,12 +51,12 @@ class ObservedChanges:
         return piece.end - piece.begin
 
     def stays_at_first(self, piece: Piece, short: int) -> int:
-        """The same where of a last victim only the end leaves, and the rest at a later turn."""
+        """The same, if only the end of a last victim leaves, and the rest at a later turn."""
         spare = max(0, piece.end - piece.begin - short)
         return self.stays(piece) or spare
 
     def gave_up(self, piece: Piece, component: Component) -> bool:
-        """Whether a piece lost its host copy of a component, though another may have come."""
+        """Whether a piece lost its host copy of a component, even if it got another one."""
         rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
         if rows is None:
             return False
@@ -98,7 +98,7 @@ def expected_changes(board: Board, media: Collection[Medium]) -> dict[PageData, 
 def discrepancies(
     step: Step, expected: dict[PageData, bool], found: dict[PageData, bool]
 ) -> Iterator[str]:
-    """Where what was found is not what was expected, a sentence for each node and direction."""
+    """The differences of expected and found changes: a sentence for each node and direction."""
     wrong: dict[tuple[NodeId | None, Component, Medium, bool, bool], list[int]] = defaultdict(list)
     for item in expected.keys() | found.keys():
         wanted, got = expected.get(item), found.get(item)

@@ -1,4 +1,4 @@
-"""A host insert, played: full data down the path, then the window and the state at its end."""
+"""Replays a host insert: full data down the path, then the window and mamba state at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def replay_host_insert(state: Snapshot, asked: InsertHost, choices: HostChoices)
 def _place_full(
     board: Board, asked: InsertHost, path: list[Piece], choices: HostChoices
 ) -> Piece | None:
-    """Refill the path and add what is missing; the piece down to which host copies reach."""
+    """Refill the path and add a leaf; returns the last piece down to which host copies reach."""
     end: Piece | None = None
     for piece in path:
         if not _refill(board, asked, piece, choices):
@@ -45,7 +45,7 @@ def _place_full(
     reached = 0 if end is None else end.end
     wanted = len(asked.key) - reached
     if wanted:
-        # As much is placed as fits, so that nothing leaves in vain.
+        # The insert places as many pages as fit, so no eviction is in vain.
         ensure_host_slots(board, Counts(full=wanted), evolve(choices, tries_in_vain=True))
         fitting = min(wanted, board.free[FULL, CPU])
         if fitting:
@@ -59,7 +59,7 @@ def _place_full(
 
 
 def _refill(board: Board, asked: InsertHost, piece: Piece, choices: HostChoices) -> bool:
-    """Give a piece a host copy if it lacks one; whether host copies go on below it."""
+    """Give a piece a host copy if it lacks one; returns whether pieces below may get one."""
     if FULL in piece.on[CPU]:
         return FULL not in piece.backing
     begin = max(piece.begin, asked.start_pages)
@@ -97,7 +97,7 @@ def _place_window(board: Board, asked: InsertHost, end: Piece, choices: HostChoi
 
 
 def _place_state(board: Board, asked: InsertHost, end: Piece, choices: HostChoices) -> None:
-    """Give the end the recurrent state that it lacks on the host."""
+    """Give the end the mamba state that it lacks on the host."""
     if (
         asked.payload.mamba
         and _lacks(end, MAMBA)

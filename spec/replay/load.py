@@ -1,4 +1,4 @@
-"""A load-back, played: its path is held, then room is made in each pool that is short."""
+"""Replays a load-back: its path is held, then slots are freed in each pool that is short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvcanon.spec.views import path_of
 
 
 def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
-    """Hold what a load is for, as a lock does; returns the pieces of its key."""
+    """Hold the key of a load, as a lock does; returns the pieces of the key."""
     path = [stop.node for stop in path_of(state, load.key)]
     prefix_pieces(board, path, load.key)
     window = window_begin(state, load.key)
@@ -32,7 +32,7 @@ def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
 def replay_load(
     state: Snapshot, load: Load, stays: Stays, choices: HostChoices, *, evicts: bool
 ) -> Board:
-    """The board after a load-back that was enqueued, or found no room."""
+    """The board after a load-back that was enqueued, or found too few free slots."""
     board = board_of(state)
     pieces = hold_path(board, state, load)
     if evicts:
