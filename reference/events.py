@@ -1,7 +1,6 @@
-"""Events: what is said, and the names of the pages that it is said of.
+"""Events: emits the events of nodes, and computes the page hashes that they carry.
 
-What readers get wrong: only *full* data has events, and only once its bytes are there. Nothing here
-decides that; the callers announce when they know.
+Only *full* data has events, and only once its bytes are there: callers emit at that moment.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from kvcanon.spec.types import Medium
 
 
 def emit_stored(state: State, node: Node, medium: Medium) -> None:
-    """Tell that each page of a node is now on a medium, in order."""
+    """Emit a store event for each page of a node, from the first to the last."""
     if not state.config.events:
         return
     hashes = hash_pages(node)
     parent = node.parent.hashes[-1] if node.parent is not None and node.parent.hashes else None
-    for page, name in zip(node.pages, hashes, strict=True):
-        state.events.append(BlockStored(name, parent, page, medium, node.namespace))
-        parent = name
+    for page, block_hash in zip(node.pages, hashes, strict=True):
+        state.events.append(BlockStored(block_hash, parent, page, medium, node.namespace))
+        parent = block_hash
 
 
 def emit_removed(state: State, node: Node, medium: Medium) -> None:
-    """Tell that each page of a node is on a medium no more, the last page first."""
+    """Emit a remove event for each page of a node, from the last to the first."""
     if not state.config.events:
         return
-    for name in reversed(hash_pages(node)):
-        state.events.append(BlockRemoved(name, medium))
+    for block_hash in reversed(hash_pages(node)):
+        state.events.append(BlockRemoved(block_hash, medium))
 
 
 def emit_cleared(state: State) -> None:
-    """Tell that nothing is anywhere."""
+    """Emit that nothing is on any medium."""
     if state.config.events:
         state.events.append(AllBlocksCleared())
 
 
 def hash_pages(node: Node) -> tuple[bytes, ...]:
-    """The names of a node's pages; names are computed once, for the whole path down to it."""
+    """The page hashes of a node, computed once for the whole path down to it."""
     if node.hashes is None:
         before = namespace_seed(node.namespace)
         for each in path_to(node):

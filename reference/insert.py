@@ -1,11 +1,10 @@
-"""Insert: a request hands over what it computed.
+"""Insert: a request hands the slots that it computed to the cache.
 
-Along the part of the key that is in the tree already, incoming slots are duplicates and are freed,
-unless a node lacks them: then it takes them. The rest of the key becomes a new leaf.
+For the part of the key that is in the tree, incoming slots are duplicates and are freed, unless a
+node lacks that data: then the node adopts them. The rest of the key becomes a new leaf.
 
-What readers get wrong: the tree and the request may disagree about what is cached, in both
-directions. A node may have lost window data that the request still has (it is healed), and the
-request may have let window data go that the node still has (nothing happens).
+A node may have lost window data that the request still has; the insert restores it (*heals* the
+node). If the request has freed window data that the node still has, nothing changes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Sl
 
 @define
 class _Incoming:
-    """Slots by page of the key, and what became of them."""
+    """The incoming slots, by page of the key, and how many were adopted and freed."""
 
     slots: Slots
     full_from: int
@@ -45,7 +44,7 @@ class _Incoming:
 def insert(
     state: State, key: Key, start_pages: int, slots: Slots, *, counted_pages: int, priority: int
 ) -> Inserted:
-    """Take over the slots of `key` from page `start_pages` on."""
+    """Take ownership of the slots of `key` from page `start_pages` on."""
     walked = walk(state, key)
     _check_call(state, key, start_pages, slots, counted_pages)
     _check_path(walked, start_pages)
@@ -81,7 +80,7 @@ def insert(
 
 
 def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) -> None:
-    """Refuse slots that do not fit the key or are not the caller's."""
+    """Refuse slots that do not fit the key or that no request holds."""
     if not 0 <= start <= len(key):
         raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
     if not 0 <= counted <= len(key):
@@ -101,7 +100,7 @@ def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) 
 
 
 def _check_path(walked: list[PathNode], start: int) -> None:
-    """Refuse a path that is not there as far as the caller relies on it, or not there yet."""
+    """Refuse a path that is not on the device up to `start`, or is still being loaded."""
     resident = _present_pages(walked)
     if resident < start:
         raise PrefixNotCached(start, resident)
@@ -112,7 +111,7 @@ def _check_path(walked: list[PathNode], start: int) -> None:
 
 
 def _check_pairs(state: State, slots: Slots) -> None:
-    """Each window slot goes with its own full slot, and none is left behind."""
+    """Refuse window slots that are not exactly those paired with the full slots."""
     unpaired = len(slots.full) - len(slots.swa)
     for index, full in enumerate(slots.full):
         expected = slots.swa[index - unpaired] if index >= unpaired else None
@@ -135,7 +134,7 @@ def _present_pages(walked: list[PathNode]) -> int:
 
 
 def _merge(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
-    """Give a node on the path what it lacks of the incoming slots, and free the rest."""
+    """Give a node on the path the incoming slots that it lacks, and free the others."""
     begin = max(node.start, incoming.full_from)
     if begin >= node.end:
         return
@@ -149,7 +148,7 @@ def _merge(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
 
 
 def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tick: int) -> None:
-    """Heal a tombstone from page `begin` on; its full slots stay, locked or not."""
+    """Heal a tombstone from page `begin` on; it keeps its full slots, locked or not."""
     if begin >= node.end or SWA not in node.data:
         return
     swa = incoming.swa(begin, node.end)
@@ -164,7 +163,7 @@ def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tic
 
 
 def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
-    """Give a new leaf its slots, and cut it so that window data ends in a node of one window."""
+    """Give a new leaf its slots, and cut it so that its last node is no longer than the window."""
     _adopt(state, leaf, FULL, incoming.full(leaf.start, leaf.end), incoming)
     emit_stored(state, leaf, GPU)
     if incoming.swa_from < leaf.end and SWA in leaf.data:
@@ -178,7 +177,7 @@ def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node
 
 
 def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
-    """Keep the recurrent state where the end has none."""
+    """Give the end the mamba state if it has none; free the state otherwise."""
     if not incoming.slots.mamba:
         return
     if end.data[MAMBA].device is None:
@@ -188,7 +187,7 @@ def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
 
 
 def _back_up_hit_nodes(state: State, end: Node) -> tuple[int, ...]:
-    """Back up the path down to its deepest node that was hit often enough."""
+    """Back up the path down to its deepest node with enough hits."""
     threshold = state.config.backup_hits
     if threshold is None:
         return ()
