@@ -1,4 +1,4 @@
-"""The replay of evictions on paper: the board, who leaves it, and how it is compared."""
+"""The replay of evictions: the board, the victims, and the comparison with a step."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ EXPECTED = HostChoices(lambda *_: False, tries_in_vain=False)
 
 
 def no_page(_: Piece, _short: int) -> int:
-    """Of every victim all pages left."""
+    """All pages of every victim left."""
     return 0
 
 
 def is_of(node_id: NodeId, piece: Piece, _: Component) -> bool:
-    """Whether a piece is of a node: whose host copy was given up."""
+    """Whether a piece is of a node: whose host copy was evicted."""
     return piece.node_id == node_id
 
 
@@ -97,7 +97,7 @@ Pages = set[tuple[NodeId | None, int]]
 
 
 def there(board: Board, component: Component = FULL, medium: Medium = GPU) -> Pages:
-    """Where a component is on a medium: nodes and pages; a state is at its last page."""
+    """Where a component is on a medium: nodes and pages; a mamba state is at its last page."""
     return {
         (piece.node_id, page)
         for piece in board.every()
@@ -115,7 +115,7 @@ def piece_of(board: Board, node_id: NodeId) -> Piece:
 
 
 def test_board_has_what_the_state_has() -> None:
-    """A piece has other data, another place or another rank than its node."""
+    """Each piece has the data, the place and the rank of its node."""
     board = board_of(STATE)
     assert there(board) == {(1, 0), (1, 1), (2, 2), (3, 0)}
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
@@ -133,13 +133,13 @@ def test_board_has_what_the_state_has() -> None:
 
 
 def test_ranks_are_those_of_the_policy() -> None:
-    """Leaves rank by use whatever the policy."""
+    """Pieces are ranked by the eviction policy."""
     board = board_of(state_of(config(lru=False), TOP, OTHER))
     assert sorted(piece.rank for piece in board.every()) == [(0, -10), (0, -1)]
 
 
 def test_cut_leaves_the_state_at_the_end() -> None:
-    """A cut moves the recurrent state, loses a page, or counts slots as free."""
+    """A cut keeps the mamba state at the end, all pages, and the number of free slots."""
     board = board_of(STATE)
     lower, room = piece_of(board, 1), board.free_slot_counts(GPU)
     upper = board.cut(lower, 1)
@@ -154,7 +154,7 @@ def test_cut_leaves_the_state_at_the_end() -> None:
 
 
 def test_cut_at_begins_a_piece_where_none_begins() -> None:
-    """A cut is made at the ends of nodes, or outside the path."""
+    """A cut is made only inside a piece of the path."""
     board, path = board_of(STATE), [TOP, TIP]
     for page, pieces in ((0, 1), (2, 1), (1, 2), (1, 2)):
         cut_at(board, path, page)
@@ -166,7 +166,7 @@ def test_cut_at_begins_a_piece_where_none_begins() -> None:
     [(1, False, False), (2, True, False), (3, True, False), (4, False, True)],
 )
 def test_leaves_of_a_medium(node_id: NodeId, *, device: bool, host: bool) -> None:
-    """What has a child on the device may leave it, or what is on the device the tree."""
+    """A piece is a device leaf without device children, a host leaf only off the device."""
     piece = piece_of(board_of(STATE), node_id)
     assert is_device_leaf(piece) is device
     assert is_host_leaf(piece) is host
@@ -176,7 +176,7 @@ def test_leaves_of_a_medium(node_id: NodeId, *, device: bool, host: bool) -> Non
 
 
 def test_duplicates_are_whole_unless_declared() -> None:
-    """What is on the host alone is given up as a duplicate, or full data must wait for a window."""
+    """All host data of a duplicate is on the device; by profile its full data is enough."""
     board = board_of(state_of(BACK, TOP, COLD))
     assert sum(is_duplicate(board, piece) for piece in board.every()) == 1
     piece = piece_of(board, 1)
@@ -191,7 +191,7 @@ def test_duplicates_are_whole_unless_declared() -> None:
 
 
 def test_turns_come_by_rank_and_to_parents_that_become_leaves() -> None:
-    """A leaf is taken out of turn, or twice, or a parent before its child."""
+    """Leaves come by rank, each once, and a parent after its children."""
     board = board_of(STATE)
     turns = LeafQueue(board, GPU)
     first = turns.next()
@@ -206,7 +206,7 @@ def test_turns_come_by_rank_and_to_parents_that_become_leaves() -> None:
 
 
 def test_data_is_in_the_order_of_its_last_use() -> None:
-    """Data without a place comes first, or of one node the lower part before the upper."""
+    """Data without a place comes last; of one node the upper piece comes first."""
     board = board_of(STATE)
     cut_at(board, [TOP], 1)
     assert [(p.node_id, p.begin) for p in board.in_turn(SWA, GPU)] == [
@@ -235,7 +235,7 @@ def evicted(
 
 
 def test_leaves_leave_until_there_is_room() -> None:
-    """A leaf leaves out of turn, or one more than is needed, or in part."""
+    """Whole leaves leave by rank, and no more than are needed."""
     nodes = (TOP, TIP, OTHER)
     assert there(evicted(Counts(), *nodes)) == {(1, 0), (1, 1), (2, 2), (3, 0)}
     assert there(evicted(Counts(1), *nodes)) == {(1, 0), (1, 1), (2, 2)}
@@ -244,7 +244,7 @@ def test_leaves_leave_until_there_is_room() -> None:
 
 
 def test_a_leaf_with_a_host_copy_is_demoted() -> None:
-    """A leaf leaves the tree with the copy that was made of it, or stays without any."""
+    """A leaf with a host copy stays in the tree, and one without is removed."""
     board = evicted(Counts(4), TOP, TIP)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1)}
     assert board.root.children == board.pieces[1]
@@ -253,7 +253,7 @@ def test_a_leaf_with_a_host_copy_is_demoted() -> None:
 
 
 def test_only_the_end_of_the_last_victim_may_leave() -> None:
-    """A victim leaves whole though a part was enough, or a part though it was not."""
+    """A victim may leave in part only if that part is enough."""
     long = node(1, ROOT, [1, 2, 3, 4], full=on(range(4)))
     state = state_of(CONFIG, long, OTHER)
 
@@ -272,7 +272,7 @@ def test_only_the_end_of_the_last_victim_may_leave() -> None:
 
 
 def test_window_data_leaves_by_its_last_use() -> None:
-    """A tombstone keeps the state that needs its window, or full data goes, or what is locked."""
+    """Unlocked window data leaves in LRU order, with its mamba state, without full data."""
     board = evicted(Counts(swa=2), TOP, TIP, OTHER)
     assert there(board, SWA) == {(2, 2), (3, 0)}
     assert there(board, MAMBA) == {(2, 2)}
@@ -285,14 +285,14 @@ def test_window_data_leaves_by_its_last_use() -> None:
 
 
 def test_states_leave_alone() -> None:
-    """A state takes its window along, or only leaves with its node."""
+    """A mamba state leaves without its window, and its node stays."""
     board = evicted(Counts(mamba=1), TOP, TIP)
     assert there(board, MAMBA) == {(2, 2)}
     assert there(board, SWA) == {(1, 0), (1, 1), (2, 2)}
 
 
 def test_what_one_component_frees_counts_for_the_next() -> None:
-    """Window data leaves though a leaf has freed enough of it."""
+    """Window slots that a leaf freed count, and no more window data leaves."""
     board = evicted(Counts(1, 1, 0), TOP, TIP, OTHER)
     assert there(board, SWA) == {(1, 0), (1, 1), (2, 2)}
     board = evicted(Counts(1, 2, 0), TOP, TIP, OTHER)
@@ -300,7 +300,7 @@ def test_what_one_component_frees_counts_for_the_next() -> None:
 
 
 def test_a_bare_tombstone_goes_along_where_that_is_declared() -> None:
-    """A tombstone leaves with the last of what was below it by the canon, or never."""
+    """A tombstone leaves with its last child only if the profile says so."""
     bare, declared = evolve(TOP, data={FULL: on([0, 1])}), Profile(uncovered_tombstones_stay=False)
     assert there(evicted(Counts(1), bare, TIP)) == {(1, 0), (1, 1)}
     assert there(evicted(Counts(1), bare, TIP, profile=declared)) == set()
@@ -308,7 +308,7 @@ def test_a_bare_tombstone_goes_along_where_that_is_declared() -> None:
 
 
 def test_under_write_back_victims_are_copied_first() -> None:
-    """A victim leaves without its copy, or window data from inside the tree does."""
+    """Under write_back leaves, and window data inside the tree, are copied to the host."""
     board = evicted(Counts(1), TOP, TIP, OTHER, write="write_back")
     assert (3, 0) in there(board, FULL, CPU)
     assert (3, 0) in there(board, SWA, CPU)
@@ -318,7 +318,7 @@ def test_under_write_back_victims_are_copied_first() -> None:
 
 
 def test_what_finds_no_room_takes_what_hangs_below_it_along() -> None:
-    """A leaf that cannot be copied leaves children on the host without a parent."""
+    """A leaf that cannot be copied leaves together with the host pieces below it."""
     above = node(1, ROOT, [1, 2], full=on([0, 1]), last_access=1)
     below = node(2, 1, [3], full=on(None, [0]), last_access=2)
     held = node(3, ROOT, [4], full=on(None, [1], lock_refs=1))
@@ -348,7 +348,7 @@ CHAIN = (
 
 
 def test_host_leaves_leave_with_their_nodes() -> None:
-    """A parent leaves before its child, or what is on the device too."""
+    """Host leaves leave before their parents; pieces on the device stay."""
     board = host_evicted(Counts(1), TOP, COLD, *CHAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (4, 0), (5, 0)}
     assert piece_of(board, 5).children == []
@@ -357,14 +357,14 @@ def test_host_leaves_leave_with_their_nodes() -> None:
 
 
 def test_under_write_back_duplicates_leave_the_host_first() -> None:
-    """What is nowhere else leaves the host before what the device has, or the device loses it."""
+    """Under write_back duplicates leave the host first, and stay on the device."""
     board = host_evicted(Counts(1), TOP, COLD, write="write_back")
     assert there(board, FULL, CPU) == {(4, 0)}
     assert there(board) == {(1, 0), (1, 1)}
 
 
 def test_the_duplicate_that_left_is_the_one_that_is_chosen() -> None:
-    """Which duplicate leaves first is held to an order."""
+    """The replay evicts the duplicate that the cache evicted."""
     both = [node(n, ROOT, [n], full=on([n], [n])) for n in (1, 2, 3)]
     for gone in (1, 2, 3):
         board = board_of(state_of(BACK, *both))
@@ -374,7 +374,7 @@ def test_the_duplicate_that_left_is_the_one_that_is_chosen() -> None:
 
 
 def test_window_data_leaves_the_host_where_it_is_nowhere_else() -> None:
-    """A host copy of window data leaves though the device has it, or an inner node with it."""
+    """Window data leaves the host only if it is not on the device; inner nodes stay."""
     board = host_evicted(Counts(swa=1), *CHAIN, COLD)
     assert there(board, SWA, CPU) == {(4, 0), (6, 1)}
     assert (5, 0) in there(board, FULL, CPU)
@@ -385,8 +385,8 @@ def test_window_data_leaves_the_host_where_it_is_nowhere_else() -> None:
     assert there(host_evicted(Counts(swa=1), both), SWA, CPU) == {(1, 0), (1, 1)}
 
 
-def test_room_on_the_host_is_made_for_what_is_short_and_told_of() -> None:
-    """Room is made where there is some, or said to be there where there is none."""
+def test_host_slots_are_freed_where_they_are_short() -> None:
+    """Host slots are freed only if they are short, and the result says whether they are free."""
     bare = [evolve(each, data={FULL: on(None, [n])}) for n, each in enumerate((CHAIN[0], COLD))]
     board = board_of(state_of(config(host=Counts(2, 2)), *bare))
     assert ensure_host_slots(board, Counts(0, 2), IN_VAIN)
@@ -407,7 +407,7 @@ def test_room_on_the_host_is_made_for_what_is_short_and_told_of() -> None:
     [(FULL, GPU, 4), (SWA, GPU, 4), (MAMBA, GPU, 2), (FULL, CPU, 1), (SWA, CPU, 1)],
 )
 def test_evictable_is_what_could_leave(component: Component, medium: Medium, count: int) -> None:
-    """What is locked, or above it, or on the device too, counts as room that can be made."""
+    """Locked pieces, pieces above them, and duplicates are not counted as evictable."""
     board = board_of(STATE)
     assert evictable_slots(board, component, medium) == count
     free = board.free[component, medium]
@@ -417,7 +417,7 @@ def test_evictable_is_what_could_leave(component: Component, medium: Medium, cou
 
 
 def test_what_is_above_a_lock_cannot_leave() -> None:
-    """A locked child lets its parent leave, or a locked window keeps all window data."""
+    """A locked child keeps its parent; a locked window keeps only its own window data."""
     board = board_of(STATE)
     piece_of(board, 2).locked |= {FULL, SWA}
     assert evictable_slots(board, FULL, GPU) == 1
@@ -441,7 +441,7 @@ def load(state: Snapshot, decision: LoadDecision = LoadDecision.ENQUEUED) -> Loa
 
 
 def test_a_load_holds_its_path_while_room_is_made() -> None:
-    """A load evicts what it is for, or may not evict what is out of its window."""
+    """A load keeps its path and its window; other data may be evicted for it."""
     state = state_of(CONFIG, TOP, BELOW, OTHER)
     board = board_of(state)
     pieces = hold_path(board, state, load(state))
@@ -456,7 +456,7 @@ def test_a_load_holds_its_path_while_room_is_made() -> None:
 
 
 def test_a_load_brings_what_was_missing() -> None:
-    """A load brings window data from out of the window, or leaves a part behind."""
+    """A load copies what is missing, and window data only inside the window."""
     upper = evolve(TOP, data={FULL: on(None, [0, 1]), SWA: on(None, [0, 1])})
     state = state_of(CONFIG, upper, BELOW)
     board = replay_load(state, load(state), no_page, IN_VAIN, evicts=True)
@@ -469,7 +469,7 @@ def test_a_load_brings_what_was_missing() -> None:
 
 
 def test_a_load_evicts_what_it_is_short_of() -> None:
-    """A load evicts for pools that are not short, or in vain where it declines at once."""
+    """A load evicts only for pools that are short, and not at all if it declines at once."""
     tight = evolve(CONFIG, device_slots=Counts(16, 4, 4))
     state = state_of(tight, TOP, BELOW, OTHER, node(7, ROOT, [7], full=on([5]), swa=on([2])))
     board = replay_load(state, load(state), no_page, IN_VAIN, evicts=True)
@@ -496,7 +496,7 @@ def fetched(
 
 
 def test_fetched_pages_refill_their_path_and_become_a_leaf() -> None:
-    """Pages of the tree get no host copy, or new ones no leaf, or they hang on another."""
+    """Pages of the tree get a host copy, and new pages a leaf below them."""
     bare = evolve(TOP, data={FULL: on([0, 1]), SWA: on([0, 1])})
     board = fetched(bare, swa=2, mamba=1)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (None, 2), (None, 3)}
@@ -507,7 +507,7 @@ def test_fetched_pages_refill_their_path_and_become_a_leaf() -> None:
 
 
 def test_fetched_pages_stop_at_a_gap() -> None:
-    """Pages hang on the host below one that has no copy there, or one that is still in flight."""
+    """No pages are placed below a piece whose host copy is missing or in flight."""
     bare = evolve(TOP, data={FULL: on([0, 1])})
     assert there(fetched(bare, full=3), FULL, CPU) == set()
     backing = evolve(TOP, data={FULL: on([0, 1], [0, 1], backing=9)})
@@ -515,7 +515,7 @@ def test_fetched_pages_stop_at_a_gap() -> None:
 
 
 def test_as_many_fetched_pages_are_placed_as_fit() -> None:
-    """A leaf is placed whole or not at all, or more than there is room for."""
+    """A leaf gets as many pages as find a free host slot."""
     held = node(7, ROOT, [7], full=on(None, [3], lock_refs=1))
     room = Counts(4, 4, 4)
     assert there(fetched(TOP, held, host=room), FULL, CPU) == {(1, 0), (1, 1), (None, 2), (7, 0)}
@@ -559,7 +559,7 @@ def inserted(
     *transfers: TransferState,
     host: Counts = POOLS,
 ) -> Step:
-    """An insert of `KEY`, all of which is there, that enqueued these backups."""
+    """An insert of `KEY`, all of which is in the tree, that enqueued these backups."""
     chosen = config(host=host)
     outcome = Inserted(3, Counts(), Counts(), tuple(each.transfer_id for each in transfers))
     return step(
@@ -571,14 +571,14 @@ def inserted(
 
 
 def due(told: Step) -> list[tuple[NodeId, str, bool]]:
-    """What an insert has to back up, and whether it did."""
+    """The backups that an insert must enqueue, and whether it did."""
     return [
         (each.node.node_id, " ".join(each.components), each.done()) for each in due_backups(told)
     ]
 
 
 def test_what_was_hit_is_due_with_what_is_above_it() -> None:
-    """A node is due that was not hit, or one above it is not, or the lower comes first."""
+    """Nodes with enough hits must be backed up, with all nodes above them, root first."""
     bare = tuple([evolve(each, data={FULL: on(each[FULL].device)}) for each in HIT])
     assert due(inserted(bare, bare)) == [(1, "full", False), (2, "full", False)]
     cold = (bare[0], evolve(bare[1], hit_count=0))
@@ -589,7 +589,7 @@ def test_what_was_hit_is_due_with_what_is_above_it() -> None:
 
 
 def test_what_was_healed_in_the_window_is_due_behind_the_chain() -> None:
-    """Window data is due that no end can reach, or what was healed comes before full data."""
+    """Healed window data in reach must be backed up, after the chain."""
     told = inserted(HIT, COPIED, BACKUP)
     # The window is the last two pages; node 1 has one of them.
     assert due(told) == [(2, "full swa mamba", True)]
@@ -608,7 +608,7 @@ EDGE = evolve(COLD, data={FULL: on(None, [2]), SWA: on(None, [3])})
 
 
 def test_backups_evict_what_is_short_and_in_turn() -> None:
-    """An insert evicts nothing for what it copies, or more than that needs."""
+    """An insert evicts from the host exactly what its copies need."""
     told = inserted((*HIT, EDGE), COPIED, BACKUP, host=TIGHT)
     board = replay_backups(told, IN_VAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2)}
@@ -617,7 +617,7 @@ def test_backups_evict_what_is_short_and_in_turn() -> None:
 
 
 def test_what_is_declined_may_have_been_tried() -> None:
-    """A backup that cannot fit must be tried, or must not be."""
+    """For a backup that cannot fit a cache may evict or not."""
     held = evolve(EDGE, data={FULL: on(None, [2], lock_refs=1)})
     small = Counts(3, 4, 1)
     state = evolve(node(8, ROOT, [7], full=on([9], None)), hit_count=0)
@@ -633,7 +633,7 @@ def test_what_is_declined_may_have_been_tried() -> None:
 
 
 def test_changes_are_those_of_pages() -> None:
-    """A cut is taken for a change, or a slot that moved for data that came."""
+    """A cut, or data in another slot, is no change; data that came or left is."""
     halves = (
         evolve(TOP, node_id=7, pages=TOP.pages[:1], data={FULL: on([0], [0]), SWA: on([0])}),
         evolve(TOP, parent_id=7, pages=TOP.pages[1:], data={FULL: on([1], [1]), MAMBA: on([0])}),
@@ -650,7 +650,7 @@ def test_changes_are_those_of_pages() -> None:
 
 
 def test_what_stays_is_counted_from_the_front() -> None:
-    """A page behind one that left counts as one that stays."""
+    """Only the leading pages that keep their full data count as staying."""
     long = node(1, ROOT, [1, 2, 3], full=on([0, 1, 2]))
     kept = node(1, ROOT, [1], full=on([0]))
     before = state_of(CONFIG, long, OTHER)
@@ -663,7 +663,7 @@ def test_what_stays_is_counted_from_the_front() -> None:
 
 
 def test_given_up_is_a_host_copy_that_went_though_another_may_have_come() -> None:
-    """A copy that was given up and made anew counts as kept, or one that never was as given up."""
+    """A host copy counts as evicted even if a new one was made; a missing one does not."""
     before = state_of(BACK, TOP, TIP)
     moved = evolve(TOP, data={**TOP.data, FULL: on([0, 1], [5, 6])})
     seen = ObservedChanges(step(before, EvictHost(Counts()), state_of(BACK, moved, TIP)))
@@ -673,8 +673,8 @@ def test_given_up_is_a_host_copy_that_went_though_another_may_have_come() -> Non
     assert not seen.gave_up(piece_of(board, 2), FULL)
 
 
-def test_mistakes_are_said_node_by_node() -> None:
-    """Of several pages each is named, or what was expected is not, or what is right is."""
+def test_discrepancies_are_found_node_by_node() -> None:
+    """Each node and direction has one sentence for all its pages; agreement has none."""
     told = step(STATE, EvictHost(Counts()), STATE)
     expected = {
         PageData(1, 0, FULL, GPU): False,
