@@ -1,7 +1,7 @@
 """Chapter 6. Events: what a cache emits for the routers of requests.
 
 There is one event for each page and medium. Events are about *full* data only. Window data and
-mamba states have none: a router that counted them would expect prefix hits that nobody gets.
+mamba states have none: a router that counted them would expect prefix hits that do not happen.
 
 An event says that the bytes *are* on a medium, not that a copy was enqueued. A copy in flight has
 no event until it is acknowledged (sgl#22894).

@@ -187,7 +187,7 @@ class Snapshot:
     transfers: tuple[TransferState, ...] = ()
     """In the order in which they were enqueued."""
     events: tuple[Event, ...] = ()
-    """Events that nobody has taken yet."""
+    """Events that were not taken yet."""
     profile: Profile = field(default=CANON)
 
     @cached_property

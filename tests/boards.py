@@ -1,4 +1,4 @@
-"""Boards of replays, made by hand: a small state, and what is where on a board of it."""
+"""Boards of replays, made by hand: a small state, and the data on a board of it."""
 
 from __future__ import annotations
 

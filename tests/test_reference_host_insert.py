@@ -39,7 +39,7 @@ def load(cache: ReferenceCache, tokens: list[int]) -> None:
     assert_right_bytes(cache, tokens)
 
 
-def test_host_insert_of_a_new_prompt_places_and_announces_it() -> None:
+def test_host_insert_of_a_new_prompt_places_and_emits_it() -> None:
     """Fetched pages can be matched, have their bytes, and have store events."""
     cache, _ = new_cache(BOTH)
     cache.take_events()

@@ -177,7 +177,7 @@ def test_given_up_is_a_host_copy_that_went_though_another_may_have_come() -> Non
 
 def test_discrepancies_are_found_node_by_node() -> None:
     """Each node and direction has one sentence for all its pages; agreement has none."""
-    told = step(STATE, EvictHost(Counts()), STATE)
+    observed = step(STATE, EvictHost(Counts()), STATE)
     expected = {
         PageData(1, 0, FULL, GPU): False,
         PageData(1, 1, FULL, GPU): False,
@@ -185,9 +185,9 @@ def test_discrepancies_are_found_node_by_node() -> None:
         PageData(3, 0, FULL, GPU): False,
     }
     found = {PageData(3, 0, FULL, GPU): False, PageData(None, 4, FULL, CPU): True}
-    assert list(discrepancies(told, expected, found)) == [
+    assert list(discrepancies(observed, expected, found)) == [
         "full data of pages 0..1 in node 1 (tokens 0..2) should have left GPU, and did not",
         "swa data of page 2 in node 2 (tokens 2..3) should have come to CPU_PINNED, and did not",
         "full data of page 4 in new pages came to CPU_PINNED, and should not have",
     ]
-    assert list(discrepancies(told, expected, expected)) == []
+    assert list(discrepancies(observed, expected, expected)) == []

@@ -182,10 +182,11 @@ def inserted(
     )
 
 
-def due(told: Step) -> list[tuple[NodeId, str, bool]]:
+def due(insert: Step) -> list[tuple[NodeId, str, bool]]:
     """The backups that an insert must enqueue, and whether it did."""
     return [
-        (each.node.node_id, " ".join(each.components), each.done()) for each in due_backups(told)
+        (each.node.node_id, " ".join(each.components), each.done())
+        for each in due_backups(insert)
     ]
 
 
@@ -202,14 +203,14 @@ def test_what_was_hit_is_due_with_what_is_above_it() -> None:
 
 def test_what_was_healed_in_the_window_is_due_behind_the_chain() -> None:
     """Healed window data in reach must be backed up, after the chain."""
-    told = inserted(HIT, COPIED, BACKUP)
+    observed = inserted(HIT, COPIED, BACKUP)
     # The window is the last two pages; node 1 has one of them.
-    assert due(told) == [(2, "full swa mamba", True)]
-    told = inserted(HIT, (HIT[0], COPIED[1]), BACKUP)
-    assert due(told) == [(2, "full swa mamba", True), (1, "swa mamba", False)]
+    assert due(observed) == [(2, "full swa mamba", True)]
+    observed = inserted(HIT, (HIT[0], COPIED[1]), BACKUP)
+    assert due(observed) == [(2, "full swa mamba", True), (1, "swa mamba", False)]
     far = evolve(CONFIG, window_tokens=1)
     state = state_of(far, HIT[0], COPIED[1], transfers=(BACKUP,))
-    assert due(evolve(told, before=state_of(far, *HIT), after=state)) == [
+    assert due(evolve(observed, before=state_of(far, *HIT), after=state)) == [
         (2, "full swa mamba", True)
     ]
 
@@ -221,8 +222,8 @@ EDGE = evolve(COLD, data={FULL: on(None, [2]), SWA: on(None, [3])})
 
 def test_backups_evict_what_is_short_and_in_turn() -> None:
     """An insert evicts from the host exactly what its copies need."""
-    told = inserted((*HIT, EDGE), COPIED, BACKUP, host=TIGHT)
-    board = replay_backups(told, IN_VAIN)
+    observed = inserted((*HIT, EDGE), COPIED, BACKUP, host=TIGHT)
+    board = replay_backups(observed, IN_VAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2)}
     board = replay_backups(inserted((*HIT, EDGE), COPIED, BACKUP), IN_VAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2), (4, 0)}
@@ -233,9 +234,9 @@ def test_what_is_declined_may_have_been_tried() -> None:
     held = evolve(EDGE, data={FULL: on(None, [2], lock_refs=1)})
     small = Counts(3, 4, 1)
     state = evolve(node(8, ROOT, [7], full=on([9], None)), hit_count=0)
-    told = inserted((*HIT, held, state), (*HIT, held, state), host=small)
-    assert due(told)[0] == (2, "full swa mamba", False)
-    assert there(replay_backups(told, EXPECTED), FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
+    observed = inserted((*HIT, held, state), (*HIT, held, state), host=small)
+    assert due(observed)[0] == (2, "full swa mamba", False)
+    assert there(replay_backups(observed, EXPECTED), FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
     loose = inserted((*HIT, EDGE), (*HIT, EDGE), host=Counts(3, 4, 0))
     assert there(replay_backups(loose, EXPECTED), FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
     assert there(replay_backups(loose, IN_VAIN), FULL, CPU) == {(1, 0), (1, 1)}

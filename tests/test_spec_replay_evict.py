@@ -37,12 +37,12 @@ from states import ROOT, node, on, state_of
 
 
 def evicted(
-    asked: Counts, *nodes: NodeState, write: str = "write_through", profile: Profile = CANON
+    counts: Counts, *nodes: NodeState, write: str = "write_through", profile: Profile = CANON
 ) -> Board:
     """The board after an eviction of whole victims."""
     state = evolve(state_of(config(write), *nodes), profile=profile)
     board = board_of(state)
-    evict_device(board, asked, no_page, IN_VAIN)
+    evict_device(board, counts, no_page, IN_VAIN)
     return board
 
 
@@ -69,10 +69,10 @@ def test_only_the_end_of_the_last_victim_may_leave() -> None:
     long = node(1, ROOT, [1, 2, 3, 4], full=on(range(4)))
     state = state_of(CONFIG, long, OTHER)
 
-    def left(asked: int, kept: int) -> Pages:
+    def left(count: int, kept: int) -> Pages:
         board = board_of(state)
         evict_device(
-            board, Counts(asked), lambda piece, _: kept if piece.node_id == 1 else 0, IN_VAIN
+            board, Counts(count), lambda piece, _: kept if piece.node_id == 1 else 0, IN_VAIN
         )
         return there(board)
 
@@ -146,10 +146,10 @@ def test_what_finds_no_room_takes_what_hangs_below_it_along() -> None:
 # The host.
 
 
-def host_evicted(asked: Counts, *nodes: NodeState, write: str = "write_through") -> Board:
+def host_evicted(counts: Counts, *nodes: NodeState, write: str = "write_through") -> Board:
     """The board after an eviction from the host."""
     board = board_of(state_of(config(write), *nodes))
-    evict_host(board, asked, IN_VAIN)
+    evict_host(board, counts, IN_VAIN)
     return board
 
 

@@ -18,11 +18,11 @@ Stays = Callable[[Piece, int], int]
 """How many pages of a leaf, from its first page, stay on the device, given the missing slots."""
 
 
-def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices) -> None:
-    """Free `asked` device slots of each component, or as many as possible."""
+def evict_device(board: Board, counts: Counts, stays: Stays, choices: HostChoices) -> None:
+    """Free `counts` device slots of each component, or as many as possible."""
     before = board.free_slot_counts(GPU)
     for component in board.config.components:
-        enough = before[component] + asked[component]
+        enough = before[component] + counts[component]
         if component is FULL:
             _evict_leaves(board, enough, stays, choices)
         else:

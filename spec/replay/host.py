@@ -51,11 +51,11 @@ def ensure_host_slots(board: Board, needed: Counts, choices: HostChoices) -> boo
     return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
 
 
-def evict_host(board: Board, asked: Counts, choices: HostChoices) -> None:
-    """Free `asked` host slots of each component, or as many as possible."""
+def evict_host(board: Board, counts: Counts, choices: HostChoices) -> None:
+    """Free `counts` host slots of each component, or as many as possible."""
     before = board.free_slot_counts(CPU)
     for component in board.config.components:
-        enough = before[component] + asked[component]
+        enough = before[component] + counts[component]
         if component is FULL:
             _give_up_duplicates(board, enough, choices)
             if choices.held_first:
