@@ -178,7 +178,7 @@ def test_insert_attaches_a_state_where_it_is_missing() -> None:
     assert_right_bytes(cache, [1, 2])
 
 
-# What was on the host only.
+# Data on the host only.
 
 
 def test_insert_brings_demoted_pages_back_and_says_so() -> None:

@@ -159,7 +159,7 @@ def test_load_of_window_data_has_no_threshold() -> None:
     assert_right_bytes(cache, [1, 2])
 
 
-# Room.
+# Evictions for a load.
 
 
 def test_load_makes_room_for_what_each_pool_lacks() -> None:

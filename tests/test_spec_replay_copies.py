@@ -185,8 +185,7 @@ def inserted(
 def due(insert: Step) -> list[tuple[NodeId, str, bool]]:
     """The backups that an insert must enqueue, and whether it did."""
     return [
-        (each.node.node_id, " ".join(each.components), each.done())
-        for each in due_backups(insert)
+        (each.node.node_id, " ".join(each.components), each.done()) for each in due_backups(insert)
     ]
 
 

@@ -211,7 +211,7 @@ def test_host_slots_are_freed_where_they_are_short() -> None:
     assert there(board, FULL, CPU) == set()
 
 
-# The most room that there could be.
+# Evictable slots.
 
 
 @pytest.mark.parametrize(
