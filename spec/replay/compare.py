@@ -39,9 +39,13 @@ class ObservedChanges:
             rows[row.node_id][row.depth] = row, after.get(number)
         return rows
 
+    def _rows_of(self, piece: Piece) -> dict[int, tuple[PageRow, PageRow | None]] | None:
+        """The rows of a piece's node, by depth; None if the node did not change."""
+        return self.rows.get(piece.node_id) if piece.node_id is not None else None
+
     def stays(self, piece: Piece, _short: int = 0) -> int:
         """How many pages of a piece, from its first page, keep their full data on the device."""
-        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        rows = self._rows_of(piece)
         if rows is None:
             return piece.end - piece.begin
         for page in range(piece.begin, piece.end):
@@ -57,7 +61,7 @@ class ObservedChanges:
 
     def gave_up(self, piece: Piece, component: Component) -> bool:
         """Whether a piece lost its host copy of a component, even if it got another one."""
-        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        rows = self._rows_of(piece)
         if rows is None:
             return False
         was, now = rows[piece.end - 1]
