@@ -1,10 +1,10 @@
-"""The plain cache: one readable tree that obeys the law book.
+"""The plain cache: one readable tree that keeps every law of the specification.
 
-Read it as the book's worked example, one operation a file. `state` is all the data there is; every
-operation is a free function over it, and `cache` is the door that checks what comes in.
+Read it as the worked example, one operation a file. `state` has all the data; every operation is a
+function over it, and `cache` is the API, which checks the arguments.
 
-What readers get wrong: plain is not a sketch. Every rule of the book is here, asynchronous copies,
-failures and refusals included; what is left out is cleverness.
+Plain does not mean incomplete: asynchronous copies, failures and refusals are all here. Only
+optimizations are left out.
 """
 
 from kvcanon.reference.cache import ReferenceCache as ReferenceCache

@@ -1,13 +1,13 @@
-"""Backup: copies of nodes from the device to the host.
+"""Backup: copies nodes from the device to the host.
 
-What readers get wrong: a node is never skipped because something above it has no copy. What it
-builds on is copied first (write-through), or it does not matter (write_back); and where the host
-has no room the outcome says so.
+A node is never skipped because a node above it has no copy: the nodes above are copied first
+(write-through), or need no copy (write_back). If host slots are missing, the outcome of the insert
+says so.
 """
 
 from __future__ import annotations
 
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import held_window_start, hold
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
@@ -20,10 +20,10 @@ from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, TransferId
 
 
 def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
-    """Enqueue what is missing on the host for this node to be usable from there.
+    """Enqueue the copies that this node needs to be usable from the host.
 
-    That is its chain, root first, and window data that was healed since its node was copied. Stops
-    where the host has no room.
+    These are its backup chain, root first, and window data that was healed since its node was
+    copied. Stops at the first copy that finds no free host slots.
     """
     path = path_to(node)
     backed = tuple([each.data[FULL].host is not None for each in path])
@@ -47,7 +47,7 @@ def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
 
 
 def back_up_now(state: State, node: Node) -> None:
-    """Copy what a node lacks on the host, where there is room for it, and wait for the copy."""
+    """Copy what a node lacks on the host, if host slots can be freed, and wait for the copy."""
     missing = _missing(node)
     transfer_id = _enqueue_backup(state, node, missing) if missing else None
     if transfer_id is not None:
@@ -58,7 +58,7 @@ def back_up_now(state: State, node: Node) -> None:
 
 
 def unbacked_pages(state: State, end: Node) -> int:
-    """Pages on the path to a node that were hit often enough and have no host copy."""
+    """Pages on the path to a node that have enough hits and no host copy."""
     threshold = state.config.backup_hits
     if threshold is None:
         return 0
@@ -79,9 +79,9 @@ def _missing(node: Node) -> tuple[Component, ...]:
 def _enqueue_backup(
     state: State, node: Node, components: tuple[Component, ...]
 ) -> TransferId | None:
-    """Enqueue one node's copy; None where the host has no room for all of it."""
-    needed = {c.value: len(node.data[c].device or ()) for c in components}
-    if not make_host_room(state, Counts(**needed)):
+    """Enqueue one node's copy; None if the host has too few slots for all of it."""
+    needed = {c: len(node.data[c].device or ()) for c in components}
+    if not ensure_host_slots(state, Counts.of(needed)):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
     held = hold(state, node, key, node.start if SWA in node.data else None)

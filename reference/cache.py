@@ -1,10 +1,7 @@
-"""The door: the plain cache as the protocol has it.
+"""The API: the plain cache as a class with the methods of the protocol.
 
-Each method checks what comes in, so that a refused call leaves everything as it was, and hands over
-to the module of its name.
-
-What readers get wrong: this class holds no rule. Rules are in the modules, and their definitions in
-the oracles of the book.
+Each method checks its arguments, so that a refused call changes nothing, and calls the function of
+its name. The rules of the cache are in those functions, and their definitions in `spec.oracle`.
 """
 
 from __future__ import annotations
@@ -15,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from kvcanon.reference import slots as slot_owners
-from kvcanon.reference.announce import announce_cleared
 from kvcanon.reference.engine import InlineEngine
+from kvcanon.reference.events import emit_cleared
 from kvcanon.reference.evict import evict
 from kvcanon.reference.host import evict_host
 from kvcanon.reference.host_insert import insert_host
@@ -50,11 +47,11 @@ class ReferenceCache:
 
     def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
         self._state = State(config, engine if engine is not None else InlineEngine())
-        announce_cleared(self._state)
+        emit_cleared(self._state)
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration of the cache."""
         return self._state.config
 
     def match(self, key: Key) -> Matched:
@@ -63,16 +60,16 @@ class ReferenceCache:
         return match(self._state, key)
 
     def lock(self, key: Key) -> Receipt:
-        """Hold all of a cached key."""
+        """Protect a cached key from eviction."""
         self._check_key(key)
         return lock(self._state, key)
 
     def unlock(self, receipt: Receipt) -> None:
-        """Release what a receipt still holds."""
+        """Release all that a receipt still holds."""
         unlock(self._state, receipt)
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that a receipt holds."""
+        """Release the window data and the mamba state that a receipt holds."""
         unlock_window(self._state, receipt)
 
     def allocate(self, counts: Counts) -> Slots:
@@ -80,13 +77,13 @@ class ReferenceCache:
         return slot_owners.allocate(self._state, counts)
 
     def free(self, slots: Slots) -> None:
-        """Give allocated slots back."""
+        """Free allocated slots."""
         slot_owners.free(self._state, slots)
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key from page `start_pages` on."""
+        """Insert the data of a key from page `start_pages` on."""
         self._check_key(key)
         return insert(
             self._state,
@@ -108,35 +105,35 @@ class ReferenceCache:
         return Evicted(evict_host(self._state, counts))
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the load of what a cached key has on the host only."""
+        """Enqueue the load of the data that a cached key has on the host only."""
         self._check_key(key)
         if quota_pages is not None and quota_pages < 0:
             raise BadArgument("quota_pages", f"is {quota_pages}; it must be at least 0")
         return load_back(self._state, key, quota_pages)
 
     def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
-        """Place fetched data in the host tier."""
+        """Insert fetched data into the host tier."""
         self._check_key(key)
         return insert_host(self._state, key, start_pages, payload)
 
     def poll(self) -> Settled:
-        """Take acknowledgements."""
+        """Settle the transfers that have ended."""
         return Settled(settle(self._state))
 
     def flush(self) -> Settled:
-        """Wait for every transfer in flight and settle it."""
+        """Wait for every transfer in flight, and settle it."""
         return Settled(flush(self._state))
 
     def reset(self) -> None:
-        """Forget everything in the tree."""
+        """Clear the tree."""
         if self._state.holds:
             raise CacheBusy(len(self._state.holds))
         slot_owners.free_tree(self._state)
         self._state.forget()
-        announce_cleared(self._state)
+        emit_cleared(self._state)
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
+        """The events that were emitted since the last call."""
         events, self._state.events = tuple(self._state.events), []
         return events
 
@@ -145,12 +142,12 @@ class ReferenceCache:
         return take_snapshot(self._state)
 
     def free_slots(self, component: Component, medium: Medium) -> list[Slot]:
-        """The slots of a pool that are free, the next to be taken last among those used before."""
+        """The free slots of a pool: those that were freed, then those that were never used."""
         pool = self._state.pools.get((component, medium))
         return [] if pool is None else [*pool.returned, *range(pool.untouched, pool.capacity)]
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot; zeros where nobody wrote."""
+        """The bytes behind a slot; zeros if none were written."""
         capacity = self.config.capacity(component, medium)
         if not 0 <= slot < capacity:
             raise BadArgument("slot", f"is {slot}; {component} on {medium} has {capacity} slots")
@@ -167,7 +164,7 @@ class ReferenceCache:
         pool.payloads[slot] = bytes(data)
 
     def _check_key(self, key: Key) -> None:
-        """A key must be cut as this cache cuts, all of it from units as this cache has them."""
+        """Refuse a key whose pages or units are not those of this cache. Raises: BadArgument."""
         config = self.config
         wrong = set(map(len, key.pages)) - {config.page_size}
         if wrong:
@@ -188,7 +185,7 @@ class ReferenceCache:
 
 
 def _are_units(units: Iterable[Any], *, bigram: bool) -> bool:
-    """Whether all are token ids, or pairs of them."""
+    """Whether all units are token ids, or pairs of token ids."""
     try:
         tokens = (
             [token for first, second in units for token in (first, second)] if bigram else units

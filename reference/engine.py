@@ -1,7 +1,7 @@
-"""Engines that perform copies in plain Python: at once, or when the caller says so.
+"""Engines that perform copies in plain Python: at the next poll, or when the caller says so.
 
-What readers get wrong: an engine may complete its orders in any order. That they settle in the
-order in which they were enqueued is the cache's doing.
+An engine may complete its orders in any order. The cache settles them in the order in which it
+enqueued them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kvcanon.spec.types import TransferId
 
 
 class ManualEngine:
-    """Copies happen, are acknowledged or fail when the caller says so.
+    """Performs, acknowledges or fails each copy when the caller says so.
 
-    What nobody decided by the time somebody waits for it is performed then.
+    If the cache waits for an order that is still open, it is performed and acknowledged then.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ManualEngine:
         self._performed: set[TransferId] = set()
         self._completions: list[Completion] = []
         self.ended: dict[TransferId, bool] = {}
-        """How orders ended: True for those that were performed."""
+        """How each order ended: True if it was performed."""
 
     @property
     def open_orders(self) -> tuple[TransferOrder, ...]:
@@ -35,14 +35,14 @@ class ManualEngine:
         return tuple(self._open)
 
     def perform(self, transfer_id: TransferId) -> None:
-        """Move the bytes now, without telling the cache. Raises: BadArgument."""
+        """Copy the bytes now, without an acknowledgement. Raises: BadArgument."""
         order = self._order(transfer_id)
         if transfer_id not in self._performed:
             order.perform()
             self._performed.add(transfer_id)
 
     def acknowledge(self, transfer_id: TransferId) -> None:
-        """Let the next poll report the copy as done; performs it first. Raises: BadArgument."""
+        """Perform the copy, and let the next poll report it as done. Raises: BadArgument."""
         self.perform(transfer_id)
         self._complete(transfer_id, ok=True)
 
@@ -52,17 +52,17 @@ class ManualEngine:
         self._complete(transfer_id, ok=False)
 
     def submit(self, order: TransferOrder) -> None:
-        """Take an order; nothing happens yet."""
+        """Accept an order; nothing happens yet."""
         self._open[order.transfer_id] = order
         self.ended.pop(order.transfer_id, None)
 
     def poll(self) -> tuple[Completion, ...]:
-        """The completions since the last poll, in the order in which the caller decided them."""
+        """The completions since the last poll, in the order in which the caller caused them."""
         completions, self._completions = tuple(self._completions), []
         return completions
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Acknowledge the order and all open ones before it in its direction."""
+        """Acknowledge the order, and all open orders before it in its direction."""
         order = self._open.get(transfer_id)
         if order is None:
             return
@@ -85,13 +85,13 @@ class ManualEngine:
 
 
 class InlineEngine:
-    """Performs every copy as soon as somebody polls or waits: for those who need no overlap."""
+    """Performs every copy at the next poll; copies do not overlap with anything."""
 
     def __init__(self) -> None:
         self._open: list[TransferOrder] = []
 
     def submit(self, order: TransferOrder) -> None:
-        """Take an order."""
+        """Accept an order."""
         self._open.append(order)
 
     def poll(self) -> tuple[Completion, ...]:

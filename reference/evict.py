@@ -1,18 +1,18 @@
 """Eviction from the device.
 
-A whole leaf leaves for full slots; window data and states leave also from inside the tree. A leaf
-with a host copy is demoted: it stays in the tree, on the host. One without is deleted, or, under
-write_back, copied first.
+Full slots are freed by evicting whole leaves. Window data and mamba states are also evicted from
+inside the tree, least recently used first. A leaf with a host copy is demoted: it stays in the
+tree, on the host. A leaf without one is deleted; under write_back it is copied first.
 
-What readers get wrong: at a leaf everything goes together; inside the tree only what was asked for
-goes, with what is useless without it. Window data that leaves makes a tombstone, and says nothing.
+A leaf loses all its data together. A node inside the tree loses one component, and its mamba state
+with its window. A node without window data is a tombstone; no event is emitted for it.
 """
 
 from __future__ import annotations
 
 from kvcanon.reference.backup import back_up_now
 from kvcanon.reference.host import delete_from_host
-from kvcanon.reference.slots import drop, free_room
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import is_device_leaf, least_recent_first, leaves_in_turn, vacate
@@ -21,11 +21,11 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, WritePo
 
 
 def evict(state: State, counts: Counts) -> Counts:
-    """Free device slots; returns how many came free.
+    """Evict until `counts` more device slots are free, if possible; returns how many came free.
 
-    What a component frees on the way of another counts for it.
+    Slots of a component that are freed together with another component count as well.
     """
-    before = free_room(state, GPU)
+    before = free_slot_counts(state, GPU)
     for component in state.config.components:
         enough = before[component] + counts[component]
         if component is FULL:
@@ -33,12 +33,11 @@ def evict(state: State, counts: Counts) -> Counts:
                 _evict_leaf(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    after = free_room(state, GPU)
-    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+    return free_slot_counts(state, GPU) - before
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
-    """Evict window data or states, least recently used first, wherever they are."""
+    """Evict window data or mamba states of any nodes, least recently used first."""
     pool = state.pools[component, GPU]
     if not pre_evict_need(enough, pool.free_slots):
         return
@@ -55,7 +54,7 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
 
 
 def _evict_inside(state: State, node: Node, component: Component) -> None:
-    """Drop one component of a node that stays, and the state that is useless without its window."""
+    """Evict one component of a node that stays; without its window the mamba state is useless."""
     if state.config.write_policy is WritePolicy.WRITE_BACK:
         back_up_now(state, node)
     drop(state, node, component, GPU)
@@ -64,7 +63,7 @@ def _evict_inside(state: State, node: Node, component: Component) -> None:
 
 
 def _evict_leaf(state: State, node: Node) -> None:
-    """Demote a leaf, or delete it."""
+    """Demote a leaf, or delete it if it has no host copy."""
     if state.config.write_policy is WritePolicy.WRITE_BACK:
         back_up_now(state, node)
     if node.data[FULL].host is not None:
@@ -74,9 +73,9 @@ def _evict_leaf(state: State, node: Node) -> None:
 
 
 def _delete(state: State, node: Node) -> None:
-    """Remove a leaf that is on the device only, and (under write_back) what hangs below it.
+    """Remove a leaf that is on the device only, and (under write_back) the nodes below it.
 
-    None of that is locked: a lock on it would hold the leaf's full data, too.
+    The nodes below are not locked: a lock on one would hold the leaf's full data, too.
     """
     for each in reversed(_subtree(node)[1:]):
         delete_from_host(state, each)
@@ -85,7 +84,7 @@ def _delete(state: State, node: Node) -> None:
 
 
 def _subtree(node: Node) -> list[Node]:
-    """A node and all below it, each parent before its children."""
+    """A node and all nodes below it, each parent before its children."""
     found = [node]
     for each in found:
         found.extend(each.children.values())

@@ -1,13 +1,13 @@
 """Eviction from the host.
 
-What readers get wrong: on the host a node is a leaf only when it is nowhere else and has no
-children at all. A host copy of what is still on the device is a duplicate, not a leaf; it may be
-given up under write_back alone, where nothing relies on it.
+On the host a node is a leaf only if it is not on the device and has no children. A host copy of
+data that is still on the device is a duplicate, not a leaf. Duplicates are evicted only under
+write_back: under the other policies, host copies below need them.
 """
 
 from __future__ import annotations
 
-from kvcanon.reference.slots import drop, free_room, shortage
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import (
@@ -19,12 +19,12 @@ from kvcanon.reference.victims import (
     vacate,
 )
 from kvcanon.spec.oracle.eviction import pre_evict_need
-from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy
+from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy, shortage
 
 
 def evict_host(state: State, counts: Counts) -> Counts:
-    """Free host slots; returns how many came free."""
-    before = free_room(state, CPU)
+    """Evict until `counts` more host slots are free, if possible; returns how many came free."""
+    before = free_slot_counts(state, CPU)
     for component in state.config.components:
         enough = before[component] + counts[component]
         if component is FULL:
@@ -33,14 +33,13 @@ def evict_host(state: State, counts: Counts) -> Counts:
                 delete_from_host(state, leaf)
         else:
             _evict_auxiliary(state, component, enough)
-    after = free_room(state, CPU)
-    return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
+    return free_slot_counts(state, CPU) - before
 
 
-def make_host_room(state: State, needed: Counts) -> bool:
-    """Evict what is missing for `needed` free host slots; whether there is room then."""
-    evict_host(state, shortage(needed, free_room(state, CPU)))
-    return not shortage(needed, free_room(state, CPU))
+def ensure_host_slots(state: State, needed: Counts) -> bool:
+    """Evict until `needed` host slots are free; returns whether they are."""
+    evict_host(state, shortage(needed, free_slot_counts(state, CPU)))
+    return not shortage(needed, free_slot_counts(state, CPU))
 
 
 def delete_from_host(state: State, node: Node) -> None:
@@ -50,9 +49,9 @@ def delete_from_host(state: State, node: Node) -> None:
 
 
 def _evict_duplicates(state: State, enough: int) -> None:
-    """Under write_back, give up host copies of what is on the device, leaves of it last.
+    """Under write_back, evict host copies of data that is on the device; device leaves last.
 
-    Of a path that was used at once the upper first: it is what stays on the device longest.
+    Of nodes that were used together the upper one goes first: it stays on the device longest.
     """
     pool = state.pools[FULL, CPU]
     if state.config.write_policy is not WritePolicy.WRITE_BACK or not pre_evict_need(
@@ -68,14 +67,14 @@ def _evict_duplicates(state: State, enough: int) -> None:
 
 
 def _is_duplicate(node: Node) -> bool:
-    """Whether all that a node has on the host is on the device too, and nobody holds it."""
+    """Whether all that an unlocked node has on the host is on the device, too."""
     return not node.locked and all(
         data.device is not None for data in node.data.values() if data.host is not None
     )
 
 
 def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
-    """Give up window data or states that are on the host only, least recently used first."""
+    """Evict window data or mamba states that are on the host only, least recently used first."""
     pool = state.pools[component, CPU]
     if not pre_evict_need(enough, pool.free_slots):
         return

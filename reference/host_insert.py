@@ -1,19 +1,18 @@
-"""Host insert: pages that were fetched from storage find their place on the host.
+"""Host insert: places pages that were fetched from storage on the host.
 
-Nodes that are on the device only are *refilled*: they get a host copy from the fetched bytes. What
-is not in the tree becomes a new node, on the host only.
+Nodes that are on the device only are *refilled*: they get a host copy from the fetched bytes. Pages
+that are not in the tree become a new node, on the host only.
 
-What readers get wrong: fetched pages are worth nothing behind a gap. Where the parents of a host
-copy must have one too, everything from the first page without one on is dropped; and a copy that is
-still in flight counts as a gap, because it may yet fail.
+Fetched pages after a gap are of no use. If parents need a host copy, too, all pages from the first
+one without a copy on are dropped. A copy that is still in flight is a gap, because it may fail.
 """
 
 from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.reference.announce import announce_stored
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.events import emit_stored
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import hold, release_hold
 from kvcanon.reference.slots import place
 from kvcanon.reference.state import Node, State
@@ -33,7 +32,7 @@ from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, Key
 
 @define
 class _Fetched:
-    """Payloads by page of the key, and what became of the pages."""
+    """The fetched bytes, by page of the key, and how many pages were placed where."""
 
     payload: HostPayload
     full_from: int
@@ -52,11 +51,11 @@ class _Fetched:
 
 def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
     """Place the fetched pages of `key` from page `start_pages` on."""
-    stops = walk(state, key)
-    _check(state, key, start_pages, payload, walked_pages(stops))
+    walked = walk(state, key)
+    _check(state, key, start_pages, payload, walked_pages(walked))
     fetched = _Fetched(payload, start_pages, len(key) - len(payload.swa), state.tick())
-    node = node_ending_at(state, stops, walked_pages(stops))
-    # The path is held meanwhile, so that making room never takes what is being built on.
+    node = node_ending_at(state, walked, walked_pages(walked))
+    # The path is held, so that evictions for the new pages do not take it.
     held = hold(state, node, key, None)
     end = _place_full(state, key, node, fetched)
     if end.end == len(key):
@@ -68,7 +67,7 @@ def insert_host(state: State, key: Key, start_pages: int, payload: HostPayload) 
 
 
 def _check(state: State, key: Key, start: int, payload: HostPayload, cached: int) -> None:
-    """Refuse what cannot be placed, before anything has changed."""
+    """Refuse a payload that cannot be placed, before anything has changed."""
     if not state.config.host_tier:
         raise BadArgument("insert_host", "needs a host tier; choose a write policy")
     if not 0 <= start <= len(key):
@@ -92,7 +91,7 @@ def _check(state: State, key: Key, start: int, payload: HostPayload, cached: int
 
 
 def _place_full(state: State, key: Key, last: Node, fetched: _Fetched) -> Node:
-    """Refill the path and add what is missing; the node down to which host copies reach."""
+    """Refill the path and add a leaf; returns the last node down to which host copies reach."""
     end = state.root
     for node in path_to(last):
         reached = _refill(state, node, fetched)
@@ -105,7 +104,7 @@ def _place_full(state: State, key: Key, last: Node, fetched: _Fetched) -> Node:
 
 
 def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
-    """Give a node a host copy if it lacks one; None where the host copies end before it."""
+    """Give a node a host copy if it lacks one; None if the host copies end before it."""
     full = node.data[FULL]
     begin = max(node.start, fetched.full_from)
     if full.host is not None:
@@ -117,26 +116,26 @@ def _refill(state: State, node: Node, fetched: _Fetched) -> Node | None:
         return None
     if begin >= node.end:
         return node
-    if not make_host_room(state, Counts(full=node.end - begin)):
+    if not ensure_host_slots(state, Counts(full=node.end - begin)):
         return None
     if begin > node.start:
         cut(state, node, begin - node.start)
     _fill(state, node, FULL, fetched.full(begin, node.end), fetched.tick)
-    announce_stored(state, node, CPU)
+    emit_stored(state, node, CPU)
     fetched.refilled += len(node.pages)
     return node
 
 
 def _new_host_leaf(state: State, key: Key, parent: Node, fetched: _Fetched) -> Node:
-    """A leaf for the rest of the key, or for as much of it as there is room for."""
+    """Add a leaf for the rest of the key, or for as many pages as find a free host slot."""
     wanted = len(key) - parent.end
-    make_host_room(state, Counts(full=wanted))
+    ensure_host_slots(state, Counts(full=wanted))
     fitting = min(wanted, state.pools[FULL, CPU].free_slots)
     if fitting == 0:
         return parent
     leaf = add_leaf(state, parent, key.prefix(parent.end + fitting), fetched.tick)
     _fill(state, leaf, FULL, fetched.full(leaf.start, leaf.end), fetched.tick)
-    announce_stored(state, leaf, CPU)
+    emit_stored(state, leaf, CPU)
     fetched.placed += fitting
     return leaf
 
@@ -145,21 +144,21 @@ def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
     """Give the nodes at the end the window data that they lack on the host, all or none."""
     if not fetched.payload.swa:
         return
-    # The window is held meanwhile: what it has on the host makes no room for what it lacks.
+    # The window is held, so that window data it has on the host is not evicted for the rest.
     held = hold(state, end, key, fetched.swa_from)
     lacking = [
         node for node in upwards(end) if node.start >= fetched.swa_from and _lacks(node, SWA)
     ]
-    if make_host_room(state, Counts(swa=sum(len(node.pages) for node in lacking))):
+    if ensure_host_slots(state, Counts(swa=sum(len(node.pages) for node in lacking))):
         for node in lacking:
             _fill(state, node, SWA, fetched.swa(node.start, node.end), fetched.tick)
     release_hold(state, held)
 
 
 def _place_state(state: State, end: Node, fetched: _Fetched) -> None:
-    """Give the end the recurrent state that it lacks on the host."""
+    """Give the end the mamba state that it lacks on the host."""
     states = fetched.payload.mamba
-    if states and _lacks(end, MAMBA) and make_host_room(state, Counts(mamba=1)):
+    if states and _lacks(end, MAMBA) and ensure_host_slots(state, Counts(mamba=1)):
         _fill(state, end, MAMBA, states, fetched.tick)
 
 

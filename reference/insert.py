@@ -1,23 +1,22 @@
-"""Insert: a request hands over what it computed.
+"""Insert: a request hands the slots that it computed to the cache.
 
-Along the part of the key that is in the tree already, incoming slots are duplicates and are freed,
-unless a node lacks them: then it takes them. The rest of the key becomes a new leaf.
+For the part of the key that is in the tree, incoming slots are duplicates and are freed, unless a
+node lacks that data: then the node adopts them. The rest of the key becomes a new leaf.
 
-What readers get wrong: the tree and the request may disagree about what is cached, in both
-directions. A node may have lost window data that the request still has (it is healed), and the
-request may have let window data go that the node still has (nothing happens).
+A node may have lost window data that the request still has; the insert restores it (*heals* the
+node). If the request has freed window data that the node still has, nothing changes.
 """
 
 from __future__ import annotations
 
 from attrs import define
 
-from kvcanon.reference.announce import announce_stored
 from kvcanon.reference.backup import back_up, unbacked_pages
+from kvcanon.reference.events import emit_stored
 from kvcanon.reference.match import on_device, touch
 from kvcanon.reference.slots import place, release, require_held, unhold
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import Stop, add_leaf, cut, path_to, walk
+from kvcanon.reference.tree import PathNode, add_leaf, cut, path_to, walk
 from kvcanon.spec.errors import BadArgument, PrefixNotCached, TransferPending
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
@@ -25,7 +24,7 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Sl
 
 @define
 class _Incoming:
-    """Slots by page of the key, and what became of them."""
+    """The incoming slots, by page of the key, and how many were adopted and freed."""
 
     slots: Slots
     full_from: int
@@ -45,11 +44,11 @@ class _Incoming:
 def insert(
     state: State, key: Key, start_pages: int, slots: Slots, *, counted_pages: int, priority: int
 ) -> Inserted:
-    """Take over the slots of `key` from page `start_pages` on."""
-    stops = walk(state, key)
+    """Take ownership of the slots of `key` from page `start_pages` on."""
+    walked = walk(state, key)
     _check_call(state, key, start_pages, slots, counted_pages)
-    _check_path(stops, start_pages)
-    present = _present_pages(stops)
+    _check_path(walked, start_pages)
+    present = _present_pages(walked)
     unhold(state, slots)
     none = dict.fromkeys(Component, 0)
     swa_from = len(key) - len(slots.swa)
@@ -57,7 +56,7 @@ def insert(
     tick = state.tick()
 
     end = state.root
-    for node, shared in stops:
+    for node, shared in walked:
         end = node if shared == len(node.pages) else cut(state, node, shared)
         _merge(state, end, incoming, tick)
     if end.end < len(key):
@@ -73,15 +72,15 @@ def insert(
     backups = _back_up_hit_nodes(state, end)
     return Inserted(
         present_pages=present,
-        adopted=_counts(incoming.adopted),
-        freed=_counts(incoming.freed),
+        adopted=Counts.of(incoming.adopted),
+        freed=Counts.of(incoming.freed),
         backups=backups,
         backup_declined_pages=unbacked_pages(state, end),
     )
 
 
 def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) -> None:
-    """Refuse slots that do not fit the key or are not the caller's."""
+    """Refuse slots that do not fit the key or that no request holds."""
     if not 0 <= start <= len(key):
         raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
     if not 0 <= counted <= len(key):
@@ -100,19 +99,19 @@ def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) 
     _check_pairs(state, slots)
 
 
-def _check_path(stops: list[Stop], start: int) -> None:
-    """Refuse a path that is not there as far as the caller relies on it, or not there yet."""
-    resident = _present_pages(stops)
+def _check_path(walked: list[PathNode], start: int) -> None:
+    """Refuse a path that is not on the device up to `start`, or is still being loaded."""
+    resident = _present_pages(walked)
     if resident < start:
         raise PrefixNotCached(start, resident)
-    for node, _ in stops:
+    for node, _ in walked:
         for data in node.data.values():
             if data.loading is not None:
                 raise TransferPending(data.loading.transfer_id)
 
 
 def _check_pairs(state: State, slots: Slots) -> None:
-    """Each window slot goes with its own full slot, and none is left behind."""
+    """Refuse window slots that are not exactly those paired with the full slots."""
     unpaired = len(slots.full) - len(slots.swa)
     for index, full in enumerate(slots.full):
         expected = slots.swa[index - unpaired] if index >= unpaired else None
@@ -124,10 +123,10 @@ def _check_pairs(state: State, slots: Slots) -> None:
             )
 
 
-def _present_pages(stops: list[Stop]) -> int:
+def _present_pages(walked: list[PathNode]) -> int:
     """How many leading pages of the walked path have full data on the device."""
     present = 0
-    for node, shared in stops:
+    for node, shared in walked:
         if not on_device(node.data[FULL]):
             break
         present = node.start + shared
@@ -135,21 +134,21 @@ def _present_pages(stops: list[Stop]) -> int:
 
 
 def _merge(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
-    """Give a node on the path what it lacks of the incoming slots, and free the rest."""
+    """Give a node on the path the incoming slots that it lacks, and free the others."""
     begin = max(node.start, incoming.full_from)
     if begin >= node.end:
         return
     full = incoming.full(begin, node.end)
     if node.data[FULL].device is None:
         _adopt(state, node, FULL, full, incoming)
-        announce_stored(state, node, GPU)
+        emit_stored(state, node, GPU)
     else:
         _free(state, FULL, full, incoming)
     _merge_window(state, node, max(begin, incoming.swa_from), incoming, tick)
 
 
 def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tick: int) -> None:
-    """Heal a tombstone from page `begin` on; its full slots stay, locked or not."""
+    """Heal a tombstone from page `begin` on; it keeps its full slots, locked or not."""
     if begin >= node.end or SWA not in node.data:
         return
     swa = incoming.swa(begin, node.end)
@@ -164,9 +163,9 @@ def _merge_window(state: State, node: Node, begin: int, incoming: _Incoming, tic
 
 
 def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
-    """Give a new leaf its slots, and cut it so that window data ends in a node of one window."""
+    """Give a new leaf its slots, and cut it so that its last node is no longer than the window."""
     _adopt(state, leaf, FULL, incoming.full(leaf.start, leaf.end), incoming)
-    announce_stored(state, leaf, GPU)
+    emit_stored(state, leaf, GPU)
     if incoming.swa_from < leaf.end and SWA in leaf.data:
         if leaf.start < incoming.swa_from:
             cut(state, leaf, incoming.swa_from - leaf.start)
@@ -178,7 +177,7 @@ def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node
 
 
 def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
-    """Keep the recurrent state where the end has none."""
+    """Give the end the mamba state if it has none; free the state otherwise."""
     if not incoming.slots.mamba:
         return
     if end.data[MAMBA].device is None:
@@ -188,7 +187,7 @@ def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
 
 
 def _back_up_hit_nodes(state: State, end: Node) -> tuple[int, ...]:
-    """Back up the path down to its deepest node that was hit often enough."""
+    """Back up the path down to its deepest node with enough hits."""
     threshold = state.config.backup_hits
     if threshold is None:
         return ()
@@ -208,7 +207,3 @@ def _adopt(
 def _free(state: State, component: Component, slots: tuple[Slot, ...], incoming: _Incoming) -> None:
     release(state, component, GPU, slots)
     incoming.freed[component] += len(slots)
-
-
-def _counts(by_component: dict[Component, int]) -> Counts:
-    return Counts(**{component.value: count for component, count in by_component.items()})

@@ -1,10 +1,10 @@
-"""Locks: what a holder keeps from being evicted, and how it is given back.
+"""Locks: protect data from eviction while a request or a transfer uses it.
 
-A hold covers full data from a node up to the root, window data from a page on, and the recurrent
-state at the node. Where the window begins the path is cut, so that exactly the window is held.
+A hold covers full data from a node up to the root, window data from a page on, and the mamba state
+at the node. The path is cut where the window begins, so that exactly the window is held.
 
-What readers get wrong: a release is not a second walk that decides again what to release. It undoes
-what its hold says, whatever has been evicted, healed, loaded or cut in between.
+A release does not walk the tree again to decide what to release: it undoes what its hold recorded,
+even if data was evicted, healed, loaded or cut since.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Key
 
 
 def lock(state: State, key: Key) -> Receipt:
-    """Hold all of a cached key for a request."""
+    """Hold a cached key for a request."""
     end = node_ending_at(state, require(state, key), len(key))
     return hold(state, end, key, held_window_start(state, end)).receipt
 
 
 def unlock(state: State, receipt: Receipt) -> None:
-    """Release what a request's receipt still holds."""
+    """Release all that a request's receipt still holds."""
     release_hold(state, _open_hold(state, receipt))
 
 
 def unlock_window(state: State, receipt: Receipt) -> None:
-    """Release window data and state; the full data stays held."""
+    """Release window data and mamba state; full data stays held."""
     _release_window(_open_hold(state, receipt))
 
 
@@ -43,7 +43,7 @@ def held_window_start(state: State, end: Node) -> int | None:
 def hold(
     state: State, end: Node, key: Key, window_from: int | None, transfer: Transfer | None = None
 ) -> Hold:
-    """Open a receipt on a node."""
+    """Open a hold on a node, with a receipt of its own."""
     if window_from is not None:
         cut_path_at(state, end, window_from)
     receipt = Receipt(state.new_id(), key)
@@ -55,7 +55,7 @@ def hold(
 
 
 def release_hold(state: State, held: Hold) -> None:
-    """Undo what a hold still covers, and close its receipt."""
+    """Release all that a hold still covers, and close its receipt."""
     _release_window(held)
     _count(held, -1)
     del state.holds[held.receipt.receipt_id]

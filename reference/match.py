@@ -1,7 +1,7 @@
-"""Match: the longest usable prefix of a key.
+"""Match: finds the longest usable prefix of a key.
 
-What readers get wrong: a match is not read-only. It makes what it found recent, and it cuts a node
-where the prefix ends inside one; it changes nothing else.
+A match is not read-only: it makes the prefix recent, and it cuts a node if the prefix ends inside
+one. It changes nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from kvcanon.reference.state import Data, Node, State
-from kvcanon.reference.tree import Stop, node_ending_at, path_to, upwards, walk
+from kvcanon.reference.tree import PathNode, node_ending_at, path_to, upwards, walk
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.oracle.window import window_nodes
@@ -18,11 +18,11 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slots
 
 
 def match(state: State, key: Key) -> Matched:
-    """Find, and make recent, the longest usable prefix."""
-    stops = walk(state, key)
-    prefix_pages = _usable_pages(state, stops, _anywhere)
-    device_pages = _usable_pages(state, stops, on_device)
-    end = node_ending_at(state, stops, prefix_pages)
+    """Find the longest usable prefix, and make it recent."""
+    walked = walk(state, key)
+    prefix_pages = _usable_pages(state, walked, _anywhere)
+    device_pages = _usable_pages(state, walked, on_device)
+    end = node_ending_at(state, walked, prefix_pages)
     touch(state, end, state.tick())
     path = path_to(end)
     pending = {
@@ -36,7 +36,7 @@ def match(state: State, key: Key) -> Matched:
 
 
 def touch(state: State, end: Node, tick: int) -> None:
-    """Make recent what the end of a prefix can see: all full data, the window, the end's state."""
+    """Make recent what a prefix uses: all full data, its window, and the mamba state at its end."""
     path_upwards = list(upwards(end))
     for node in path_upwards:
         node.last_access = tick
@@ -51,29 +51,29 @@ def touch(state: State, end: Node, tick: int) -> None:
 
 
 def on_device(data: Data) -> bool:
-    """Whether data is on the device: a load in flight has slots, but no bytes yet."""
+    """Whether data is on the device; a load in flight has slots, but no bytes yet."""
     return data.device is not None and data.loading is None
 
 
 def _anywhere(data: Data) -> bool:
-    """Whether data is on some medium, for good."""
+    """Whether data is on the host or the device; not if it is only being loaded."""
     return data.host is not None or on_device(data)
 
 
-def _usable_pages(state: State, stops: list[Stop], present: Callable[[Data], bool]) -> int:
-    """The usable prefix of a walked path, when only data that is `present` counts."""
+def _usable_pages(state: State, walked: list[PathNode], present: Callable[[Data], bool]) -> int:
+    """The usable prefix of a walked path, in pages, if only data that is `present` counts."""
     size = state.config.page_size
 
     def has(component: Component) -> tuple[bool, ...]:
         if component not in state.config.components:
-            return (True,) * len(stops)
+            return (True,) * len(walked)
         return tuple(
             present(node.data[component]) and (component is not MAMBA or shared == len(node.pages))
-            for node, shared in stops
+            for node, shared in walked
         )
 
     usable_tokens = usable_prefix(
-        tuple([shared * size for _, shared in stops]),
+        tuple([shared * size for _, shared in walked]),
         has(FULL),
         has(SWA),
         has(MAMBA),
@@ -83,7 +83,7 @@ def _usable_pages(state: State, stops: list[Stop], present: Callable[[Data], boo
 
 
 def _device_slots(path: list[Node]) -> Slots:
-    """The device slots along a path, as far as they are of use at its end."""
+    """The device slots along a path that its end can use."""
     if not path:
         return Slots()
     full = tuple([slot for node in path for slot in node.data[FULL].device or ()])

@@ -1,15 +1,14 @@
-"""Slots: who owns which, from the free list to a request, to a node, and back.
+"""Slots: their owners, from the free list to a request, to a node, and back.
 
-What readers get wrong: attention finds a page's window slot through its full slot. The pairing is
-part of the ownership: it begins when both are allocated, moves when a node takes over the window
-slot of a duplicate, and ends with the first of the two that is freed.
+Attention kernels find a page's window slot through its full slot. A pair begins when both slots are
+allocated, changes when a node adopts the window slot of a duplicate, and ends when the first of the
+two is freed.
 """
 
 from __future__ import annotations
 
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Medium, Slot, Slots
 
 
@@ -35,7 +34,7 @@ def allocate(state: State, counts: Counts) -> Slots:
 
 
 def free(state: State, slots: Slots) -> None:
-    """Give a request's slots back, all or none."""
+    """Free a request's slots, all or none."""
     require_held(state, slots)
     unhold(state, slots)
     for component, some in slots:
@@ -44,7 +43,7 @@ def free(state: State, slots: Slots) -> None:
 
 
 def require_held(state: State, slots: Slots) -> None:
-    """Check that a request owns each of these slots, once. Raises: SlotNotHeld, BadArgument."""
+    """Check that requests own each of these slots. Raises: SlotNotHeld, BadArgument."""
     for component, some in slots:
         if some and component not in state.config.components:
             raise BadArgument(str(component), "is no component of this cache; hand over no slots")
@@ -56,14 +55,14 @@ def require_held(state: State, slots: Slots) -> None:
 
 
 def unhold(state: State, slots: Slots) -> None:
-    """End a request's ownership; the caller gives every slot a new owner."""
+    """End the requests' ownership of slots; the caller gives every slot a new owner."""
     for component, some in slots:
         if some:
             state.pools[component, GPU].held.difference_update(some)
 
 
 def release(state: State, component: Component, medium: Medium, slots: tuple[Slot, ...]) -> None:
-    """Put slots into the free list, and end their pairings."""
+    """Put slots into the free list, and end their pairs."""
     if medium is GPU and component is FULL:
         for slot in slots:
             state.full_of_swa.pop(state.swa_of_full.pop(slot, -1), None)
@@ -77,7 +76,7 @@ def release(state: State, component: Component, medium: Medium, slots: tuple[Slo
 
 
 def pair(state: State, full: tuple[Slot, ...], swa: tuple[Slot, ...]) -> None:
-    """Make each window slot the one of its full slot, and of no other."""
+    """Pair each window slot with its full slot, and with no other."""
     for full_slot, swa_slot in zip(full, swa, strict=True):
         state.swa_of_full.pop(state.full_of_swa.pop(swa_slot, -1), None)
         state.swa_of_full[full_slot] = swa_slot
@@ -93,7 +92,7 @@ def place(
     *,
     filled_by: Transfer | None = None,
 ) -> None:
-    """Make a node the owner of slots that have no owner, filled now or later by a transfer."""
+    """Make a node the owner of slots without an owner; `filled_by` fills them later, if given."""
     data = node.data[component]
     assert data.slots(medium) is None
     if medium is GPU:
@@ -106,7 +105,7 @@ def place(
 
 
 def take(state: State, node: Node, component: Component, medium: Medium) -> tuple[Slot, ...]:
-    """End a node's ownership of what it has in a pool; the slots have no owner then."""
+    """End a node's ownership of its slots in a pool, and return them without an owner."""
     data = node.data[component]
     slots = data.slots(medium)
     if slots is None:
@@ -120,26 +119,17 @@ def take(state: State, node: Node, component: Component, medium: Medium) -> tupl
 
 
 def drop(state: State, node: Node, component: Component, medium: Medium) -> None:
-    """Free what a node has in a pool."""
+    """Free the slots that a node has in a pool."""
     release(state, component, medium, take(state, node, component, medium))
 
 
-def free_room(state: State, medium: Medium) -> Counts:
+def free_slot_counts(state: State, medium: Medium) -> Counts:
     """Free slots of each component's pool on a medium."""
-    return Counts(**{c.value: state.pools[c, medium].free_slots for c in state.config.components})
-
-
-def shortage(needed: Counts, free: Counts) -> Counts:
-    """What each pool lacks of the slots needed from it, whatever the others have."""
-    return Counts(
-        pre_evict_need(needed.full, free.full),
-        pre_evict_need(needed.swa, free.swa),
-        pre_evict_need(needed.mamba, free.mamba),
-    )
+    return Counts.of({c: state.pools[c, medium].free_slots for c in state.config.components})
 
 
 def free_tree(state: State) -> None:
-    """Free everything that nodes own."""
+    """Free all slots that nodes own."""
     for (component, medium), owners in state.owners.items():
         for node in list(owners):
             drop(state, node, component, medium)

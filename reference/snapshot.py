@@ -1,7 +1,7 @@
-"""The cache as a value.
+"""Snapshots: the state of the cache as a value.
 
-What readers get wrong: a snapshot is a copy of what is there, and says nothing that was worked out
-for it; even the counts of evictable slots are those that the cache would give an engine.
+A snapshot copies what the cache has. It computes only the counts of evictable and protected slots,
+which are those that the cache would report to an engine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _usage(state: State, component: Component) -> Usage:
 
 
 def _node_state(node: Node) -> NodeState:
-    """A node as a value, which is the same object as long as nothing in it changed."""
+    """A node as a value; the same object as before if nothing in the node changed."""
     now = (
         node.node_id,
         None if node.parent is None else node.parent.node_id,
@@ -90,7 +90,7 @@ def _component_state(data: Data) -> ComponentState:
 
 
 _component = lru_cache(maxsize=1 << 14)(ComponentState)
-"""Most nodes are shown again and again, so that making values anew would take most of the time."""
+"""Most nodes repeat in every snapshot; making new values would take most of the time."""
 
 
 def _hold_state(held: Hold) -> HoldState:

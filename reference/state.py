@@ -1,11 +1,10 @@
-"""All the data that the plain cache has, and nothing else.
+"""State: all the data of the plain cache.
 
-A node owns its slots, a request owns those in `held`, a pool owns those in its free list, and a
-cancelled transfer those it still writes to: every slot has exactly one of these owners at any time.
+Every slot has exactly one owner at any time: a node, a request (slots in `held`), the free list of
+its pool, or a cancelled transfer that may still write to it.
 
-What readers get wrong: nodes are mutable and their identity matters only inside one operation. What
-outlives an operation, a hold or a transfer, names a node, and a cut always leaves that node at the
-*lower* end of what it covered.
+Holds and transfers outlive an operation and refer to nodes. A cut therefore always keeps the old
+node as the *lower* part, so that it still ends where the hold or the transfer ends.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class Data:
     host: tuple[Slot, ...] | None = None
     lock_refs: int = 0
     used: int = 0
-    """Tick of its last use; for full data the node's `last_access` counts instead."""
+    """Tick of its last use; for full data `Node.last_access` is used instead."""
     loading: Transfer | None = None
-    """The transfer that has yet to fill `device`."""
+    """The transfer that has not yet filled `device`."""
     backing: Transfer | None = None
-    """The transfer that has yet to fill `host`."""
+    """The transfer that has not yet filled `host`."""
 
     def slots(self, medium: Medium) -> tuple[Slot, ...] | None:
         """The slots on a medium, filled or being filled."""
@@ -54,12 +53,12 @@ class Data:
 
 
 Edge: TypeAlias = Page | tuple[Namespace, Page]
-"""What a child is found by: its first page, with its namespace where it hangs on the root."""
+"""The key of a child: its first page; below the root, with its namespace."""
 
 
 @define(eq=False)
 class Node:
-    """A stretch of pages with one residency."""
+    """A node of the radix tree: consecutive pages whose data is on the same media."""
 
     node_id: NodeId
     parent: Node | None
@@ -75,7 +74,7 @@ class Node:
     priority: int = 0
     hashes: tuple[bytes, ...] | None = None
     shown: tuple[tuple[object, ...], NodeState] | None = None
-    """What it was made of when it was last shown as a value, and that value."""
+    """The fields at the last snapshot, and the value that was made of them."""
 
     @property
     def end(self) -> int:
@@ -96,7 +95,7 @@ class Pool:
     untouched: int = 0
     """Slots from this number on were never used, and are free."""
     returned: list[Slot] = Factory(list)
-    """Slots that came back, the last of which goes first."""
+    """Slots that were freed; the last one is taken first."""
     held: set[Slot] = Factory(set)
     """Slots that requests own."""
     payloads: dict[Slot, bytes] = Factory(dict)
@@ -107,7 +106,7 @@ class Pool:
         return self.capacity - self.untouched + len(self.returned)
 
     def take(self, count: int) -> tuple[Slot, ...]:
-        """Take free slots; the caller has made sure that there are so many."""
+        """Take free slots; the caller has checked that `count` are free."""
         assert 0 <= count <= self.free_slots
         reused = min(count, len(self.returned))
         slots = [self.returned.pop() for _ in range(reused)]
@@ -116,13 +115,13 @@ class Pool:
         return (*slots, *range(fresh, self.untouched))
 
     def give_back(self, slots: tuple[Slot, ...]) -> None:
-        """Take slots into the free list."""
+        """Put slots into the free list."""
         self.returned.extend(reversed(slots))
 
 
 @define(eq=False)
 class Hold:
-    """What an open receipt holds: full data from `node` up, and the two parts that go early."""
+    """What an open receipt holds: full data from `node` up, window data and mamba state."""
 
     receipt: Receipt
     node: Node
@@ -146,13 +145,13 @@ class Transfer:
 
     @property
     def target_medium(self) -> Medium:
-        """Where it writes."""
-        return CPU if self.direction is Direction.BACKUP else GPU
+        """The medium that it writes."""
+        return self.direction.target
 
     @property
     def source_medium(self) -> Medium:
-        """Where it reads."""
-        return GPU if self.direction is Direction.BACKUP else CPU
+        """The medium that it reads."""
+        return self.direction.source
 
 
 PoolName: TypeAlias = tuple[Component, Medium]
@@ -173,18 +172,18 @@ class State:
     nodes: dict[NodeId, Node] = field(init=False)
     pools: dict[PoolName, Pool] = field(init=False)
     owners: dict[PoolName, dict[Node, None]] = field(init=False)
-    """The nodes that own slots of a pool: where victims are looked for."""
+    """The nodes that own slots of a pool; victims are chosen among them."""
     swa_of_full: dict[Slot, Slot] = Factory(dict)
     full_of_swa: dict[Slot, Slot] = Factory(dict)
     holds: dict[ReceiptId, Hold] = Factory(dict)
     transfers: dict[TransferId, Transfer] = Factory(dict)
-    """In flight, in the order in which they were enqueued."""
+    """Transfers in flight, in the order in which they were enqueued."""
     arrived: dict[TransferId, bool] = Factory(dict)
-    """Completions that the engine reported and that wait for those before them."""
+    """Completions that the engine reported, of transfers that wait for earlier ones."""
     events: list[Event] = Factory(list)
     clock: int = 0
     next_id: int = 1
-    """For nodes, receipts and transfers alike; never reused."""
+    """The next id of a node, receipt or transfer; ids are never reused."""
 
     def __attrs_post_init__(self) -> None:
         names = [(c, m) for c in self.config.components for m in (GPU, CPU)]
@@ -192,17 +191,17 @@ class State:
         self.forget()
 
     def forget(self) -> None:
-        """Start over with an empty tree; pools and their holders stay as they are."""
+        """Start with an empty tree; pools, and the slots that requests hold, stay as they are."""
         self.root = _fresh_root(self.config)
         self.nodes = {self.root.node_id: self.root}
         self.owners = {name: {} for name in self.pools}
 
     def new_id(self) -> int:
-        """A number that no node, receipt or transfer had before."""
+        """An id that no node, receipt or transfer had before."""
         self.next_id += 1
         return self.next_id - 1
 
     def tick(self) -> int:
-        """A new moment: once an operation that uses or makes nodes."""
+        """A new tick; an operation that uses or creates nodes draws one."""
         self.clock += 1
         return self.clock

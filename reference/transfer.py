@@ -1,15 +1,14 @@
-"""Transfers: enqueueing a copy, and settling it when its end is known.
+"""Transfers: enqueues copies, and settles them when the engine has completed them.
 
-What readers get wrong: a failed copy does not only concern its own nodes. Copies in flight that
-build on it, further down in the same direction, can no longer become part of a prefix: they are
-cancelled, and their slots wait for the engine to let go of them.
+When a copy fails, copies of nodes below in the same direction can no longer become part of a
+prefix: they are cancelled, and their target slots are freed when the engine has completed them.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from kvcanon.reference.announce import announce_stored
+from kvcanon.reference.events import emit_stored
 from kvcanon.reference.lock import release_hold
 from kvcanon.reference.slots import drop, place, release, take
 from kvcanon.reference.state import Hold, Node, State, Transfer
@@ -22,9 +21,9 @@ from kvcanon.spec.types import FULL, Component, Slot, TransferId
 def enqueue(
     state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
 ) -> Transfer:
-    """Enqueue the copy of what nodes have, root first, into free slots on the other medium.
+    """Enqueue the copy of nodes' data, root first, into free slots on the other medium.
 
-    The caller has made sure of the room, and hands over the hold that the transfer keeps.
+    The caller has made sure that enough slots are free. The transfer keeps the hold `held`.
     """
     transfer = Transfer(state.new_id(), direction, parts, {}, {}, held)
     held.transfer = transfer
@@ -47,7 +46,7 @@ def enqueue(
 def settle(
     state: State, direction: Direction | None = None
 ) -> tuple[tuple[TransferId, TransferStatus], ...]:
-    """Take acknowledgements, and settle each direction (or one) as far as they come in order."""
+    """Take acknowledgements, and settle the transfers of each direction (or of one) in order."""
     for completion in state.engine.poll():
         transfer_id = completion.transfer_id
         if transfer_id not in state.transfers or transfer_id in state.arrived:
@@ -84,7 +83,7 @@ def _settle_one(state: State, transfer: Transfer, *, ok: bool) -> TransferStatus
     for node, component in transfer.parts:
         _mark_filled(node, component, transfer)
         if component is FULL:
-            announce_stored(state, node, transfer.target_medium)
+            emit_stored(state, node, transfer.target_medium)
     return TransferStatus.DONE
 
 
@@ -97,7 +96,7 @@ def _mark_filled(node: Node, component: Component, transfer: Transfer) -> None:
 
 
 def _undo(state: State, transfer: Transfer) -> None:
-    """Take back what a failed copy did not fill, and cancel what builds on it."""
+    """Free the targets of a failed copy, and cancel the transfers that build on it."""
     for node, component in reversed(transfer.parts):
         drop(state, node, component, transfer.target_medium)
     failed = {node for node, component in transfer.parts if component is FULL}
@@ -111,7 +110,7 @@ def _builds_on(transfer: Transfer, failed: set[Node]) -> bool:
 
 
 def _cancel(state: State, transfer: Transfer) -> None:
-    """Let the nodes forget a copy; its targets stay its own until the engine lets go of them."""
+    """Detach a transfer from its nodes; it owns its targets until the engine has completed it."""
     for node, component in reversed(transfer.parts):
         take(state, node, component, transfer.target_medium)
     transfer.parts = []
@@ -124,7 +123,7 @@ def _free_targets(state: State, transfer: Transfer) -> None:
 
 
 def _perform(state: State, transfer: Transfer, copies: tuple[Copy, ...]) -> None:
-    """Move the bytes; slots that nobody wrote have none."""
+    """Copy the bytes; slots that were never written have none."""
     for copy in copies:
         sources = state.pools[copy.component, transfer.source_medium].payloads
         targets = state.pools[copy.component, transfer.target_medium].payloads

@@ -1,7 +1,7 @@
-"""The tree: how a key is walked down, and how nodes are cut, added and removed.
+"""The radix tree: walks down a key, and cuts, adds and removes nodes.
 
-What readers get wrong: a cut makes a new node *above* and leaves the old one below, so that whoever
-holds the old node still holds the end of what they locked or copy.
+A cut makes a new node *above* and keeps the old node below, so that a hold or a transfer on the old
+node still ends where it ended.
 """
 
 from __future__ import annotations
@@ -16,44 +16,47 @@ from kvcanon.spec.oracle.prefix import shared_pages
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
 
 
-class Stop(NamedTuple):
-    """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
+class PathNode(NamedTuple):
+    """A node on a key's path, and how many of its pages the key shares."""
 
     node: Node
     shared_pages: int
 
 
-def walk(state: State, key: Key) -> list[Stop]:
-    """The nodes that a key shares pages with, from below the root down. Pages are compared."""
-    stops: list[Stop] = []
+def walk(state: State, key: Key) -> list[PathNode]:
+    """The nodes that a key shares pages with, from below the root down.
+
+    Pages are compared by their tokens. The key may share only a part of the last node.
+    """
+    walked: list[PathNode] = []
     node, at = state.root, 0
     while at < len(key.pages):
         child = node.children.get(edge(node, key.namespace, key.pages[at]))
         if child is None:
             break
         shared = shared_pages(child.pages, key.pages[at : at + len(child.pages)])
-        stops.append(Stop(child, shared))
+        walked.append(PathNode(child, shared))
         if shared < len(child.pages):
             break
         node, at = child, child.end
-    return stops
+    return walked
 
 
-def walked_pages(stops: list[Stop]) -> int:
-    """How far the walk came."""
-    return stops[-1].node.start + stops[-1].shared_pages if stops else 0
+def walked_pages(walked: list[PathNode]) -> int:
+    """How many pages of the key a walk found."""
+    return walked[-1].node.start + walked[-1].shared_pages if walked else 0
 
 
-def require(state: State, key: Key) -> list[Stop]:
-    """The path of a key that must be in the tree whole. Raises: PrefixNotCached."""
-    stops = walk(state, key)
-    if walked_pages(stops) < len(key):
-        raise PrefixNotCached(len(key), walked_pages(stops))
-    return stops
+def require(state: State, key: Key) -> list[PathNode]:
+    """The path of a key, all of which must be in the tree. Raises: PrefixNotCached."""
+    walked = walk(state, key)
+    if walked_pages(walked) < len(key):
+        raise PrefixNotCached(len(key), walked_pages(walked))
+    return walked
 
 
 def edge(parent: Node, namespace: Namespace, page: Page) -> Edge:
-    """What a child of `parent` is found by: namespaces part at the root."""
+    """The key of a child in `parent.children`: below the root it has the namespace."""
     return (namespace, page) if parent.parent is None else page
 
 
@@ -69,16 +72,16 @@ def path_to(node: Node) -> list[Node]:
     return list(upwards(node))[::-1]
 
 
-def node_ending_at(state: State, stops: list[Stop], end_pages: int) -> Node:
-    """The node of a walked path that ends at a page, cut there if need be; the root for page 0."""
-    for node, _ in stops:
+def node_ending_at(state: State, walked: list[PathNode], end_pages: int) -> Node:
+    """The node of a walked path that ends at a page, cut there if needed; the root for page 0."""
+    for node, _ in walked:
         if node.start < end_pages <= node.end:
             return node if node.end == end_pages else cut(state, node, end_pages - node.start)
     return state.root
 
 
 def cut_path_at(state: State, end: Node, at_page: int) -> None:
-    """Make sure that a node begins at `at_page` on the path that ends with `end`."""
+    """Cut the path that ends with `end` so that a node begins at `at_page`."""
     for node in upwards(end):
         if node.start < at_page < node.end:
             cut(state, node, at_page - node.start)
@@ -86,10 +89,10 @@ def cut_path_at(state: State, end: Node, at_page: int) -> None:
 
 
 def cut(state: State, node: Node, at: int) -> Node:
-    """Part a node before its page `at`: a new node above takes the first pages, and is returned.
+    """Cut a node before its page `at`; returns the new node above, which has the first pages.
 
     Both parts keep hits, priority, ticks, locks, and their share of slots and of copies in flight.
-    A recurrent state, with its locks, stays at the end, where it belongs.
+    A mamba state, with its locks, stays with the lower part, at whose end it is.
     """
     assert node.parent is not None
     assert 0 < at < len(node.pages)
@@ -118,7 +121,7 @@ def cut(state: State, node: Node, at: int) -> Node:
 
 
 def add_leaf(state: State, parent: Node, key: Key, tick: int, priority: int = 0) -> Node:
-    """A new node, without data yet, for the pages of a key below `parent`."""
+    """Add a node, without data yet, for the pages of a key below `parent`."""
     leaf = Node(
         node_id=state.new_id(),
         parent=parent,
@@ -136,7 +139,7 @@ def add_leaf(state: State, parent: Node, key: Key, tick: int, priority: int = 0)
 
 
 def remove_leaf(state: State, node: Node) -> None:
-    """Take a childless node, which owns nothing any more, out of the tree."""
+    """Remove a childless node, which owns no slots, from the tree."""
     assert node.parent is not None
     assert not node.children
     assert not node.locked
@@ -145,7 +148,7 @@ def remove_leaf(state: State, node: Node) -> None:
 
 
 def _cut_data(node: Node, component: Component, at: int) -> Data:
-    """The upper part of one component's data; the node keeps the lower."""
+    """Split one component's data; returns the upper part, and the node keeps the lower."""
     data = node.data[component]
     if component is MAMBA:
         return Data()
@@ -160,7 +163,7 @@ def _cut_data(node: Node, component: Component, at: int) -> Data:
 
 
 def _follow_cut(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
-    """Enter the new node where the old one is entered: among owners, and in copies in flight."""
+    """Add the new node wherever the old node is: to the owners and to copies in flight."""
     for medium in (GPU, CPU):
         if data.slots(medium) is not None:
             state.owners[component, medium][upper] = None

@@ -1,7 +1,7 @@
-"""Victims: who may leave, and in which order.
+"""Victims: the data that may be evicted, and in which order.
 
-What readers get wrong: a whole node may leave only as a leaf, but window data and states may leave
-from anywhere. The first are ranked by the policy, the others always by their last use.
+A whole node may be evicted only if it is a leaf; leaves are ranked by the policy. Window data and
+mamba states may be evicted from any node, always least recently used first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.events import emit_removed
 from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.eviction import (
@@ -23,7 +23,7 @@ from kvcanon.spec.types import CPU, FULL, Component, Medium
 
 
 def is_device_leaf(node: Node) -> bool:
-    """Whether a node may leave the device as a whole: children on the host alone do not matter."""
+    """Whether a whole node may be evicted from the device; children on the host do not matter."""
     return node.parent is not None and may_leave_device(
         node.data[FULL].device is not None,
         node.locked,
@@ -32,7 +32,7 @@ def is_device_leaf(node: Node) -> bool:
 
 
 def is_host_leaf(node: Node) -> bool:
-    """Whether a node may leave the host, and the tree, as a whole."""
+    """Whether a whole node may be evicted from the host, and so leave the tree."""
     full = node.data[FULL]
     return may_leave_host(
         full.device is not None, full.host is not None, node.locked, bool(node.children)
@@ -40,9 +40,9 @@ def is_host_leaf(node: Node) -> bool:
 
 
 def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-    """Leaves in the order of the policy, while a medium has less than `enough` free full slots.
+    """Leaves in the order of the policy, until a medium has `enough` free full slots.
 
-    The caller evicts each leaf that it is given; a parent that is a leaf then takes its turn.
+    The caller must evict each leaf before it takes the next one: the parent may become a leaf.
     """
     is_leaf = is_host_leaf if medium is CPU else is_device_leaf
     pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
@@ -59,7 +59,7 @@ def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
 
 
 def rank(state: State, node: Node) -> tuple[int, int]:
-    """The node's place in the order of the policy; the smallest leaves first."""
+    """The rank of a leaf under the policy; the smallest is evicted first."""
     return policy_key(
         state.config.eviction_policy,
         node.hit_count,
@@ -70,7 +70,10 @@ def rank(state: State, node: Node) -> tuple[int, int]:
 
 
 def least_recent_first(state: State, component: Component, medium: Medium) -> list[Node]:
-    """The nodes with a component's data on a medium; of those used at once the upper first."""
+    """The nodes with a component's data on a medium, in LRU order.
+
+    Of nodes that were used by one operation the upper one comes first.
+    """
     owners = list(state.owners[component, medium])
     if component is FULL:
         keys = tuple([(node.last_access, node.start) for node in owners])
@@ -80,7 +83,7 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
 
 
 def vacate(state: State, node: Node, medium: Medium) -> None:
-    """Free all that a node has on a medium, what stands on full data first, and announce it."""
-    announce_removed(state, node, medium)
+    """Free all slots that a node has on a medium, full slots last, and emit its remove events."""
+    emit_removed(state, node, medium)
     for component in reversed(state.config.components):
         drop(state, node, component, medium)

@@ -1,7 +1,7 @@
 """Chapter 10. The cache: the protocol that both of our caches implement.
 
-What readers get wrong: none of these calls waits for a copy, except `flush`, and `evict` under
-write_back, where data must reach the host before its room can be used.
+No call waits for a copy, except `flush`, and `evict` under write_back, where data must reach the
+host before its device slots are free.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Cache(Protocol):
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration of the cache."""
 
     def match(self, key: Key) -> Matched:
         """Find the longest usable prefix of a key.
@@ -39,16 +39,18 @@ class Cache(Protocol):
         """
 
     def lock(self, key: Key) -> Receipt:
-        """Hold all of `key`: full data to the root, window data within the window, the end's state.
+        """Protect `key` from eviction: full data to the root, its window, its end's mamba state.
 
         Effects: lock refs, and cuts. Raises: PrefixNotCached.
         """
 
     def unlock(self, receipt: Receipt) -> None:
-        """Release what the receipt still holds. Raises: ReceiptSpent."""
+        """Release all that the receipt still holds. Raises: ReceiptSpent."""
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that the receipt holds; a second time, nothing.
+        """Release the window data and the mamba state that the receipt holds.
+
+        A second call for the same receipt has no effect.
 
         Raises: ReceiptSpent.
         """
@@ -56,54 +58,54 @@ class Cache(Protocol):
     def allocate(self, counts: Counts) -> Slots:
         """Take free device slots. Never evicts.
 
-        The swa slots are paired with the last `counts.swa` full slots: the mapping from full to
-        window slots says so until either is freed. Raises: OutOfSlots, BadArgument.
+        The swa slots are paired with the last `counts.swa` full slots; the mapping from full to
+        window slots has each pair until either is freed. Raises: OutOfSlots, BadArgument.
         """
 
     def free(self, slots: Slots) -> None:
-        """Give allocated slots back. Raises: SlotNotHeld, BadArgument."""
+        """Free allocated slots. Raises: SlotNotHeld, BadArgument."""
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of `key` from page `start_pages` on.
+        """Insert the data of `key` from page `start_pages` on; the cache then owns the slots.
 
-        Effects: ownership of every slot; nodes; recency; hits, and the backups that they cause.
+        Effects: ownership of every slot; nodes; recency; hits, and the backups that hits cause.
         Raises: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.
         """
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots: leaves for full slots, least recently used data for the others.
+        """Free device slots: evict leaves for full slots, least recently used data for the others.
 
         Raises: BadArgument.
         """
 
     def evict_host(self, counts: Counts) -> Evicted:
-        """Free host slots, likewise. Raises: BadArgument."""
+        """Free host slots, as `evict` does on the device. Raises: BadArgument."""
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the copy of what `key` has on the host only.
+        """Enqueue the load of the data that `key` has on the host only.
 
         Raises: PrefixNotCached, BadArgument.
         """
 
     def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
-        """Place fetched data in the host tier: the last step of a prefetch.
+        """Insert fetched data into the host tier: the last step of a prefetch.
 
         Raises: BadArgument, PrefixNotCached.
         """
 
     def poll(self) -> Settled:
-        """Settle the copies that have ended, each after those that it builds on."""
+        """Settle the transfers that have ended, each after the transfers that it builds on."""
 
     def flush(self) -> Settled:
         """Wait for every transfer in flight and settle it."""
 
     def reset(self) -> None:
-        """Forget the whole tree. Slots that requests hold stay theirs. Raises: CacheBusy."""
+        """Clear the tree. Requests keep the slots that they hold. Raises: CacheBusy."""
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
+        """The events that were emitted since the last call."""
 
     def snapshot(self) -> Snapshot:
         """The whole state, as a value. Effects: none."""

@@ -1,10 +1,10 @@
-"""Chapter 4. Configuration and profile: what a cache is asked to be, and what it chose to be.
+"""Chapter 4. Configuration and profile: the operator's settings, and the choices of a cache.
 
-`CacheConfig` is what the operator sets: page size, window, pools, policies. `Profile` is what the
-author of a cache decided where sound caches differ; its defaults are the canon.
+`CacheConfig` has what the operator sets: page size, window, pools, policies. `Profile` has the
+choices that the author of a cache made where sound caches differ; its defaults are the canon.
 
-What readers get wrong: a profile excuses nothing. It moves the line that a law draws, in the open:
-a cache declares it in its snapshots, and is held to what it declared.
+A profile does not switch laws off. A cache declares its profile in its snapshots, and the laws
+check that the cache does what the profile says.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from kvcanon.spec.types import (
 
 
 class StoreMoment(StrEnum):
-    """When the arrival of pages on a medium is announced."""
+    """When pages count as being on the medium that a copy brings them to."""
 
     ENQUEUED = "enqueued"
     ACKNOWLEDGED = "acknowledged"
 
 
 class MambaRefresh(StrEnum):
-    """Which recurrent states become most recent when a match ends."""
+    """Which mamba states become most recent when a match ends."""
 
     NODE = "node"
     PATH = "path"
 
 
 class Limit(StrEnum):
-    """What a cache refuses beyond the table of grounds, since it has no call for it."""
+    """Calls that a cache refuses beyond the table of refusals, since it does not support them."""
 
     NODE_HANDLES = "node_handles"
-    """A key is locked, loaded or continued only where a match could have ended: it has a handle for
-    a node, not for a key."""
+    """A key is locked, loaded or continued only where a match could have ended: the cache has
+    handles for nodes, not for keys."""
     NO_QUOTA = "no_quota"
     """A load-back takes no quota of pages."""
     ONE_LOAD = "one_load"
     """A load-back may have to wait until another has ended."""
     PAIRS_TOGETHER = "pairs_together"
-    """A full slot is given back together with its window slot."""
+    """A full slot is freed together with its window slot."""
     STATE_WITH_INSERT = "state_with_insert"
-    """Where states are kept, an insert hands over one."""
+    """Where mamba states are kept, every insert hands over one."""
 
 
 @frozen
@@ -68,8 +68,8 @@ class Profile:
     """
 
     load_back_announced: StoreMoment = StoreMoment.ACKNOWLEDGED
-    """store(GPU) after a load-back. Canon: once the bytes are there, as for every other medium.
-    SGLang announces at enqueue, and cannot take it back when the copy fails."""
+    """When a load-back emits store(GPU). Canon: once the bytes are there, as for every other
+    medium. SGLang emits it at the enqueue, and cannot take it back when the copy fails."""
     load_back_usable: StoreMoment = StoreMoment.ACKNOWLEDGED
     """When data that is loaded back counts as being on the device. Canon: once its bytes are there,
     so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
@@ -78,64 +78,66 @@ class Profile:
     """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
     begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""
     split_keeps_recency: bool = True
-    """A cut leaves the order of victims alone. Canon: yes. SGLang 0.5.13 moved the part that was
-    not matched to the most recent end (sgl#38482)."""
+    """A cut does not change the LRU order. Canon: yes. SGLang 0.5.13 moved the part that was not
+    matched to the most recent end (sgl#38482)."""
     host_order_by_use: bool = True
-    """Window data and states leave the host in the order of their last use. Canon: yes, what was
-    used is needed, wherever it was then. SGLang puts them in order as they leave the device, where
-    a match does not move them; what the device has too is in no order of its host."""
+    """Window data and mamba states are evicted from the host in the order of their last use. Canon:
+    yes, data that was used is needed, on whichever medium it was then. SGLang adds them to the
+    host's order as they leave the device, and a match does not move them there; data that is also
+    on the device is in no order of the host."""
     whole_nodes_on_host: bool = True
-    """Under write_back too, window data and states are on the host only where full data is. Canon:
-    yes, none is there for nothing. SGLang copies a window alone when only it leaves the device, and
-    with a node that leaves the window before it; and it gives up duplicates of full data alone."""
+    """Under write_back too, window data and mamba states are on the host only where full data is.
+    Canon: yes, they are of no use without it. SGLang copies a window alone when only the window
+    leaves the device, and with a node that leaves it copies the window before the node; and it
+    evicts duplicates of full data alone."""
     locks_hold_host_copies: bool = True
-    """A lock keeps what its path has on the host. Canon: yes, it is needed when the request is
-    done. SGLang has other locks for the host; those of requests hold what is on the device, and
-    the nodes."""
+    """A lock protects the host copies on its path. Canon: yes, they are needed when the request is
+    done. SGLang has separate locks for the host; the locks of requests protect the nodes and their
+    data on the device."""
     mamba_refresh: MambaRefresh = MambaRefresh.NODE
-    """Canon: only the state that was matched; older states on the path are not evidence of use
-    (sgl#31643)."""
+    """Which mamba states a match makes recent. Canon: only the state that was matched; it says
+    nothing about the use of older states on the path (sgl#31643)."""
     hits_once_a_request: bool = True
-    """An insert counts no hit where an earlier insert of its request did. Canon: yes, or a prompt
-    that is computed in parts looks popular. SGLang 0.5.13 counts every insert (sgl#36647)."""
+    """An insert counts no hit on pages where an earlier insert of its request counted one. Canon:
+    yes, otherwise a prompt that is computed in chunks looks popular. SGLang 0.5.13 counts every
+    insert (sgl#36647)."""
     idle_hits_counted: bool = True
-    """Hits are counted where nothing goes by them, neither copies to the host nor the policy of
-    evictions. Canon: yes, so that they are there when somebody asks. SGLang 0.5.12.post1, which
-    evicts by age alone, counts hits only for the copies that they decide."""
+    """Hits are counted even if neither copies to the host nor the eviction policy use them. Canon:
+    yes, so that they can be read. SGLang 0.5.12.post1, which evicts by age alone, counts hits only
+    where they decide about copies."""
     heals_in_place: bool = True
-    """A tombstone takes only window slots, and keeps its full slots. Canon: yes, they hold what
-    they held. SGLang puts the incoming full slots in their place and frees them."""
+    """An insert gives a tombstone window slots, and the tombstone keeps its full slots. Canon: yes,
+    their data is still valid. SGLang frees them and takes the incoming full slots instead."""
     tombstone_leaves: bool = True
-    """A leaf is kept though all of its window data has left the window. Canon: yes, its full data
-    is of use below. SGLang 0.5.13 frees what it would be made of (sgl#29351)."""
+    """An insert keeps a new leaf all of whose window data has left the window. Canon: yes, its full
+    data is of use to longer prompts. SGLang 0.5.13 frees the slots instead (sgl#29351)."""
     unreachable_windows_kept: bool = True
-    """An insert keeps the window slots of pages that are out of reach of its end, too. Canon: yes,
-    other prompts may end there. Without, it frees those that it was handed for such pages, and what
-    it makes of them are tombstones."""
+    """An insert also keeps window slots of pages that its end cannot see. Canon: yes, other prompts
+    may end there. Otherwise it frees these slots, and the pages become tombstones."""
     hits_counted_at_match: bool = False
-    """A match counts a hit on all nodes of the prefix that it finds, and an insert counts none.
-    Canon: no, an engine may match a waiting request at every step."""
+    """A match counts a hit on all nodes of the prefix that it finds; an insert counts none. Canon:
+    no, an engine may match a waiting request at every step."""
     loads_keep_host_copies: bool = True
-    """Under write_back what was loaded keeps its host copy. Canon: yes, the page can leave the
-    device again without a copy. An exclusive tier gives the copy up when the load is done, so that
-    data is on one medium only. Under the other policies it stays in any case: what is below on the
-    host rests on it."""
+    """Under write_back a loaded page keeps its host copy. Canon: yes, the page can then leave the
+    device without another copy. An exclusive tier frees the host copy when the load is done, so
+    that data is on one medium only. Under the other policies the host copy stays in any case: host
+    copies of nodes below need it."""
     removes_end_first: bool = True
-    """Pages of one node are removed from the last to the first. Canon: yes, so that no router sees
-    a prefix without its beginning; Dynamo's drops all that is below a removed block, and refuses
-    their removes. SGLang before 0.5.23 removes them from the first to the last. Nodes always leave
-    after those below them."""
+    """The remove events of one node run from its last page to its first. Canon: yes, so that no
+    router sees a prefix without its beginning; Dynamo's router drops all blocks below a removed
+    block, and then rejects their removes. SGLang before 0.5.23 removes from the first page to the
+    last. Nodes always leave after the nodes below them."""
     uncovered_tombstones_stay: bool = True
-    """A node without window data stays when the last of what is below it leaves. Canon: yes, nobody
-    asked for its slots, and an insert gives it its window back. SGLang's SWARadixCache has no leaf
-    without window data, and evicts such nodes at once, with the leaf that uncovers them."""
+    """A node without window data stays when its last child leaves. Canon: yes, its slots were not
+    requested, and an insert can restore its window. SGLang's SWARadixCache has no leaf without
+    window data: it evicts such a node at once, together with its last child."""
 
     cushion_refreshed: bool = True
-    """A use makes the window data of its window recent, and that of one page before it, the cushion
-    for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Without, the window of
-    the next token may leave first."""
+    """A use makes the window data of its window recent, and that of the page before it, the cushion
+    for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Otherwise the window of
+    the next token may be evicted first."""
     limits: frozenset[Limit] = frozenset()
-    """What it refuses beyond the table of grounds. Canon: nothing."""
+    """Calls that the cache refuses beyond the table of refusals. Canon: none."""
 
 
 CANON = Profile()
@@ -155,7 +157,7 @@ def _eviction_policy(name: str) -> EvictionPolicy:
 
 @frozen
 class CacheConfig:
-    """What the operator sets. Pools are sized in slots: one slot a page, or a recurrent state.
+    """The operator's settings. Pools are sized in slots: one slot a page, or one a mamba state.
 
     Raises:
         BadArgument: a size that no cache can have, or a host tier without a policy to fill it.
@@ -164,9 +166,9 @@ class CacheConfig:
     page_size: int = 1
     """Units a page."""
     window_tokens: int | None = None
-    """Width of the sliding window; None where the model has none, and no swa component exists."""
+    """Width of the sliding window; None if the model has none: then there is no swa component."""
     mamba: bool = False
-    """Whether the model has recurrent layers, and so a mamba component."""
+    """Whether the model has mamba layers, and so the cache a mamba component."""
     bigram: bool = False
     """Whether keys are made of bigrams."""
     device_slots: Counts = field(default=Counts(full=1024, swa=1024, mamba=64))
@@ -174,10 +176,10 @@ class CacheConfig:
     write_policy: WritePolicy = field(default=WritePolicy.NONE, converter=_write_policy)
     eviction_policy: EvictionPolicy = field(default=EvictionPolicy.LRU, converter=_eviction_policy)
     load_back_threshold_pages: int = 0
-    """Loads of fewer full pages than this, with nothing else to load, are not worth a copy."""
+    """A load of fewer full pages than this, and of nothing else, is not worth a copy."""
     events: bool = True
     slot_bytes: int = 8
-    """Size of the payload behind each slot."""
+    """Bytes behind each slot."""
 
     def __attrs_post_init__(self) -> None:
         _at_least("page_size", self.page_size, 1)
@@ -200,33 +202,33 @@ class CacheConfig:
 
     @property
     def window_pages(self) -> int:
-        """Whole pages that cover the window; 0 where there is none."""
+        """Whole pages that cover the window; 0 without a window."""
         return pages_covering(self.window_tokens or 0, self.page_size)
 
     @property
     def host_tier(self) -> bool:
-        """Whether there is a host tier at all."""
+        """Whether the cache has a host tier."""
         return self.write_policy is not WritePolicy.NONE
 
     @property
     def backed_parents(self) -> bool:
-        """Whether a node on the host needs its parent there too: under write_back it does not."""
+        """Whether a node on the host needs its parent on the host too; not under write_back."""
         return self.host_tier and self.write_policy is not WritePolicy.WRITE_BACK
 
     @property
     def backup_hits(self) -> int | None:
-        """Hits after which a node is copied to the host; None where hits do not decide."""
+        """Hits after which a node is copied to the host; None if hits do not decide."""
         thresholds = {WritePolicy.WRITE_THROUGH: 1, WritePolicy.WRITE_THROUGH_SELECTIVE: 2}
         return thresholds.get(self.write_policy)
 
     @property
     def goes_by_hits(self) -> bool:
-        """Whether hits decide anything: what is copied to the host, or what is evicted."""
+        """Whether hits decide what is copied to the host, or what is evicted."""
         by_hits = (EvictionPolicy.LFU, EvictionPolicy.SLRU)
         return self.backup_hits is not None or self.eviction_policy in by_hits
 
     def capacity(self, component: Component, medium: Medium) -> int:
-        """Slots of a pool; 0 for a medium or component that this cache does not have."""
+        """Slots of a pool; 0 for a medium or component that this cache lacks."""
         if component not in self.components or medium not in (GPU, CPU):
             return 0
         return (self.device_slots if medium is GPU else self.host_slots)[component]

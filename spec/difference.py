@@ -1,10 +1,8 @@
-"""Chapter 11. Differences: which nodes and slots of two states are not the same.
+"""Chapter 11. Differences: the nodes and slots that differ between two states.
 
-A step touches little of a large tree. Whoever knows that the state before was sound need look only
-at what it touched, and at the parents and children of that.
-
-What readers get wrong: a difference is no law. It says where to look, and nothing about what is
-right there.
+A step touches few nodes of a large tree. If the state before it was sound, a law needs to check
+only the touched nodes, their parents and their children. A difference says where to look, not what
+is right there.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ _FIELDS = tuple(each.name for each in fields(Snapshot) if each.name != "nodes")
 
 @frozen(eq=False)
 class Difference:
-    """Two states of one cache, and what is not the same in both."""
+    """Two states of one cache, and the nodes, fields and slots that differ."""
 
     before: Snapshot
     after: Snapshot
 
     @cached_property
     def touched(self) -> AbstractSet[NodeId]:
-        """The nodes that are in one of the states only, or not equal in both."""
+        """The nodes that are in one state only, or differ."""
         here, there = self.before.nodes, self.after.nodes
         if here is there:
             return frozenset()
@@ -49,18 +47,18 @@ class Difference:
 
     @cached_property
     def fields(self) -> AbstractSet[str]:
-        """The fields of the states, other than the nodes, that are not equal in both."""
+        """The names of the fields of the states, other than `nodes`, that differ."""
         if self.before is self.after:
             return frozenset()
         return {name for name in _FIELDS if getattr(self.before, name) != getattr(self.after, name)}
 
-    def leaves(self, *fields: str) -> bool:
+    def unchanged(self, *fields: str) -> bool:
         """Whether no node was rebuilt, and these fields are equal in both states."""
         return not self.rebuilt and self.fields.isdisjoint(fields)
 
     @cached_property
     def shifted(self) -> AbstractSet[NodeId]:
-        """The nodes that are equal in both states, but at another depth: one above them grew."""
+        """The nodes that are equal in both states but at another depth: a node above them grew."""
         before, after = self.before, self.after
         below: list[NodeId] = []
         for node_id in self.touched:
@@ -77,10 +75,7 @@ class Difference:
 
     @cached_property
     def changed(self) -> tuple[list[NodeState], list[NodeState]]:
-        """The nodes below the root that are not the same, before and after, as each state has them.
-
-        A node that is the same in both states is at the same depth in both, too.
-        """
+        """The nodes below the root that differ or are at another depth, before and after."""
         ids = self.touched | self.shifted
         return _in_order(self.before, ids), _in_order(self.after, ids)
 
@@ -88,7 +83,7 @@ class Difference:
     def rebuilt(self) -> AbstractSet[NodeId]:
         """The touched nodes that differ in their place, their pages, or their data.
 
-        Not those of which only a use was noted, or names were.
+        A node of which only ticks, hits or page hashes changed is not rebuilt.
         """
         here, there = self.before.nodes, self.after.nodes
         return {
@@ -101,7 +96,7 @@ class Difference:
     def family(self) -> AbstractSet[NodeId]:
         """The rebuilt nodes and all that were or are their parents and children.
 
-        A node that is not among them has the parent and the children that it had, unchanged.
+        Every other node has the same parent and children as before, and they are unchanged.
         """
         ids = set(self.rebuilt)
         for state in (self.before, self.after):
@@ -115,7 +110,7 @@ class Difference:
 
     @cached_property
     def remapped(self) -> AbstractSet[Slot]:
-        """The full slots from which the mapping does not lead where it led."""
+        """The full slots that have another window slot than before."""
         here, there = self.before.swa_of_full, self.after.swa_of_full
         if "swa_of_full" not in self.fields:
             return frozenset()
@@ -125,8 +120,8 @@ class Difference:
 
     @cached_property
     def balanced(self) -> bool:
-        """Whether every slot that the free list, a request or a node lost one of them gained."""
-        if self.leaves("pools"):
+        """Whether each slot that left a free list, a request or a node went to another of them."""
+        if self.unchanged("pools"):
             return True
         pools = ((each, medium) for each in self.after.config.components for medium in (GPU, CPU))
         return all(self._is_balanced(*pool) for pool in pools)
@@ -140,40 +135,40 @@ class Difference:
                 return False
             lost.extend(was.free_set - now.free_set)
             gained.extend(now.free_set - was.free_set)
-        for node in self.own_before():
+        for node in self.rebuilt_nodes_before():
             lost.extend(node[component].slots(medium) or ())
-        for node in self.own():
+        for node in self.rebuilt_nodes():
             gained.extend(node[component].slots(medium) or ())
         return was.capacity == now.capacity and sorted(lost) == sorted(gained)
 
-    # Where laws of nodes have to look.
+    # The nodes that laws of nodes check.
 
-    def own(self) -> Collection[NodeState]:
-        """The rebuilt nodes as they are after."""
-        return self._own
+    def rebuilt_nodes(self) -> Collection[NodeState]:
+        """The rebuilt nodes, as they are after the step."""
+        return self._rebuilt_nodes
 
-    def own_before(self) -> Collection[NodeState]:
-        """The rebuilt nodes as they were before."""
-        return self._own_before
+    def rebuilt_nodes_before(self) -> Collection[NodeState]:
+        """The rebuilt nodes, as they were before the step."""
+        return self._rebuilt_nodes_before
 
-    def near(self) -> Collection[NodeState]:
-        """The rebuilt nodes, their parents and their children as they are after."""
-        return self._near
-
-    @cached_property
-    def _own(self) -> Collection[NodeState]:
-        return self.those(self.rebuilt)
+    def rebuilt_and_adjacent(self) -> Collection[NodeState]:
+        """The rebuilt nodes, their parents and their children, as they are after the step."""
+        return self._rebuilt_and_adjacent
 
     @cached_property
-    def _own_before(self) -> Collection[NodeState]:
+    def _rebuilt_nodes(self) -> Collection[NodeState]:
+        return self.nodes_after(self.rebuilt)
+
+    @cached_property
+    def _rebuilt_nodes_before(self) -> Collection[NodeState]:
         return _below_root(self.before, self.rebuilt)
 
     @cached_property
-    def _near(self) -> Collection[NodeState]:
-        return self.those(self.family)
+    def _rebuilt_and_adjacent(self) -> Collection[NodeState]:
+        return self.nodes_after(self.family)
 
-    def those(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
-        """The nodes with these ids as they are after."""
+    def nodes_after(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
+        """The nodes with these ids, as they are after the step."""
         return _below_root(self.after, ids)
 
 
@@ -183,12 +178,12 @@ def _below_root(state: Snapshot, ids: Iterable[NodeId]) -> list[NodeState]:
 
 
 def _in_order(state: Snapshot, ids: Collection[NodeId]) -> list[NodeState]:
-    """The nodes below the root with these ids, in the state's own order."""
+    """The nodes below the root with these ids, in the order of the state."""
     if not ids:
         return []
     return [node for node in state.below_root() if node.node_id in ids]
 
 
 def _build(node: NodeState | None) -> object:
-    """What a node is, but for its uses and its names."""
+    """A node without its ticks, hits, priority and page hashes."""
     return node and (node.parent_id, node.child_ids, node.namespace, node.pages, node.data)

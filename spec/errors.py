@@ -1,11 +1,11 @@
-"""Chapter 2. Refusals: what a cache says when it cannot do what was asked.
+"""Chapter 1. Refusals: the errors that a cache raises when it cannot do a call.
 
-A `CacheError` is an outcome expected in normal operation: a pool is full, a receipt was already
-spent, a prefix is not there any more. Its fields carry what the caller needs to act on it.
+A `CacheError` is expected in normal operation: a pool is full, a receipt was already spent, a
+prefix is no longer cached. Its fields carry what the caller needs to act on it.
 
-What readers get wrong: a refusal is not a failure half way. **A refused call leaves the state
-exactly as it was**: no slot moved, no lock counted, no event sent, no recency changed. Anything
-else that goes wrong is a `SpecViolation`: a bug in a cache, in an adapter, or in this book.
+**A refused call leaves the state exactly as it was**: no slot moved, no lock counted, no event
+emitted, no recency changed. Everything else that goes wrong is a `SpecViolation`: a bug in a cache,
+in an adapter, or in this specification.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class CacheError(Exception):
 
 @frozen
 class BadArgument(CacheError):
-    """An argument that no state of the cache could make right."""
+    """An argument is wrong in every state of the cache."""
 
     argument: str
-    """Name of the argument at fault."""
+    """The name of the wrong argument."""
     problem: str
     """What is wrong with it and what would be right, as one clause."""
 
@@ -32,7 +32,7 @@ class BadArgument(CacheError):
 
 @frozen
 class OutOfSlots(CacheError):
-    """A pool has fewer free slots than were asked for; evict first, or ask for fewer."""
+    """A pool has fewer free slots than requested; evict first, or request fewer."""
 
     pool: str
     """The pool that is short, as "full on GPU"."""
@@ -45,7 +45,7 @@ class OutOfSlots(CacheError):
 
 @frozen
 class PrefixNotCached(CacheError):
-    """The key, or the part of it that the call relies on, is not in the tree; match again."""
+    """The key, or the part that the call relies on, is not in the tree; match again."""
 
     asked_pages: int
     cached_pages: int
@@ -59,7 +59,7 @@ class PrefixNotCached(CacheError):
 
 @frozen
 class ReceiptSpent(CacheError):
-    """The receipt was released before, or was never given out by this cache."""
+    """The receipt was released before, or this cache never issued it."""
 
     receipt_id: int
 
@@ -69,7 +69,7 @@ class ReceiptSpent(CacheError):
 
 @frozen
 class SlotNotHeld(CacheError):
-    """A slot was handed over that the caller does not own: never allocated, or given back."""
+    """The caller does not own the slot: it was never allocated, or it was freed."""
 
     pool: str
     slot: int
@@ -80,7 +80,7 @@ class SlotNotHeld(CacheError):
 
 @frozen
 class TransferPending(CacheError):
-    """The path is still being loaded back; take the acknowledgement (`poll`), then call again."""
+    """A load-back of the path is in flight; call `poll` until it settles, then call again."""
 
     transfer_id: int
 
@@ -90,7 +90,7 @@ class TransferPending(CacheError):
 
 @frozen
 class CacheBusy(CacheError):
-    """A reset was asked while receipts are open; a transfer in flight has one."""
+    """A reset was called while receipts are open; every transfer in flight has one."""
 
     open_receipts: int
 
@@ -99,4 +99,4 @@ class CacheBusy(CacheError):
 
 
 class SpecViolation(AssertionError):
-    """A law of this book does not hold: a bug, never an outcome to handle."""
+    """A law of this specification is broken: a bug, never an outcome to handle."""

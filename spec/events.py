@@ -1,10 +1,10 @@
-"""Chapter 6. Events: what a cache tells those who route requests.
+"""Chapter 6. Events: what a cache emits for the routers of requests.
 
-One event a page and medium. Events speak of *full* data only: window data and recurrent states come
-and go in silence, because a router that counted them would promise prefixes that nobody can use.
+There is one event for each page and medium. Events are about *full* data only. Window data and
+mamba states have none: a router that counted them would expect prefix hits that do not happen.
 
-What readers get wrong: an event says that bytes *are* somewhere, not that somebody means to put
-them there. A copy in flight has no event until it is acknowledged (sgl#22894).
+An event says that the bytes *are* on a medium, not that a copy was enqueued. A copy in flight has
+no event until it is acknowledged (sgl#22894).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kvcanon.spec.types import DEFAULT_NAMESPACE, Medium, Namespace, Page
 
 @frozen
 class BlockStored:
-    """The page is now on the medium."""
+    """A page is now on a medium."""
 
     block_hash: bytes
     parent_hash: bytes | None
-    """Name of the page before it; None where it is the first of its namespace."""
+    """Hash of the page before it; None for the first page of a namespace."""
     page: Page
     medium: Medium
     namespace: Namespace = DEFAULT_NAMESPACE
@@ -32,7 +32,7 @@ class BlockStored:
 
 @frozen
 class BlockRemoved:
-    """The page is on the medium no more."""
+    """A page is no longer on a medium."""
 
     block_hash: bytes
     medium: Medium
@@ -40,20 +40,20 @@ class BlockRemoved:
 
 @frozen
 class AllBlocksCleared:
-    """Nothing is on any medium: the first event of every cache, and that of a reset."""
+    """Nothing is on any medium: the first event of every cache, and the event of a reset."""
 
 
 Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
 
 Resident: TypeAlias = tuple[Medium, bytes]
-"""A page, by name, on a medium."""
+"""A page, by its hash, on a medium."""
 
 
 @frozen
 class Residency:
-    """What a stream says is where: a large fixed base and the few changes since.
+    """Which pages are on which medium by a stream of events: a fixed base and the changes since.
 
-    It is a value: `fold_events` makes a new one that shares the base.
+    It is a value: `fold_events` returns a new one that shares the base.
     """
 
     base: Collection[Resident] = frozenset()
@@ -64,20 +64,20 @@ class Residency:
         return resident in self.base if changed is None else bool(changed)
 
     def agrees_with(self, other: Residency) -> bool:
-        """Whether it has the base of another, and the same is resident in both."""
+        """Whether both have the same base, and the same pages are resident."""
         changed = self.changes.keys() | other.changes.keys()
         return self.base is other.base and all(
             (item in self) is (item in other) for item in changed
         )
 
     def resident(self) -> frozenset[Resident]:
-        """All that is resident, gathered into one set."""
+        """All resident pages, as one set."""
         stored = {item for item, present in self.changes.items() if present}
         return frozenset(item for item in self.base if item not in self.changes) | stored
 
 
 def fold_events(events: Iterable[Event], start: Residency | None = None) -> Residency:
-    """The residency that a stream of events implies, page by page, from `start` or from nothing."""
+    """The residency after a stream of events, page by page, from `start` or from nothing."""
     base = start if start is not None else Residency()
     histories: dict[Resident, list[bool]] = {}
     for event in events:

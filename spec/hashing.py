@@ -1,13 +1,11 @@
-"""Chapter 5. Names of pages: a hash chain that is injective over namespace, tokens and position.
+"""Chapter 5. Page hashes: a hash chain that is injective over namespace, tokens and position.
 
-The name of a page is SHA-256 over the name of the page before it and its own tokens. The first page
-of a namespace follows the namespace's *seed*. Two pages therefore share a name only if their
+The hash of a page is SHA-256 over the hash of the page before it and its own tokens. The first page
+of a namespace follows the namespace's *seed*. Two pages therefore have the same hash only if their
 namespace, every token before them and their own tokens agree, or SHA-256 is broken.
 
-What readers get wrong: a name identifies, it does not prove. Inside a cache pages are compared by
-their tokens; names are for those who see only events or storage.
-
-The seed of the default namespace is empty, so that its names are those of SGLang's chain.
+A cache compares its own pages by their tokens. Page hashes are for readers that see only events or
+storage. The seed of the default namespace is empty, so that its hashes are those of SGLang's chain.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ from kvcanon.spec.types import Namespace, Page
 NAMESPACE_TAG = b"kvcanon-namespace-v1"
 
 _ANY_TEXT = "surrogatepass"
-"""JSON can carry half a character, and a client can send it as a salt: text like any other."""
+"""A client can send half a surrogate pair as a salt: JSON can carry it, so it is encoded, too."""
 
 _WIRE_SPAN = 1 << 64
 _WIRE_SIGN = 1 << 63
 
 
 def encode_namespace(namespace: Namespace) -> bytes:
-    """An injective encoding: a presence byte for each field, then its length, then its text.
+    """Encode a namespace injectively: for each field a presence byte, its length, its text.
 
     Without lengths ("a", "bc") and ("ab", "c") would be one namespace (sgl#24638); without presence
     bytes an empty salt would be no salt.
@@ -42,7 +40,7 @@ def encode_namespace(namespace: Namespace) -> bytes:
 
 
 def decode_namespace(encoded: bytes) -> Namespace:
-    """The namespace that was encoded: that this exists is why the encoding is injective."""
+    """The inverse of `encode_namespace`; that it exists shows that the encoding is injective."""
     fields: list[str | None] = []
     while encoded:
         field, encoded = unframe(encoded)
@@ -52,14 +50,14 @@ def decode_namespace(encoded: bytes) -> Namespace:
 
 
 def namespace_seed(namespace: Namespace) -> bytes:
-    """What the first page of a namespace follows: empty for the default one, else 32 bytes."""
+    """The parent hash of a namespace's first page: empty for the default one, else 32 bytes."""
     if namespace == Namespace():
         return b""
     return hashlib.sha256(NAMESPACE_TAG + encode_namespace(namespace)).digest()
 
 
 def page_hash(parent: bytes, page: Page) -> bytes:
-    """The name of a page after the page named `parent` (or the namespace's seed): 32 bytes.
+    """The 32-byte hash of a page; `parent` is the hash of the page before it, or the seed.
 
     A token is four bytes, little endian; a bigram is its two tokens.
     """
@@ -67,20 +65,20 @@ def page_hash(parent: bytes, page: Page) -> bytes:
 
 
 def page_hashes(parent: bytes, pages: Iterable[Page]) -> tuple[bytes, ...]:
-    """The names of consecutive pages, the first of which follows `parent`."""
-    names: list[bytes] = []
+    """The hashes of consecutive pages, the first of which follows `parent`."""
+    hashes: list[bytes] = []
     for page in pages:
         parent = page_hash(parent, page)
-        names.append(parent)
-    return tuple(names)
+        hashes.append(parent)
+    return tuple(hashes)
 
 
-def wire_id(name: bytes) -> int:
+def wire_id(block_hash: bytes) -> int:
     """The 64-bit id that SGLang's events carry: the first eight bytes as a signed integer.
 
     Source: SGLang `hash_str_to_int64`. For routing only: 64 bits can collide.
     """
-    unsigned = int.from_bytes(name[:8], "big")
+    unsigned = int.from_bytes(block_hash[:8], "big")
     return unsigned - _WIRE_SPAN if unsigned >= _WIRE_SIGN else unsigned
 
 

@@ -308,7 +308,7 @@ def node_law(
             return check(state, tuple(state.below_root()))
 
         def outlasts(difference: Difference) -> bool:
-            if difference.leaves(*reads):
+            if difference.unchanged(*reads):
                 return True
             return next(check(difference.after, over(difference)), None) is None
 

@@ -1,10 +1,10 @@
-"""Chapter 8. Operations: what may be asked of a cache, and what it answers.
+"""Chapter 8. Operations: the calls of a cache, and their outcomes.
 
-Every operation and every outcome is a value, so that a run is a list of values: it can be judged,
+Every operation and every outcome is a value, so a run is a list of values: it can be judged,
 shrunk, written to a file and replayed against another cache.
 
-What readers get wrong: a match gives no right to what it found. Slots may be used only while a
-receipt holds them; between a match and its lock anything may be evicted.
+A match protects nothing. Its slots may be used only while a receipt holds them; between a match and
+its lock anything may be evicted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kvcanon.spec.types import Component, Counts, Key, Medium, ReceiptId, Slot, 
 
 @frozen
 class Receipt:
-    """Proof of a lock, good for one release. It belongs to the node that the lock was put on."""
+    """Proof of a lock, valid for one release. It belongs to the node that was locked."""
 
     receipt_id: ReceiptId
     key: Key
-    """What was locked."""
+    """The locked key."""
 
 
 # Operations.
@@ -43,21 +43,21 @@ class Match:
 
 @frozen
 class Lock:
-    """Hold a cached prefix: all of `key` must be in the tree."""
+    """Protect a cached prefix from eviction: all of `key` must be in the tree."""
 
     key: Key
 
 
 @frozen
 class Unlock:
-    """Give a lock back, or what is left of it after `UnlockWindow`."""
+    """Release a lock, or what is left of it after `UnlockWindow`."""
 
     receipt: Receipt
 
 
 @frozen
 class UnlockWindow:
-    """Give back only the window data and the state of a lock: decoding has moved past them."""
+    """Release only a lock's window data and mamba state: decoding has moved past them."""
 
     receipt: Receipt
 
@@ -71,51 +71,51 @@ class Allocate:
 
 @frozen
 class Free:
-    """Give allocated slots back."""
+    """Free allocated slots."""
 
     slots: Slots
 
 
 @frozen
 class Insert:
-    """Hand over the data of `key` from page `start_pages` on; what comes before is in the tree."""
+    """Insert the data of `key` from page `start_pages` on; the pages before are in the tree."""
 
     key: Key
     start_pages: int
     slots: Slots
-    """Allocated slots, one full slot a page from `start_pages` on. Then the cache owns them."""
+    """Allocated slots, one full slot a page from `start_pages` on; the cache then owns them."""
     counted_pages: int = 0
     """Pages that an earlier insert of the same request reached: their hits are counted already."""
     priority: int = 0
-    """What is higher stays longer, under the priority policy; a node keeps its highest."""
+    """Under the priority policy a higher priority stays longer; a node keeps its highest one."""
 
 
 @frozen
 class Evict:
-    """Free at least so many device slots of each component, if that can be done."""
+    """Evict until at least `counts` device slots came free, as far as that is possible."""
 
     counts: Counts
 
 
 @frozen
 class EvictHost:
-    """Free at least so many host slots of each component, if that can be done."""
+    """Evict until at least `counts` host slots came free, as far as that is possible."""
 
     counts: Counts
 
 
 @frozen
 class LoadBack:
-    """Copy what `key` has on the host only back to the device."""
+    """Copy the data that `key` has on the host only back to the device."""
 
     key: Key
     quota_pages: int | None = None
-    """Load nothing where more than this many full pages would have to be loaded."""
+    """Load nothing if more than this many full pages would have to be loaded."""
 
 
 @frozen
 class HostPayload:
-    """Bytes fetched from storage, a slot's worth each, laid out as in `Slots`."""
+    """Data fetched from storage: the bytes of one slot each, laid out as in `Slots`."""
 
     full: tuple[bytes, ...] = ()
     swa: tuple[bytes, ...] = ()
@@ -124,7 +124,7 @@ class HostPayload:
 
 @frozen
 class InsertHost:
-    """Place fetched data of `key` from page `start_pages` on in the host tier."""
+    """Insert fetched data of `key` from page `start_pages` on into the host tier."""
 
     key: Key
     start_pages: int
@@ -133,27 +133,27 @@ class InsertHost:
 
 @frozen
 class Poll:
-    """Take acknowledgements."""
+    """Settle the transfers that have ended."""
 
 
 @frozen
 class Flush:
-    """Wait for every transfer in flight, then take its acknowledgement."""
+    """Wait for every transfer in flight, and settle it."""
 
 
 @frozen
 class Reset:
-    """Forget everything. Refused while a receipt is open: a transfer in flight has one, too."""
+    """Clear the tree. Refused while a receipt is open; a transfer in flight has one, too."""
 
 
 @frozen
 class TakeEvents:
-    """Take the events since the last time."""
+    """Take the events that were emitted since the last `TakeEvents`."""
 
 
 @frozen
 class Write:
-    """Set the bytes behind a device slot, as a model's kernels do; the tree is not told."""
+    """Set the bytes behind a device slot, as a model's kernels do; the tree takes no part."""
 
     component: Component
     slot: Slot
@@ -162,7 +162,7 @@ class Write:
 
 @frozen
 class Read:
-    """Look at the bytes behind a slot."""
+    """Read the bytes behind a slot."""
 
     component: Component
     medium: Medium
@@ -191,7 +191,7 @@ Operation: TypeAlias = (
 
 
 def method_of(operation: type[Operation]) -> str:
-    """The name of the method that an operation is called by."""
+    """The name of the cache method for an operation."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", operation.__name__).lower()
 
 
@@ -203,92 +203,92 @@ class Matched:
     """What a match found."""
 
     prefix_pages: int
-    """The usable prefix, wherever its data is."""
+    """Length of the usable prefix, on whichever media its data is."""
     device_pages: int
-    """The usable prefix of what is on the device now, loads in flight not counted."""
+    """Length of the prefix that is usable on the device now, without loads in flight."""
     slots: Slots
-    """The device slots of the first `device_pages` pages: window slots only as far as they reach
-    back without a gap, and the state at the end."""
+    """The device slots of the first `device_pages` pages: window slots as far as they reach back
+    without a gap, and the mamba state at the end."""
     pending: tuple[TransferId, ...] = ()
     """Load-backs in flight on the usable prefix: poll until they settle, then match again."""
 
 
 @frozen
 class Inserted:
-    """Where the slots went. Each is in the tree or free."""
+    """What became of the inserted slots: each is in the tree or free."""
 
     present_pages: int
     """Pages of the key that had full data on the device before."""
     adopted: Counts
     """Slots that the tree took."""
     freed: Counts
-    """Slots that held what the tree had already."""
+    """Slots of data that the tree had already."""
     backups: tuple[TransferId, ...] = ()
     backup_declined_pages: int = 0
-    """Pages of the key that reached the threshold and have no backup: the host has no room."""
+    """Pages of the key that reached the threshold and got no backup: no host slot is free."""
 
 
 @frozen
 class Evicted:
-    """What was freed: slots that are in the free list now and were not before."""
+    """The result of an eviction: slots that are in the free list now and were not before."""
 
     freed: Counts
 
 
 class LoadDecision(StrEnum):
-    """Why a load-back was enqueued, or was not."""
+    """Whether a load-back was enqueued, and if not, why."""
 
     ENQUEUED = "enqueued"
     NOTHING_TO_LOAD = "nothing_to_load"
     BELOW_THRESHOLD = "below_threshold"
     OVER_QUOTA = "over_quota"
     NO_ROOM = "no_room"
-    """Not even eviction made room; what it evicted stays evicted."""
+    """Eviction did not free enough slots; what it evicted stays evicted."""
 
 
 @frozen
 class LoadedBack:
-    """What a load-back did."""
+    """The result of a load-back."""
 
     decision: LoadDecision
     transfer_id: TransferId | None = None
     loading: Counts = Counts()
     """Slots being loaded."""
     evicted: Counts = Counts()
-    """Device slots that were freed to make room."""
+    """Device slots that were freed for the load."""
 
 
 @frozen
 class HostInserted:
-    """What became of fetched pages. `placed + refilled + present + dropped` are the pages given."""
+    """What became of fetched pages; `placed + refilled + present + dropped` is their number."""
 
     placed_pages: int
-    """Pages in a new node."""
+    """Pages that went into a new node."""
     refilled_pages: int
     """Pages that were on the device only and now have a host copy."""
     present_pages: int
-    """Pages that had a host copy."""
+    """Pages that had a host copy already."""
     dropped_pages: int
-    """Pages with no room, or that would have hung below a parent without a host copy."""
+    """Pages without a free host slot, or below a parent without a host copy."""
 
 
 @frozen
 class Settled:
-    """Transfers that settled, in the order in which they did."""
+    """The transfers that settled, in order."""
 
     transfers: tuple[tuple[TransferId, TransferStatus], ...]
 
 
 @frozen
 class Taken:
-    """The events since the last time."""
+    """The events that were emitted since the last `TakeEvents`."""
 
     events: tuple[Event, ...]
 
 
 @frozen
 class BytesRead:
-    """What is behind a slot."""
+    """The bytes behind a slot."""
 
     data: bytes
 
@@ -300,7 +300,7 @@ class Done:
 
 @frozen
 class Refused:
-    """The call was refused, and the state is as it was."""
+    """The call was refused, and the state is unchanged."""
 
     error: CacheError
 
@@ -324,7 +324,7 @@ ANSWERS: Mapping[type[Operation], type] = {
     Write: Done,
     Read: BytesRead,
 }
-"""What each operation is answered with, where it is not refused."""
+"""The type of each operation's outcome when it is not refused."""
 
 Outcome: TypeAlias = (
     Matched

@@ -1,10 +1,10 @@
-"""Chapter 9. State: a cache, seen whole, at one moment, as a value.
+"""Chapter 9. Snapshot: the whole state of a cache at one moment, as a value.
 
-A snapshot says only what *is*: which nodes, which pages, which slots, which locks. What follows
-from it (which leaf may be evicted, which prefix is usable) is the business of oracles and laws.
+A snapshot has only facts: nodes, pages, slots, locks. Oracles and laws compute what follows from
+them: which leaf may be evicted, which prefix is usable.
 
-What readers get wrong: a node is an accident of implementation. The laws speak of pages; where they
-name a node it is to point at it.
+Where a cache cuts its nodes is its own choice, so the laws are about pages. Their texts name nodes
+only to say where to look.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from kvcanon.spec.types import (
 class ComponentState:
     """One component's data at one node.
 
-    `device` and `host` have one slot a page of the node, or exactly one for mamba; None where the
-    data is not on that medium. A slot is there from the enqueue of the copy that fills it on;
-    `loading` and `backing` name the transfer that has not yet filled it.
+    `device` and `host` have one slot a page of the node, or exactly one for mamba; None if the data
+    is not on that medium. They have the slots from the enqueue of the copy on; `loading` and
+    `backing` name the transfer that has not yet filled them.
     """
 
     device: tuple[Slot, ...] | None = None
@@ -54,16 +54,16 @@ class ComponentState:
         return self.device if medium is GPU else self.host if medium is CPU else None
 
     def pending(self, medium: Medium) -> TransferId | None:
-        """The transfer that has yet to fill the slots on a medium."""
+        """The transfer that has not yet filled the slots on a medium."""
         return self.loading if medium is GPU else self.backing if medium is CPU else None
 
     def resident(self, medium: Medium) -> bool:
-        """Whether the bytes are there: slots are owned, and no copy is still to fill them."""
+        """Whether the bytes are on a medium: it has slots, and no copy has yet to fill them."""
         return self.slots(medium) is not None and self.pending(medium) is None
 
     @property
     def anywhere(self) -> bool:
-        """Whether the data is on some medium, or on its way there from another."""
+        """Whether the data is on some medium, or being copied there."""
         return self.device is not None or self.host is not None
 
 
@@ -72,14 +72,14 @@ NO_DATA = ComponentState()
 
 @frozen
 class NodeState:
-    """One node of the compressed tree: a stretch of pages with one residency."""
+    """One node of the radix tree: consecutive pages whose data is on the same media."""
 
     node_id: NodeId
     parent_id: NodeId | None
     child_ids: tuple[NodeId, ...]
     namespace: Namespace
     pages: tuple[Page, ...]
-    """The edge from the parent: whole pages, at least one, except for the root, which has none."""
+    """The edge from the parent: at least one whole page; none for the root."""
     data: Mapping[Component, ComponentState]
     hit_count: int = 0
     priority: int = 0
@@ -87,7 +87,7 @@ class NodeState:
     last_access: int = 0
     """Tick of the last operation that used the node: the recency of its full data."""
     hashes: tuple[bytes, ...] | None = None
-    """Names of its pages; None where the cache has not needed them yet."""
+    """The hashes of its pages; None if the cache has not computed them yet."""
 
     def __getitem__(self, component: Component) -> ComponentState:
         return self.data.get(component, NO_DATA)
@@ -95,20 +95,20 @@ class NodeState:
 
 @frozen
 class HoldState:
-    """An open receipt: what it holds, as the cache has it in its books."""
+    """An open receipt, and what the cache says that it holds."""
 
     receipt_id: ReceiptId
     node_id: NodeId
-    """The node at the end of what is held."""
+    """The last node that is held."""
     window_from_pages: int | None
-    """First page whose window data is held; None where none is, or it was released early."""
+    """First page whose window data is held; None if none is, or it was released early."""
     state_held: bool
-    """Whether the recurrent state at the end is held."""
+    """Whether the mamba state at the end is held."""
     transfer_id: TransferId | None = None
     """The transfer that holds it; None for a request."""
     window_gaps: tuple[tuple[int, int], ...] = ()
-    """Stretches of pages, from one up to another, whose window data it does not hold: some caches
-    count only what is there, and when they took it there was none."""
+    """Ranges of pages, (begin, end), whose window data it does not hold: some caches lock only
+    window data that is present, and these pages had none when the receipt was opened."""
 
 
 @frozen
@@ -118,21 +118,21 @@ class TransferState:
     transfer_id: TransferId
     direction: Direction
     parts: tuple[tuple[NodeId, Component], ...]
-    """The nodes whose data it carries, root first. A cut of a node makes two parts of one."""
+    """The nodes whose data it copies, root first. A cut of a node makes two parts of one."""
     sources: Mapping[Component, tuple[Slot, ...]]
     targets: Mapping[Component, tuple[Slot, ...]]
     cancelled: bool = False
-    """Its nodes no longer wait for it, and its targets are freed when it ends."""
+    """Its nodes no longer wait for it; its target slots are freed when it ends."""
 
     @property
     def source_medium(self) -> Medium:
-        """Where it reads."""
-        return GPU if self.direction is Direction.BACKUP else CPU
+        """The medium that it reads."""
+        return self.direction.source
 
     @property
     def target_medium(self) -> Medium:
-        """Where it writes."""
-        return CPU if self.direction is Direction.BACKUP else GPU
+        """The medium that it writes."""
+        return self.direction.target
 
 
 @frozen
@@ -146,17 +146,17 @@ class PoolState:
 
     @cached_property
     def free_set(self) -> frozenset[Slot]:
-        """The free slots in no order."""
+        """The free slots, without order."""
         return frozenset(self.free)
 
 
 NO_POOL = PoolState(0, ())
-"""The pool of a component, or on a medium, that a cache has not."""
+"""The pool of a component or medium that a cache lacks."""
 
 
 @frozen
 class Usage:
-    """A cache's own count of one device pool's slots in the tree: what admission relies on."""
+    """A cache's own counts of the tree's slots in one device pool; admission relies on them."""
 
     evictable: int
     """On nodes whose component is not locked."""
@@ -171,8 +171,8 @@ Pool = tuple[Component, Medium]
 class Snapshot:
     """The whole state of a cache.
 
-    `recency` orders the nodes that have a component's data on a medium, least recently used first;
-    a node above another comes first where both were used at once.
+    `recency` has the LRU order of the nodes that have a component's data on a medium. If two nodes
+    were used by the same operation, the upper one comes first.
     """
 
     config: CacheConfig
@@ -182,27 +182,27 @@ class Snapshot:
     pools: Mapping[Pool, PoolState]
     usage: Mapping[Component, Usage]
     swa_of_full: Mapping[Slot, Slot]
-    """Where attention kernels find the window slot of a page, given its full slot."""
+    """The window slot of each full slot; attention kernels look it up."""
     holds: tuple[HoldState, ...] = ()
     transfers: tuple[TransferState, ...] = ()
     """In the order in which they were enqueued."""
     events: tuple[Event, ...] = ()
-    """Events that nobody has taken yet."""
+    """Events that were not taken yet."""
     profile: Profile = field(default=CANON)
 
     @cached_property
     def starts(self) -> Mapping[NodeId, int]:
-        """For each node that hangs on the root, the number of pages before it."""
+        """For each node that is reachable from the root, the number of pages before it."""
         return Starts(self)
 
     @cached_property
     def paths(self) -> dict[Key, tuple[tuple[NodeState, int], ...]]:
-        """The paths of keys that somebody walked down, as `views.path_of` has found them."""
+        """A memo of `views.path_of`: the paths of keys."""
         return {}
 
     @cached_property
     def _found_below(self) -> dict[NodeId, dict[tuple[Namespace, Page], NodeState]]:
-        """The children of nodes by namespace and first page, as far as somebody went by."""
+        """A memo of `child`: children by namespace and first page."""
         return {}
 
     @property
@@ -223,7 +223,7 @@ class Snapshot:
         return None if node.parent_id is None else self.nodes[node.parent_id]
 
     def nodes_wait_for(self, transfer: TransferState) -> bool:
-        """Whether nodes say that a transfer will fill them: a load may be of use at its enqueue."""
+        """Whether nodes name the transfer that will fill them; by profile, not for a load-back."""
         loads = transfer.direction is Direction.LOAD_BACK
         return not loads or self.profile.load_back_usable is StoreMoment.ACKNOWLEDGED
 
@@ -232,7 +232,7 @@ class Snapshot:
         return (self.nodes[child_id] for child_id in node.child_ids)
 
     def child(self, node_id: NodeId, namespace: Namespace, page: Page) -> NodeState | None:
-        """The child of a node that begins with a page: how a walk finds its way down."""
+        """The child of a node that begins with a page, in a namespace."""
         found = self._found_below.get(node_id)
         if found is None:
             children = self.children(self.nodes[node_id])
@@ -247,7 +247,7 @@ class Snapshot:
             node = self.nodes[node.parent_id]
 
     def describe(self, node: NodeState) -> str:
-        """A node in words, as "node 7 (tokens 4..8)"."""
+        """A text for a node, such as "node 7 (tokens 4..8)"."""
         if node.node_id == self.root_id:
             return f"the root (node {node.node_id})"
         size = self.config.page_size
@@ -258,10 +258,9 @@ class Snapshot:
 
 
 class Starts(Mapping[NodeId, int]):
-    """The number of pages before each node, counted when somebody first asks for it.
+    """The number of pages before each node, counted at the first look-up.
 
-    A node is in it if a path leads up to the root on which each is a child of the next. Parents
-    come before their children.
+    It contains a node if the node is reachable from the root. Parents come before their children.
     """
 
     def __init__(self, state: Snapshot) -> None:
@@ -280,7 +279,7 @@ class Starts(Mapping[NodeId, int]):
             if parent_id is None or parent is None or at not in parent.child_ids:
                 raise KeyError(node_id)
             if len(path) > len(self._nodes):
-                raise KeyError(node_id)  # It goes round in a circle.
+                raise KeyError(node_id)  # The parents form a circle.
             path.append(at)
             at = parent_id
         for below in reversed(path):
@@ -312,7 +311,7 @@ def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
 
 
 def is_host_leaf(state: Snapshot, node: NodeState) -> bool:
-    """Whether the node may be evicted from the host as a whole: it is there only, and childless."""
+    """Whether the node may be evicted from the host as a whole: it is only there, and childless."""
     full = node[FULL]
     return node.node_id != state.root_id and may_leave_host(
         full.device is not None, full.host is not None, _is_locked(node), bool(node.child_ids)

@@ -1,17 +1,16 @@
 """Chapter 7. Transfers: copies between media, which take time and can fail.
 
 A cache *enqueues* a copy; an engine performs it, some time later; the cache *settles* it when it
-takes the acknowledgement. A transfer settles after every earlier one of its direction that it
-builds on, so that a parent's copy is always settled before its child's.
+takes the acknowledgement. A transfer settles after every earlier transfer of its direction that it
+builds on, so the copy of a parent always settles before the copies of its children.
 
-A node that is cut while a copy of it is in flight stays in that copy with both of its parts: each
-owns the target slots of its own pages and waits for the one transfer, which names the upper part
-first. When the transfer ends, both are filled; if it fails, both lose their target slots.
+If a node is cut while a copy of it is in flight, both parts stay in that copy: each part owns the
+target slots of its own pages, and the transfer lists the upper part first. When the transfer is
+done, both parts are filled; if it fails, both lose their target slots.
 
-What readers get wrong: enqueued and resident are different facts. From the enqueue on, the target
-slots have an owner and the source slots must not change; only from the acknowledgement on is the
-data there. A transfer that fails, or that is cancelled because the copy it builds on failed, leaves
-nothing behind but free slots.
+Enqueued does not mean resident. From the enqueue on, the target slots have an owner and the source
+slots must not change; only the acknowledgement says that the data is there. After a transfer that
+failed, or was cancelled because the copy it builds on failed, its target slots are free.
 """
 
 from __future__ import annotations
@@ -22,16 +21,26 @@ from typing import Protocol
 
 from attrs import frozen
 
-from kvcanon.spec.types import Component, Slot, TransferId
+from kvcanon.spec.types import CPU, GPU, Component, Medium, Slot, TransferId
 
 
 class Direction(StrEnum):
-    """Which way bytes go. Each direction is a queue of its own."""
+    """The direction of a copy. Each direction is a queue of its own."""
 
     BACKUP = "backup"
     """Device to host."""
     LOAD_BACK = "load_back"
     """Host to device."""
+
+    @property
+    def source(self) -> Medium:
+        """The medium that its copies read."""
+        return GPU if self is Direction.BACKUP else CPU
+
+    @property
+    def target(self) -> Medium:
+        """The medium that its copies write."""
+        return CPU if self is Direction.BACKUP else GPU
 
 
 class TransferStatus(StrEnum):
@@ -40,12 +49,12 @@ class TransferStatus(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """The copy ended, whichever way, after an earlier one on which it builds had failed."""
+    """An earlier copy on which this copy builds failed; how this copy ended does not matter."""
 
 
 @frozen
 class Copy:
-    """Slot by slot, within one component's pools on two media."""
+    """Copies of one component, slot by slot, from its pool on one medium to that on another."""
 
     component: Component
     sources: tuple[Slot, ...]
@@ -54,28 +63,28 @@ class Copy:
 
 @frozen(eq=False)
 class TransferOrder:
-    """What an engine is asked to do."""
+    """An order to an engine: copies to perform."""
 
     transfer_id: TransferId
     direction: Direction
     copies: tuple[Copy, ...]
     perform: Callable[[], None]
-    """Moves all bytes, from where they are when it is called to where they go."""
+    """Copies all bytes, as they are when it is called, from the sources to the targets."""
 
 
 @frozen
 class Completion:
-    """What an engine reports: the copy was performed (`ok`), or it never will be."""
+    """An engine's report: the order was performed (`ok`), or it never will be."""
 
     transfer_id: TransferId
     ok: bool
 
 
 class TransferEngine(Protocol):
-    """Performs copies. The cache calls it from one thread and never from two at once."""
+    """Performs copies. The cache never calls it from two threads at once."""
 
     def submit(self, order: TransferOrder) -> None:
-        """Take an order; return without waiting for it."""
+        """Accept an order; return without waiting for it."""
 
     def poll(self) -> tuple[Completion, ...]:
         """The completions since the last poll, each exactly once, in any order. Never waits."""

@@ -1,20 +1,18 @@
-"""Chapter 1. Words: the vocabulary of a prefix KV cache.
+"""Chapter 3. Words: the vocabulary of a prefix KV cache.
 
 A *page* is the unit of reuse: `page_size` consecutive units of a prompt. A *unit* is one token, or,
-where a draft model reads bigrams, a pair of neighbouring tokens. A *slot* is a place in a pool that
-holds the data of exactly one page (full and sliding-window attention) or one recurrent state
-(mamba).
+where a draft model reads bigrams, a pair of neighbouring tokens. A *slot* is a place in a pool. It
+holds the KV of exactly one page (full and sliding-window attention) or one mamba state.
 
-What readers get wrong: a page is something in the *prompt*, a slot is something in *memory*. A page
-may be held by no slot, by one on the device, by one on the host, or by both; a slot never holds
-more than one page. Every count in this book is of pages, of slots or of tokens, and its name says
-which.
+A page is part of a *prompt*, a slot is a place in *memory*. A page may have no slot, a slot on the
+device, a slot on the host, or both; a slot never holds more than one page. Every count is of pages,
+of slots or of tokens, and its name says which.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import TypeAlias
@@ -22,13 +20,15 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.oracle.eviction import EvictionPolicy as EvictionPolicy  # noqa: PLC0414  A word, too.
+from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.pages import whole_pages
 
 Unit: TypeAlias = int | tuple[int, int]
 """A token id, or a pair of neighbouring token ids where the key is made of bigrams."""
 
 Page: TypeAlias = tuple[Unit, ...]
-"""`page_size` units: what is hashed, compared, stored and evicted as one."""
+"""`page_size` units that are hashed, compared, stored and evicted as one."""
 
 NodeId: TypeAlias = int
 TransferId: TypeAlias = int
@@ -37,23 +37,23 @@ Slot: TypeAlias = int
 
 
 class Component(StrEnum):
-    """What is kept of a prompt: one kind of data, in pools of its own."""
+    """One kind of data that is kept of a prompt, in pools of its own."""
 
     FULL = "full"
-    """Keys and values of full attention: one slot a page. The others live on top of it."""
+    """KV of full attention: one slot a page. The other components need it at the same node."""
     SWA = "swa"
-    """Keys and values of sliding-window attention: one slot a page, of use only near the end."""
+    """KV of sliding-window attention: one slot a page, used only near the end of a prefix."""
     MAMBA = "mamba"
-    """A recurrent state: one slot a node, exact at the node's end and nowhere else."""
+    """A mamba state: one slot a node, exact at the node's end and nowhere else."""
 
 
 class Medium(StrEnum):
-    """Where a slot is, in the words that events use."""
+    """Where a slot is; the values are those that events carry."""
 
     GPU = "GPU"
     CPU = "CPU_PINNED"
     DISK = "DISK"
-    """Of the storage tier, as the next: no pool of a cache is there."""
+    """A storage tier, like EXTERNAL: no pool of a cache is on it."""
     EXTERNAL = "EXTERNAL"
 
 
@@ -67,23 +67,11 @@ class WritePolicy(StrEnum):
     NONE = "none"
     """There is no host tier."""
     WRITE_THROUGH = "write_through"
-    """As soon as a node was hit once, that is, when it is inserted."""
+    """After a node's first hit, that is, when it is inserted."""
     WRITE_THROUGH_SELECTIVE = "write_through_selective"
-    """As soon as a node was hit twice."""
+    """After a node's second hit."""
     WRITE_BACK = "write_back"
-    """When the device needs the room; the only policy under which a parent may lack a backup."""
-
-
-class EvictionPolicy(StrEnum):
-    """Which full leaf leaves first; `oracle.eviction.policy_key` defines each."""
-
-    LRU = "lru"
-    LFU = "lfu"
-    FIFO = "fifo"
-    MRU = "mru"
-    FILO = "filo"
-    SLRU = "slru"
-    PRIORITY = "priority"
+    """When the device needs the slots; the only policy under which a parent may lack a backup."""
 
 
 @frozen(cache_hash=True)
@@ -94,11 +82,11 @@ class Namespace:
     """
 
     extra_key: str | None = None
-    """Set by the application, for instance to keep two tenants apart."""
+    """Set by the application, for instance to separate two tenants."""
     cache_salt: str | None = None
-    """Set by the client, so that nobody can time what another has cached."""
+    """Set by the client, so that other clients cannot measure what is cached for it."""
     lora: str | None = None
-    """The adapter: the same tokens give other keys and values under another adapter."""
+    """The LoRA adapter: the same tokens have other KV under another adapter."""
 
 
 DEFAULT_NAMESPACE = Namespace()
@@ -106,16 +94,15 @@ DEFAULT_NAMESPACE = Namespace()
 
 @frozen
 class Key:
-    """A prompt, cut into whole pages, in its namespace: what every operation takes.
+    """A prompt, cut into whole pages, in its namespace; most operations take one.
 
-    Handles are keys, never nodes: a cache may cut its nodes where it likes, and a key cannot
-    dangle.
+    Operations take keys, never nodes: a cache may cut its nodes anywhere, and a key cannot dangle.
     """
 
     pages: tuple[Page, ...]
     namespace: Namespace = DEFAULT_NAMESPACE
     checked: bool = field(default=False, kw_only=True, eq=False, repr=False)
-    """Whether its maker vouches for every token, as `make_key` does; a cache looks no further."""
+    """Whether every token was validated, as by `make_key`; a cache then does not check them."""
 
     def __len__(self) -> int:
         """The number of pages."""
@@ -135,9 +122,9 @@ def make_key(
     *,
     bigram: bool = False,
 ) -> Key:
-    """Cut a prompt into whole pages; what is left over at its end is not part of the key.
+    """Cut a prompt into whole pages; a rest that fills no page is not part of the key.
 
-    A prompt of n tokens has n units, or n - 1 bigrams: neighbouring slices share a token.
+    A prompt of n tokens has n units, or n - 1 bigrams: neighbouring bigrams share a token.
 
     Raises:
         BadArgument: a token is not an integer in 0 .. 2**32 - 1, or the page size is below one.
@@ -157,11 +144,16 @@ def make_key(
 
 @frozen
 class Counts:
-    """So many slots of each component: of capacity, of room asked for, of slots freed."""
+    """Numbers of slots, one for each component: a capacity, a request, or slots freed."""
 
     full: int = 0
     swa: int = 0
     mamba: int = 0
+
+    @classmethod
+    def of(cls, by_component: Mapping[Component, int]) -> Counts:
+        """Counts from a number for each component; 0 where `by_component` has none."""
+        return cls(**{component.value: count for component, count in by_component.items()})
 
     def __getitem__(self, component: Component) -> int:
         return int(getattr(self, component))  # A component is the name of its field.
@@ -169,14 +161,26 @@ class Counts:
     def __bool__(self) -> bool:
         return any((self.full, self.swa, self.mamba))
 
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(self.full - other.full, self.swa - other.swa, self.mamba - other.mamba)
+
+
+def shortage(needed: Counts, free: Counts) -> Counts:
+    """Slots that each pool lacks of those needed from it, whatever the other pools have free."""
+    return Counts(
+        pre_evict_need(needed.full, free.full),
+        pre_evict_need(needed.swa, free.swa),
+        pre_evict_need(needed.mamba, free.mamba),
+    )
+
 
 @frozen
 class Slots:
-    """Slots along a stretch of pages.
+    """Slots of consecutive pages.
 
-    `full` has one slot a page. `swa` has one for each of the *last* `len(swa)` pages: data that has
-    left the window is simply not there, at the front. `mamba` holds at most the one state at the
-    end of the stretch (an allocation may ask for several).
+    `full` has one slot a page. `swa` has one for each of the *last* `len(swa)` pages: pages at the
+    front, before the window, have none. `mamba` has at most one slot, the state at the end of the
+    pages (an allocation may have several).
     """
 
     full: tuple[Slot, ...] = ()
@@ -191,5 +195,5 @@ class Slots:
         return iter(((FULL, self.full), (SWA, self.swa), (MAMBA, self.mamba)))
 
     def counts(self) -> Counts:
-        """How many slots of each component."""
+        """The number of slots of each component."""
         return Counts(len(self.full), len(self.swa), len(self.mamba))

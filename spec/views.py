@@ -1,11 +1,9 @@
 """Chapter 12. Views: a key's path through a state, and a step seen page by page.
 
-Laws must not depend on where an implementation cuts its nodes. So a step law looks at *pages*: each
-has a number that stands for its namespace and all tokens up to its end, the same number before and
-after the step, whatever nodes it lies in.
-
-What readers get wrong: a node that was cut is not a changed node and a new node. It is the same
-pages, in other nodes; only what differs page by page has changed.
+Laws must not depend on where an implementation cuts its nodes, so step laws compare *pages*. Each
+page has a number that stands for its namespace and all tokens up to its end. It has the same number
+before and after the step, in whichever node it is: after a cut the same pages are in other nodes,
+and nothing else has changed.
 """
 
 from __future__ import annotations
@@ -45,13 +43,13 @@ PerComponent: TypeAlias = tuple[int | None, int | None, int | None]
 """Something of full, swa and mamba, in this order."""
 
 COLUMN: Mapping[Component, int] = {FULL: 0, SWA: 1, MAMBA: 2}
-"""Where a component stands in a `PerComponent`."""
+"""The place of each component in a `PerComponent`."""
 
 
 class PageRow(NamedTuple):
-    """All that a state says of one page.
+    """All facts of a state about one page.
 
-    A recurrent state, with its refs, stands in the row of the page at whose end it is.
+    A mamba state, with its lock refs, is in the row of the page at whose end it is.
     """
 
     node_id: NodeId
@@ -60,11 +58,11 @@ class PageRow(NamedTuple):
     device: PerComponent
     """Slots on the device, filled or being filled."""
     host: PerComponent
-    """Slots on the host, likewise."""
+    """Slots on the host, filled or being filled."""
     loading: PerComponent
-    """Transfers that have yet to fill the device slots."""
+    """Transfers that have not yet filled the device slots."""
     backing: PerComponent
-    """Transfers that have yet to fill the host slots."""
+    """Transfers that have not yet filled the host slots."""
     lock_refs: PerComponent
     hit_count: int
     priority: int
@@ -82,7 +80,7 @@ class PageRow(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A node on a key's path, and how many of its pages the key shares: all, but at the last."""
+    """A node on a key's path, and how many of its pages the key shares."""
 
     node: NodeState
     shared_pages: int
@@ -91,7 +89,7 @@ class Stop(NamedTuple):
 def path_of(state: Snapshot, key: Key) -> tuple[Stop, ...]:
     """The nodes that a key shares pages with, from below the root down.
 
-    Pages are compared by their tokens. The last node may be shared in part.
+    Pages are compared by their tokens. The key may share only a part of the last node.
     """
     if key not in state.paths:
         state.paths[key] = tuple(_walk(state, key))
@@ -115,15 +113,15 @@ def _walk(state: Snapshot, key: Key) -> list[Stop]:
 
 
 def present_pages(state: Snapshot, key: Key) -> int:
-    """How many pages of a key are in the tree, with whatever data."""
+    """How many pages of a key are in the tree, with or without data."""
     return sum(stop.shared_pages for stop in path_of(state, key))
 
 
 def usable_pages(state: Snapshot, key: Key, media: Sequence[Medium]) -> int:
-    """The usable prefix of a key, in pages, when only data that is on one of `media` counts.
+    """The usable prefix of a key, in pages, if only data on one of `media` counts.
 
-    On the device a load in flight does not count: its bytes are not there. On the host a backup in
-    flight does: while it is in flight the device still has the bytes.
+    A load in flight does not count on the device: its bytes are not there yet. A backup in flight
+    counts on the host: the device still has the bytes.
     """
     size = state.config.page_size
     stops = path_of(state, key)
@@ -145,14 +143,14 @@ def usable_pages(state: Snapshot, key: Key, media: Sequence[Medium]) -> int:
 
 
 def _state_counts(state: Snapshot, stop: Stop) -> bool:
-    """A recurrent state counts only where the key shares its node to the end."""
+    """Whether a mamba state can count: the key must share its node to the end."""
     return MAMBA not in state.config.components or stop.shared_pages == len(stop.node.pages)
 
 
 class PageNumbers:
     """Numbers pages by their namespace and all tokens up to their end, exactly.
 
-    Two pages get one number only if namespace and tokens agree; nothing is hashed away.
+    Two pages have the same number only if namespace and tokens agree; no hash can collide.
     """
 
     def __init__(self) -> None:
@@ -177,11 +175,11 @@ class PageNumbers:
 
 @frozen
 class Stamp:
-    """Bytes read behind a slot that a match returned, beside those written for its page."""
+    """The bytes read behind a slot that a match returned, and the bytes written for its page."""
 
     component: Component
     page_index: int
-    """Which page of the key it is."""
+    """The index of the page in the key."""
     slot: Slot
     expected: bytes
     found: bytes
@@ -189,33 +187,33 @@ class Stamp:
 
 @frozen(eq=False)
 class Step:
-    """One operation on a cache: the state before, what was asked and answered, the state after."""
+    """One operation on a cache: the state before, the call and its outcome, the state after."""
 
     before: Snapshot
     operation: Operation
     outcome: Outcome
     after: Snapshot
     events: tuple[Event, ...] = ()
-    """The events that the operation sent."""
+    """The events that the operation emitted."""
     stamps: tuple[Stamp, ...] = ()
-    """What was read behind the slots that a match returned; empty where nobody read."""
+    """What was read behind the slots that a match returned; empty if nothing was read."""
     numbers: PageNumbers = Factory(PageNumbers)
     given: Collection[ReceiptId] = frozenset()
-    """The numbers of receipts that were given out before, as far as somebody saw it."""
+    """The ids of receipts that the cache issued before, as far as they were observed."""
     ended: Mapping[TransferId, bool] = Factory(dict)
-    """How copies ended that were in flight before, as far as it is known apart from the cache: True
-    for those that were performed. What is not in it had not ended when the step was over."""
+    """How copies that were in flight before have ended, from another source than the cache: True if
+    the copy was performed. A copy that is not in it had not ended when the step was over."""
     difference: Difference = field(
         default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
     )
-    """What is not the same in both states."""
+    """The difference of the two states."""
 
     @cached_property
     def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:
-        """The pages of all nodes that are not the same in both states, before and after.
+        """The pages of all nodes that differ between the states, before and after.
 
-        A page in neither table is untouched: its node, with all that belongs to it, is equal in
-        both. A page in only one of them appeared or vanished.
+        A page in neither table is untouched: its node, with all its data, is equal in both states.
+        A page in only one table was added or removed.
         """
         before, after = self.difference.changed
         return (
@@ -227,11 +225,11 @@ class Step:
 def page_rows(
     state: Snapshot, numbers: PageNumbers, nodes: Iterable[NodeState]
 ) -> dict[PageNumber, PageRow]:
-    """The rows of all pages of some nodes of a state."""
+    """The rows of all pages of the given nodes of a state."""
     ends: dict[NodeId, PageNumber] = {}
 
     def number(node: NodeState) -> list[PageNumber]:
-        """The numbers of a node's pages; those of its ancestors are found once and kept."""
+        """The numbers of a node's pages; those of its ancestors are computed once and kept."""
         unknown = [up for up in state.upwards(node) if up.node_id not in ends]
         for up in reversed(unknown or [node]):
             before = ends.get(up.parent_id) if up.parent_id is not None else None
@@ -291,7 +289,7 @@ def pages_by_node(rows: Mapping[PageNumber, PageRow]) -> dict[NodeId, list[PageN
 
 
 def pages_of_cut_nodes(step: Step) -> set[PageNumber]:
-    """The pages of nodes that were cut: they were in one node before, and are in several after."""
+    """The pages of nodes that were cut: in one node before, in several after."""
     before, after = step.changed
     parts: dict[NodeId, set[NodeId]] = {}
     for number, row in before.items():
@@ -300,43 +298,44 @@ def pages_of_cut_nodes(step: Step) -> set[PageNumber]:
     return {number for number, row in before.items() if len(parts.get(row.node_id, ())) > 1}
 
 
-Piece: TypeAlias = int
-"""What an order of recency is made of: a page by its number or, where nothing about a node changed
-and the key does not pass through it, the whole node by the complement of its id."""
+OrderItem: TypeAlias = int
+"""An item of an LRU order: a page, by its number; or a whole node, by the complement of its id, if
+the node did not change and the key does not pass through it."""
 
 
 @frozen(eq=False)
-class PageOrder:
-    """One order of recency before and after a step, in pieces that no cut can divide."""
+class RecencyOrder:
+    """One LRU order before and after a step, in items that no cut can divide."""
 
-    before: tuple[Piece, ...]
-    after: tuple[Piece, ...]
+    before: tuple[OrderItem, ...]
+    after: tuple[OrderItem, ...]
     owners: Mapping[PageNumber, NodeId]
     """The node of each page in the state after."""
 
-    def node_id(self, piece: Piece) -> NodeId:
-        """The node that a piece of the order after belongs to."""
-        return ~piece if piece < 0 else self.owners[piece]
+    def node_id(self, item: OrderItem) -> NodeId:
+        """The node of an item, in the state after."""
+        return ~item if item < 0 else self.owners[item]
 
     def moved(self, without: Collection[PageNumber]) -> dict[NodeId, NodeId]:
-        """The nodes (after) that became more recent, but for these pages, and one each overtook."""
+        """The nodes (after) that became more recent, and for each one that it overtook.
+
+        The pages `without` are left out of both orders.
+        """
         overtaken = overtaking(*self.kept(without))
-        nodes = [(self.node_id(piece), self.node_id(other)) for piece, other in overtaken.items()]
+        nodes = [(self.node_id(item), self.node_id(other)) for item, other in overtaken.items()]
         return {node_id: other_id for node_id, other_id in nodes if node_id != other_id}
 
-    def kept(self, without: Collection[PageNumber]) -> tuple[list[Piece], list[Piece]]:
-        """What is in both orders, as each has it, but for the pages `without`."""
+    def kept(self, without: Collection[PageNumber]) -> tuple[list[OrderItem], list[OrderItem]]:
+        """The items that are in both orders, in each order; without the pages `without`."""
         before, after = dict.fromkeys(self.before), dict.fromkeys(self.after)
         both = (before.keys() & after.keys()).difference(without)
-        return [piece for piece in before if piece in both], [
-            piece for piece in after if piece in both
-        ]
+        return [item for item in before if item in both], [item for item in after if item in both]
 
 
-def page_orders(
+def recency_orders(
     step: Step, key: Key, components: Collection[Component]
-) -> Iterator[tuple[Component, Medium, PageOrder]]:
-    """Every order of recency of these components, around a step that concerns a key."""
+) -> Iterator[tuple[Component, Medium, RecencyOrder]]:
+    """Every LRU order of these components, before and after a step about a key."""
     nodes_before, nodes_after = (
         {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
         for state, rows in zip((step.before, step.after), step.changed, strict=True)
@@ -345,29 +344,34 @@ def page_orders(
     for pool in step.before.recency:
         component, medium = pool
         if component in components:
-            before = _pieces(step.before, pool, nodes_before)
-            after = _pieces(step.after, pool, nodes_after)
-            yield component, medium, PageOrder(before, after, owners)
+            before = _items(step.before, pool, nodes_before)
+            after = _items(step.after, pool, nodes_after)
+            yield component, medium, RecencyOrder(before, after, owners)
 
 
-def overtaking(before: Sequence[Piece], after: Sequence[Piece]) -> dict[Piece, Piece]:
-    """What has become more recent, and something that it overtook; both orders name the same."""
-    moved: dict[Piece, Piece] = {}
+def overtaking(
+    before: Sequence[OrderItem], after: Sequence[OrderItem]
+) -> dict[OrderItem, OrderItem]:
+    """The items that became more recent, and for each one that it overtook.
+
+    Both orders have the same items.
+    """
+    moved: dict[OrderItem, OrderItem] = {}
     if before == after:
         return moved
     at = 0
-    for piece in before:
+    for item in before:
         while after[at] in moved:
             at += 1
-        if after[at] == piece:
+        if after[at] == item:
             at += 1
         else:
-            moved[piece] = after[at]
+            moved[item] = after[at]
     return moved
 
 
 def pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId, list[PageNumber]]:
-    """The pages of the nodes on a key's path, those of the last node that it does not share too."""
+    """The pages of the nodes on a key's path, also unshared pages of the last node."""
     found: dict[NodeId, list[PageNumber]] = {}
     at = numbers.seed(key.namespace)
     for node, _ in path_of(state, key):
@@ -376,15 +380,15 @@ def pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId,
     return found
 
 
-def _pieces(
+def _items(
     state: Snapshot, pool: Pool, nodes: Mapping[NodeId, list[PageNumber]]
-) -> tuple[Piece, ...]:
-    """An order of nodes as one of pieces; a recurrent state is at the last page of its node."""
-    pieces: list[Piece] = []
+) -> tuple[OrderItem, ...]:
+    """An LRU order of nodes as items; a mamba state is at the last page of its node."""
+    items: list[OrderItem] = []
     for node_id in state.recency.get(pool, ()):
         pages = nodes.get(node_id)
         if pages is not None:
-            pieces.extend(pages[-1:] if pool[0] is MAMBA else pages)
+            items.extend(pages[-1:] if pool[0] is MAMBA else pages)
         elif node_id in state.nodes:
-            pieces.append(~node_id)
-    return tuple(pieces)
+            items.append(~node_id)
+    return tuple(items)

@@ -74,4 +74,4 @@ def impossible_backups_declined_first(overrides: Overrides) -> None:
 
         return make_room_that_can_be
 
-    wrap(overrides, backup, host.make_host_room, wrapper)
+    wrap(overrides, backup, host.ensure_host_slots, wrapper)

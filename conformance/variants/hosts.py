@@ -11,14 +11,25 @@ from collections.abc import Callable
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
-from kvcanon.reference.announce import announce_removed
+from kvcanon.reference.events import emit_removed
 from kvcanon.reference.match import on_device
-from kvcanon.reference.slots import drop, free_room, shortage
+from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.reference.transfer import settle
 from kvcanon.reference.victims import vacate
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, WritePolicy
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Medium,
+    WritePolicy,
+    shortage,
+)
 
 EvictInside = Callable[[State, Node, Component], None]
 EvictHost = Callable[[State, Counts], Counts]
@@ -55,13 +66,13 @@ def locks_of_the_device(overrides: Overrides) -> None:
     def room_wrapper(make_room: MakeRoom) -> MakeRoom:
         def make_room_of_locked_too(state: State, needed: Counts) -> bool:
             if not make_room(state, needed):
-                _evict_locked(state, shortage(needed, free_room(state, CPU)).full)
+                _evict_locked(state, shortage(needed, free_slot_counts(state, CPU)).full)
             return make_room(state, needed)
 
         return make_room_of_locked_too
 
     wrap(overrides, cache, host.evict_host, evict_wrapper)
-    wrap(overrides, backup, host.make_host_room, room_wrapper)
+    wrap(overrides, backup, host.ensure_host_slots, room_wrapper)
 
 
 def exclusive_host(overrides: Overrides) -> None:
@@ -99,14 +110,14 @@ def _evict_locked(state: State, count: int) -> Counts:
     """Give up duplicates that are locked, under write_back; returns what came free."""
     if state.config.write_policy is not WritePolicy.WRITE_BACK:
         return Counts()
-    before = free_room(state, CPU)
+    before = free_slot_counts(state, CPU)
     copied = {node for each in state.transfers.values() for node, _ in each.parts}
     for node in list(state.owners[FULL, CPU]):
-        if free_room(state, CPU).full >= before.full + count:
+        if free_slot_counts(state, CPU).full >= before.full + count:
             break
         if node.locked and node not in copied and _is_all_on_device(node):
             vacate(state, node, CPU)
-    after = free_room(state, CPU)
+    after = free_slot_counts(state, CPU)
     return Counts(after.full - before.full, after.swa - before.swa, after.mamba - before.mamba)
 
 
@@ -162,7 +173,7 @@ def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
         if medium is not CPU or node.data[FULL].device is None:
             vacate_all(state, node, medium)
             return
-        announce_removed(state, node, CPU)
+        emit_removed(state, node, CPU)
         drop(state, node, FULL, CPU)
 
     return vacate_full

@@ -14,16 +14,16 @@ from operator import is_not
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
-from kvcanon.reference.announce import announce_removed, announce_stored
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.events import emit_removed, emit_stored
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import Hold, Node, State, Transfer
-from kvcanon.reference.tree import Stop, path_to, upwards
+from kvcanon.reference.tree import PathNode, path_to, upwards
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import LoadedBack
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.transfer import Copy, Direction, TransferStatus
 from kvcanon.spec.types import (
     CPU,
@@ -47,7 +47,7 @@ Settlements = tuple[tuple[TransferId, TransferStatus], ...]
 def loads_announced_early(overrides: Overrides) -> None:
     """Pages that are loaded back are announced at the enqueue (`load_back_announced`)."""
     wrap(overrides, load, transfer.enqueue, _telling)
-    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._undo, _taking_back)
 
 
@@ -55,7 +55,7 @@ def loads_of_use_early(overrides: Overrides) -> None:
     """A load is of use, and announced, at its enqueue (`load_back_usable`): it copies at once."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, load, transfer.enqueue, _copying_at_once)
-    wrap(overrides, transfer, announce_stored, _silent_on_arrival)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._settle_one, _never_failing)
     wrap_everywhere(overrides, tree.cut, _naming_both_parts)
 
@@ -76,9 +76,9 @@ def whole_node_windows(overrides: Overrides) -> None:
         return start_of_node
 
     def needed_wrapper(
-        needed: Callable[[State, list[Stop], int], Counts],
-    ) -> Callable[[State, list[Stop], int], Counts]:
-        def needed_of_nodes(state: State, stops: list[Stop], end_pages: int) -> Counts:
+        needed: Callable[[State, list[PathNode], int], Counts],
+    ) -> Callable[[State, list[PathNode], int], Counts]:
+        def needed_of_nodes(state: State, stops: list[PathNode], end_pages: int) -> Counts:
             exact = needed(state, stops, end_pages)
             window = window_start(
                 end_pages, state.config.window_tokens or 1, state.config.page_size
@@ -121,7 +121,7 @@ def chains_in_one_copy(overrides: Overrides) -> None:
             # A receipt holds the state at its end, and none on the way there.
             inner = any(component is MAMBA and each is not node for each, component in parts)
             in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
-            if not parts or inner or in_vain or not make_host_room(state, counts):
+            if not parts or inner or in_vain or not ensure_host_slots(state, counts):
                 return back_up(state, node)
             key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
             held = lock.hold(state, node, key, 0 if SWA in node.data else None)
@@ -186,7 +186,7 @@ def _telling(enqueue: Enqueue) -> Enqueue:
         made = enqueue(state, direction, parts, held)
         for node, component in parts:
             if component is FULL:
-                announce_stored(state, node, GPU)
+                emit_stored(state, node, GPU)
         return made
 
     return enqueue_and_tell
@@ -259,4 +259,4 @@ def _taking_back(undo: Undo) -> Undo:
 def _announce_gone(state: State, loading: Transfer) -> None:
     for node, component in reversed(loading.parts):
         if component is FULL:
-            announce_removed(state, node, GPU)
+            emit_removed(state, node, GPU)

@@ -32,13 +32,16 @@ from kvcanon.spec.views import Step
 
 def counts_follow(difference: Difference) -> bool:
     """Whether the counts of slots changed exactly as those of the rebuilt nodes did."""
-    if difference.leaves("usage"):
+    if difference.unchanged("usage"):
         return True
     was, now = difference.before.usage, difference.after.usage
     if was.keys() != now.keys():
         return False
     for component in now:
-        old, new = _usage(difference.own_before(), component), _usage(difference.own(), component)
+        old, new = (
+            _usage(difference.rebuilt_nodes_before(), component),
+            _usage(difference.rebuilt_nodes(), component),
+        )
         if (
             now[component].evictable - was[component].evictable != new.evictable - old.evictable
             or now[component].protected - was[component].protected != new.protected - old.protected

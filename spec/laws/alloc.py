@@ -72,11 +72,11 @@ def one_owner(state: Snapshot) -> Iterator[str]:
 def remapped(difference: Difference) -> Collection[NodeState]:
     """The rebuilt nodes, and those whose full slots are mapped to other window slots."""
     moved = difference.remapped
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     if moved:
         nodes = difference.after.below_root()
         ids.update(node.node_id for node in nodes if not moved.isdisjoint(node[FULL].device or ()))
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law(

@@ -120,9 +120,9 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
 
 def named(difference: Difference) -> Collection[NodeState]:
     """The nodes that may wait for no copy: rebuilt nodes, and those that copies named before."""
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law(

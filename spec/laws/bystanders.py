@@ -22,7 +22,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import Pool
 from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
-from kvcanon.spec.views import PageNumber, Step, page_orders, pages_along
+from kvcanon.spec.views import PageNumber, Step, pages_along, recency_orders
 
 _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
 """Operations that may cut nodes, so that orders have to be compared page by page."""
@@ -92,7 +92,7 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
         return
     if step.before.recency == step.after.recency:
         return
-    for component, medium, order in page_orders(step, call.key, tuple(Component)):
+    for component, medium, order in recency_orders(step, call.key, tuple(Component)):
         # A mamba state is at the end of its node, so a part that was used without the end has none.
         own = frozenset(step.numbers.of_key(call.key))
         loads = isinstance(call, LoadBack) and _is_own_order_of_host(step, component, medium)

@@ -35,12 +35,12 @@ from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll
 from kvcanon.spec.oracle.eviction import serves_shortage
 from kvcanon.spec.replay.board import board_of
+from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.replay.load import hold_path
-from kvcanon.spec.replay.missing import Load, free_on_device, load_of, shortage, window_begin
-from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.replay.missing import Load, free_on_device, load_of, window_begin
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot, shortage
 from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 
 

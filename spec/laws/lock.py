@@ -52,7 +52,7 @@ Refs = dict[NodeId, list[int]]
         lambda _, node: node[FULL].lock_refs != 0 and situations.below_root(node),
     ),
     enabled_if=bounds.has_locks,
-    over=Difference.own,
+    over=Difference.rebuilt_nodes,
 )
 def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """No lock ref count is below zero.
@@ -78,7 +78,7 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
         ),
     ),
     enabled_if=bounds.has_windows_or_states,
-    over=Difference.own,
+    over=Difference.rebuilt_nodes,
 )
 def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """On every node, full lock refs >= swa lock refs >= mamba lock refs.
@@ -101,11 +101,11 @@ def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
 
 def covered(difference: Difference) -> Collection[NodeState]:
     """The nodes whose lock refs may be wrong now: rebuilt nodes, and all that receipts cover."""
-    ids = {node.node_id for node in difference.own()}
+    ids = {node.node_id for node in difference.rebuilt_nodes()}
     for state in (difference.before, difference.after):
         ends = (state.nodes.get(hold.node_id) for hold in state.holds)
         ids.update(up.node_id for end in ends if end for up in state.upwards(end))
-    return difference.those(ids)
+    return difference.nodes_after(ids)
 
 
 @node_law(
@@ -217,7 +217,7 @@ def locked_stays(step: Step) -> Iterator[str]:
         lambda state, node: node[FULL].lock_refs != 0 and situations.is_below_node(state, node),
     ),
     enabled_if=bounds.has_locks,
-    over=Difference.near,
+    over=Difference.rebuilt_and_adjacent,
 )
 def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node's full data has at least as many lock refs as that of each of its children.

@@ -24,7 +24,7 @@ LEAVES = ((GPU, is_device_leaf), (CPU, is_host_leaf))
 
 def orders_follow(difference: Difference) -> bool:
     """Whether no changed leaf has another's rank, and orders follow data that came and left."""
-    if not difference.touched and difference.leaves("recency"):
+    if not difference.touched and difference.unchanged("recency"):
         return True
     components = difference.after.config.components
     return not _has_tie(difference) and all(
@@ -102,7 +102,7 @@ def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator
 def _has_tie(difference: Difference) -> bool:
     """Whether a leaf among the changed nodes, or next to one, has the rank of another leaf."""
     ids, state = {*difference.touched, *difference.family}, difference.after
-    near = difference.those(ids)
+    near = difference.nodes_after(ids)
     for _, is_leaf in LEAVES:
         leaves = [node for node in near if is_leaf(state, node)]
         ranks = {_rank(state, node) for node in leaves}
@@ -122,8 +122,8 @@ def _order_follows(difference: Difference, component: Component, medium: Medium)
     """Whether an order gained and lost exactly the nodes whose data came and left, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
-    lost = _owners(before, difference.own_before(), component, medium)
-    gained = _owners(after, difference.own(), component, medium)
+    lost = _owners(before, difference.rebuilt_nodes_before(), component, medium)
+    gained = _owners(after, difference.rebuilt_nodes(), component, medium)
     if lost == gained and was == now:
         return True
     named = set(now)

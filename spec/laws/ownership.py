@@ -69,7 +69,7 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
 
 def mapping_follows(difference: Difference) -> bool:
     """Whether no mapping entry is left whose full or window slot lost its owner."""
-    if difference.leaves("swa_of_full", "pools", "transfers"):
+    if difference.unchanged("swa_of_full", "pools", "transfers"):
         return True
     before, after = difference.before, difference.after
     suspects = set(difference.remapped)
@@ -80,9 +80,9 @@ def mapping_follows(difference: Difference) -> bool:
         if not windows <= windows_now:
             gone = windows - windows_now
             suspects.update(full for full, swa in after.swa_of_full.items() if swa in gone)
-    for node in difference.own_before():
+    for node in difference.rebuilt_nodes_before():
         suspects.update(node[FULL].device or ())
-    for node in difference.own():
+    for node in difference.rebuilt_nodes():
         if node[SWA].device is not None:
             suspects.difference_update(node[FULL].device or ())
     suspects.intersection_update(after.swa_of_full)

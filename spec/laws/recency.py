@@ -35,11 +35,11 @@ from kvcanon.spec.views import (
     Step,
     Stop,
     overtaking,
-    page_orders,
     pages_along,
     pages_of_cut_nodes,
     path_of,
     present_pages,
+    recency_orders,
     rows_along,
 )
 
@@ -213,7 +213,7 @@ def _arrived_behind(step: Step) -> Iterator[str]:
     own = set(step.numbers.of_key(call.key)).union(
         *pages_along(step.before, call.key, step.numbers).values()
     )
-    for component, medium, order in page_orders(step, call.key, (SWA, MAMBA)):
+    for component, medium, order in recency_orders(step, call.key, (SWA, MAMBA)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
         new = [page for page in order.after if page in own and _was_nowhere(step, page, component)]
@@ -253,7 +253,7 @@ def _refreshed(
     # The last page of each node is enough: the pages of a node are adjacent in an order.
     ends = set(accumulate(stop.shared_pages for stop in path_of(step.after, used)))
     leading = [numbers[at] for at in must_lead if at + 1 in ends]
-    for _, medium, order in page_orders(step, used, (component,)):
+    for _, medium, order in recency_orders(step, used, (component,)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
         moved = order.moved(without=free)

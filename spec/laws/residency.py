@@ -21,13 +21,13 @@ from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
 from kvcanon.spec.replay.backup import due_backups
 from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.room import could_be_free
+from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premise=premises.ANY_NODE, over=Difference.own)
+@node_law("RES-1", premise=premises.ANY_NODE, over=Difference.rebuilt_nodes)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node has full data, on the device or on the host.
 
@@ -49,7 +49,7 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
         ),
     ),
     enabled_if=bounds.has_windows_or_states,
-    over=Difference.own,
+    over=Difference.rebuilt_nodes,
 )
 def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Window data and mamba states are only where their node's full data is.
@@ -81,7 +81,7 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
         lambda state, node: node[FULL].device is not None and situations.is_below_node(state, node),
     ),
     from_outside=(visibility.DEVICE_EVICTIONS,),
-    over=Difference.near,
+    over=Difference.rebuilt_and_adjacent,
 )
 def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Where a node's full data is on the device, its parent's is too, and does not arrive later.
@@ -125,7 +125,7 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
         ),
     ),
     enabled_if=lambda run: run.config.backed_parents,
-    over=Difference.near,
+    over=Difference.rebuilt_and_adjacent,
 )
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node with a host copy has a parent with a host copy, unless the policy is write_back.
@@ -216,7 +216,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premise=premises.ANY_NODE, over=Difference.own)
+@node_law("RES-6", premise=premises.ANY_NODE, over=Difference.rebuilt_nodes)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, or one slot for a mamba state, in range of its pool.
 

@@ -41,7 +41,7 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@node_law("TREE-1", premise=premises.ANY_NODE, over=Difference.near)
+@node_law("TREE-1", premise=premises.ANY_NODE, over=Difference.rebuilt_and_adjacent)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The tree has one root, without pages and data, and every node descends from it.
 
@@ -60,7 +60,7 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=Difference.rebuilt_and_adjacent)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node is listed once among its parent's children, and names its parent correctly.
 
@@ -84,7 +84,7 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
                 )
 
 
-@node_law("TREE-3", premise=premises.NODE_BELOW_NODE, over=Difference.near)
+@node_law("TREE-3", premise=premises.NODE_BELOW_NODE, over=Difference.rebuilt_and_adjacent)
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
@@ -121,7 +121,7 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
         "two children of one parent",
         lambda _, node: len(node.child_ids) > 1,
     ),
-    over=Difference.near,
+    over=Difference.rebuilt_and_adjacent,
 )
 def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Children of one parent in one namespace differ in their first page.

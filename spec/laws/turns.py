@@ -27,10 +27,10 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
-from kvcanon.spec.replay.compare import Item, Seen, expected_changes, mistakes
+from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device
-from kvcanon.spec.replay.fetch import replay_fetch
 from kvcanon.spec.replay.host import HostChoices, evict_host
+from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import replay_load
 from kvcanon.spec.replay.missing import Load, load_of
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, NodeId
@@ -40,7 +40,7 @@ _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 _BOTH = (GPU, CPU)
 MOST_GIVEN_UP = 4
 """Up to so many duplicates that left, every order in which they may have left is tried; with
-more, mistakes are not reported."""
+more, discrepancies are not reported."""
 
 
 @law(
@@ -74,7 +74,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     """
     if _was_cut(step):
         return
-    seen = Seen(step)
+    seen = ObservedChanges(step)
     boards = _played(step, seen)
     if boards is None:
         return
@@ -83,7 +83,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     first: list[str] | None = None
     for board in boards:
         expected = _without_gains(expected_changes(board, media), backs_up=backs_up)
-        wrong = list(mistakes(step, expected, found))
+        wrong = list(discrepancies(step, expected, found))
         if not wrong or board.unsure:
             return
         first = first or wrong
@@ -119,12 +119,12 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
         return
     if _was_cut(step) or parts_on_host(step.before):
         return
-    seen = Seen(step)
+    seen = ObservedChanges(step)
     found = seen.changes(_BOTH)
     first: list[str] | None = None
     for choices in _choices(step, seen):
-        board = replay_fetch(step.before, call, choices)
-        wrong = list(mistakes(step, expected_changes(board, _BOTH), found))
+        board = replay_host_insert(step.before, call, choices)
+        wrong = list(discrepancies(step, expected_changes(board, _BOTH), found))
         if not wrong or board.unsure:
             return
         first = first or wrong
@@ -146,12 +146,12 @@ def _media(step: Step) -> tuple[Medium, ...]:
     return (GPU,) if parts else _BOTH
 
 
-def _without_gains(changes: dict[Item, bool], *, backs_up: bool) -> dict[Item, bool]:
+def _without_gains(changes: dict[PageData, bool], *, backs_up: bool) -> dict[PageData, bool]:
     """The changes without data that an insert brings to the host: RES-5 and RES-10 check that."""
     return {item: came for item, came in changes.items() if not (backs_up and came)}
 
 
-def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
+def _played(step: Step, seen: ObservedChanges) -> Iterator[Board] | None:
     """The boards that a correct cache may reach; None where nothing could be evicted."""
     match step.operation, step.outcome:
         case Evict(counts), Evicted():
@@ -164,7 +164,7 @@ def _played(step: Step, seen: Seen) -> Iterator[Board] | None:
     return _loads(step, seen, load) if load is not None and load.may_evict else None
 
 
-def _choices(step: Step, seen: Seen) -> Iterator[HostChoices]:
+def _choices(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     """What a cache may choose: to evict for a copy that cannot fit, and the order of duplicates.
 
     If one operation frees host slots several times, that order matters more than once.
@@ -193,7 +193,7 @@ def _given_up(step: Step) -> list[NodeId]:
     return list(gone)
 
 
-def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
+def _choices_of_room(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     yield HostChoices(seen.gave_up, tries_in_vain=True)
     if not step.before.profile.locks_hold_host_copies:
         yield HostChoices(seen.gave_up, tries_in_vain=True, held_first=True)
@@ -201,26 +201,26 @@ def _choices_of_room(step: Step, seen: Seen) -> Iterator[HostChoices]:
         yield HostChoices(seen.gave_up, tries_in_vain=False)
 
 
-def _tails(seen: Seen) -> tuple[Stays, Stays]:
+def _tails(seen: ObservedChanges) -> tuple[Stays, Stays]:
     """Whether the rest of a victim that lost only its end may be evicted later in the same step."""
     return seen.stays, seen.stays_at_first
 
 
-def _evictions(step: Step, seen: Seen, asked: Counts) -> Iterator[Board]:
+def _evictions(step: Step, seen: ObservedChanges, asked: Counts) -> Iterator[Board]:
     for stays, choices in product(_tails(seen), _choices(step, seen)):
         board = board_of(step.before)
         evict_device(board, asked, stays, choices)
         yield board
 
 
-def _host_evictions(step: Step, seen: Seen, asked: Counts) -> Iterator[Board]:
+def _host_evictions(step: Step, seen: ObservedChanges, asked: Counts) -> Iterator[Board]:
     for choices in _choices(step, seen):
         board = board_of(step.before)
         evict_host(board, asked, choices)
         yield board
 
 
-def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
+def _loads(step: Step, seen: ObservedChanges, load: Load) -> Iterator[Board]:
     for stays, choices in product(_tails(seen), _choices(step, seen)):
         yield replay_load(step.before, load, stays, choices, evicts=True)
     if load.outcome.decision is LoadDecision.NO_ROOM:
@@ -228,7 +228,7 @@ def _loads(step: Step, seen: Seen, load: Load) -> Iterator[Board]:
         yield replay_load(step.before, load, seen.stays, no_choice, evicts=False)
 
 
-def _backups(step: Step, seen: Seen) -> Iterator[Board]:
+def _backups(step: Step, seen: ObservedChanges) -> Iterator[Board]:
     if not any(node.hit_count for node in step.after.below_root()):
         return  # Hits are not shown, so it is not known which backups were due.
     if isinstance(step.outcome, Inserted) and step.outcome.backups and not enqueued_parts(step):

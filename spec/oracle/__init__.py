@@ -1,9 +1,11 @@
-"""Chapter 3. Oracles: the definitions, as small pure functions.
+"""Chapter 2. Oracles: the definitions, as small pure functions.
 
-Each oracle answers one question about a cache over plain integers, booleans and tuples. The laws
-and the reference call the very same functions, so that what is proved of an oracle is proved of
-what runs. The contracts in their docstrings (`pre:` and `post:`) are in the form that CrossHair
-checks; the bounds in `pre:` are those of the proof, not of the function.
+Each oracle function answers one question about a cache over plain integers, booleans and tuples:
+how long the usable prefix is, which nodes a backup copies, which leaf is evicted first. The laws
+and the reference call the same functions, so a proof about an oracle function is a proof about the
+code that runs.
 
-What readers get wrong: an oracle is the *definition* of the right answer, not a test of it.
+CrossHair checks the contracts in the docstrings (`pre:` and `post:`). The bounds in `pre:` are the
+bounds of the proof; the functions work beyond them. An oracle function *defines* the right answer;
+it does not test one.
 """

@@ -1,16 +1,16 @@
-"""The backup chain: what must be copied to the host so that one node may be.
+"""The backup chain: the nodes that must be copied to the host so that one node can be backed up.
 
-What readers get wrong: to skip a node whose parent has no backup looks careful, and loses it: the
-node is deleted when the device needs its room, and nobody is told (sgl#25065).
+A node whose parent has no backup must not be skipped: it would be deleted, without a copy, when the
+device needs its slots (sgl#25065).
 """
 
 from __future__ import annotations
 
 
 def needs_copy(on_host: bool, is_last: bool, needs_backed_parents: bool) -> bool:
-    """Whether a node of the path has to be copied for the last one to be usable from the host.
+    """Whether a node on the path must be copied so that the last node is usable from the host.
 
-    Reckoned without branches, so that a solver can ask it of a whole tree at once.
+    Computed without branches, so that a solver can check it for a whole tree at once.
 
     post: not (__return__ and on_host)
     post: __return__ or on_host or not is_last
@@ -21,10 +21,10 @@ def needs_copy(on_host: bool, is_last: bool, needs_backed_parents: bool) -> bool
 
 
 def backup_chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
-    """Positions on a path, root first, whose backup must be enqueued to back up the last one.
+    """Positions on a path, root first, whose backup must be enqueued to back up the last node.
 
-    Where parents must be backed (write-through) these are all un-backed positions; else
-    (write_back) only the last, if it has no backup yet.
+    Where parents need a backup (write-through), these are all positions without one. Under
+    write_back it is only the last position, if it has no backup yet.
 
     Source: https://github.com/sgl-project/sglang/pull/25065
 

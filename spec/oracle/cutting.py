@@ -1,8 +1,7 @@
-"""Cutting: how a stretch of pages and what belongs to it is parted in two.
+"""Cutting: how a node's pages, and what belongs to each page, are split into two nodes.
 
-What readers get wrong: a cut is not a change. Joined again, the two parts are what was there
-before; only what belongs to the *end* of the stretch (a recurrent state) stays with the lower part
-whole.
+A cut changes no data: the two parts joined are the original. A mamba state belongs to the *end* of
+a node and stays whole with the lower part.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def split(items: tuple[Item, ...], at: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """The upper and the lower part of a stretch that is cut before position `at`.
+    """The upper and the lower part of `items` when it is cut before position `at`.
 
     pre: len(items) <= 8
     pre: 0 <= at <= len(items)

@@ -1,16 +1,28 @@
-"""Eviction: how much must go, and who goes first.
+"""Eviction: how many slots must be evicted, which nodes may be evicted, and in which order.
 
-What readers get wrong: the pools are separate. A shortage in one is no reason to empty another, and
-`min(full free, swa free)` is the free room of neither (sgl#26302).
+The pools are separate: a shortage in one pool is no reason to evict from another, and
+`min(full free, swa free)` is the number of free slots of neither (sgl#26302).
 """
 
 from __future__ import annotations
 
-from kvcanon.spec.types import EvictionPolicy
+from enum import StrEnum
+
+
+class EvictionPolicy(StrEnum):
+    """Which full leaf is evicted first; `policy_key` defines each policy."""
+
+    LRU = "lru"
+    LFU = "lfu"
+    FIFO = "fifo"
+    MRU = "mru"
+    FILO = "filo"
+    SLRU = "slru"
+    PRIORITY = "priority"
 
 
 def pre_evict_need(needed: int, free: int) -> int:
-    """Slots of one pool that must be evicted before `needed` fit, given that pool's own free slots.
+    """Slots of one pool that must be evicted so that `needed` are free, given its free slots.
 
     Source: https://github.com/sgl-project/sglang/pull/26302
 
@@ -23,9 +35,9 @@ def pre_evict_need(needed: int, free: int) -> int:
 
 
 def may_leave_device(on_device: bool, locked: bool, child_on_device: bool) -> bool:
-    """Whether a node may leave the device as a whole.
+    """Whether a whole node may be evicted from the device.
 
-    Reckoned without branches, as the next one, so that a solver can ask it of a tree at once.
+    Computed without branches, so that a solver can check it for a whole tree at once.
 
     post: not (__return__ and locked)
     post: not (__return__ and child_on_device)
@@ -36,7 +48,9 @@ def may_leave_device(on_device: bool, locked: bool, child_on_device: bool) -> bo
 
 
 def may_leave_host(on_device: bool, on_host: bool, locked: bool, has_children: bool) -> bool:
-    """Whether a node may leave the host, and the tree, as a whole.
+    """Whether a whole node may be evicted from the host, and so leave the tree.
+
+    Computed without branches, so that a solver can check it for a whole tree at once.
 
     post: not (__return__ and locked)
     post: not (__return__ and has_children)
@@ -48,7 +62,7 @@ def may_leave_host(on_device: bool, on_host: bool, locked: bool, has_children: b
 
 
 def serves_shortage(lost: tuple[int, int, int], short: tuple[int, int, int]) -> bool:
-    """Whether a victim gave slots to a pool that was short: full, swa, mamba of both.
+    """Whether a victim freed slots of a pool that was short; both tuples are (full, swa, mamba).
 
     Source: https://github.com/sgl-project/sglang/pull/26302
 
@@ -65,10 +79,10 @@ def serves_shortage(lost: tuple[int, int, int], short: tuple[int, int, int]) -> 
 
 
 def last_was_needed(freed: int, asked: int, largest: int) -> bool:
-    """Whether some order of victims left a pool short until the last, who had data of it.
+    """Whether a pool was short until the last victim in some order, and that victim freed from it.
 
-    Asked of what all freed together and the most that one of them freed: if any victim was needed
-    last, the largest can have been.
+    `freed` is what all victims freed together, `largest` the most that one of them freed: if any
+    victim was needed last, the largest one can have been the last.
 
     pre: 0 <= largest <= freed <= 1 << 20 and 0 <= asked <= 1 << 20
     post: __return__ == (largest > 0 and freed - largest < asked)
@@ -79,10 +93,10 @@ def last_was_needed(freed: int, asked: int, largest: int) -> bool:
 def policy_key(
     policy: EvictionPolicy, hit_count: int, last_access: int, created: int, priority: int
 ) -> tuple[int, int]:
-    """The rank of a leaf under a policy; the smallest leaves first.
+    """The rank of a leaf under a policy; the leaf with the smallest rank is evicted first.
 
-    Ticks are drawn once an operation, and an operation touches one path, so that two leaves never
-    share `last_access`, nor `created`: ties cannot occur, and every replica picks the same victim.
+    An operation draws one tick and touches one path, so two leaves never share `last_access` or
+    `created`: there are no ties, and every replica picks the same victim.
 
     pre: 0 <= hit_count <= 8
     post: __return__[0] in (0, 1, hit_count, priority)
@@ -102,7 +116,7 @@ def policy_key(
 
 
 def victim_order(keys: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """The order in which candidates leave: their positions, smallest key first.
+    """The order in which candidates are evicted: their positions, smallest key first.
 
     pre: len(keys) <= 4
     post: tuple(sorted(__return__)) == tuple(range(len(keys)))

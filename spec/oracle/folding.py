@@ -1,7 +1,6 @@
-"""Folding: what a stream of events says is where.
+"""Folding: which pages a stream of events says are on a medium.
 
-What readers get wrong: a stream is not a log to be believed line by line but a sum. A reader that
-joins the sum to a second, different one (another medium, another namespace) is told of pages that
+Each page and medium is folded on its own: a reader that mixes media or namespaces finds pages that
 are not there.
 """
 
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 
 def fold_page(present: bool, history: tuple[bool, ...]) -> bool:
-    """Whether one page is on one medium after its events (True a store, False a remove).
+    """Whether one page is on one medium after its events (True is a store, False a remove).
 
     pre: len(history) <= 8
     post: __return__ == (history[-1] if history else present)
@@ -20,7 +19,7 @@ def fold_page(present: bool, history: tuple[bool, ...]) -> bool:
 
 
 def is_alternating(present: bool, history: tuple[bool, ...]) -> bool:
-    """Whether the events of one page make sense: it is stored when absent, removed when present.
+    """Whether one page is stored only when absent, and removed only when present.
 
     pre: len(history) <= 8
     post: __return__ == all(a != b for a, b in zip((present,) + history, history))

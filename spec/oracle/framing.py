@@ -1,9 +1,7 @@
-"""Framing: optional texts, one after the other, so that they can be told apart again.
+"""Framing: encodes optional texts one after the other, so that each can be decoded again.
 
-A field is a byte that says whether it is there, then its length in four bytes, then its text.
-
-What readers get wrong: that two strings of fields are equal only where the fields are has to be
-shown of the code. A separator that no field is meant to hold shows nothing.
+A field is one byte that says whether it is present, then its length in four bytes, then its text. A
+separator instead of the length would not be injective: a field could contain it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ _ABSENT, _PRESENT = b"\0", b"\1"
 
 
 def frame(field: bytes | None) -> bytes:
-    """One field, such that whatever follows it cannot be taken for a part of it.
+    """Encode one field; bytes that follow it cannot be read as part of it.
 
     pre: field is None or len(field) <= 2
     post: __return__ == (bytes([0]) if field is None else bytes([1, len(field), 0, 0, 0]) + field)
@@ -25,7 +23,7 @@ def frame(field: bytes | None) -> bytes:
 
 
 def unframe(framed: bytes) -> tuple[bytes | None, bytes]:
-    """The first field, and what follows it: the inverse of `frame`, whatever was put behind.
+    """Decode the first field, and return it with the bytes after it: the inverse of `frame`.
 
     pre: 1 <= len(framed) <= 7
     pre: framed[0] == 0 or len(framed) >= 5 and framed[0] == 1 and framed[1] <= len(framed) - 5

@@ -1,18 +1,16 @@
-"""Grounds: what stands on what, of one node and the node above it.
+"""Grounds: data that may be present only where other data, its ground, is present too.
 
-Window data stands on full data, a node's data on its parent's, a host copy on the parent's host
-copy, a lock on the lock above. Each law of that kind is this one question, asked all over the tree.
+The ground of window data is the node's full data; of a node's data, its parent's data; of a host
+copy, the parent's host copy; of a lock, the lock on the parent. The root is ground for everything.
 
-Both answers are reckoned without branches, so that a solver can ask them of a whole tree at once.
-
-What readers get wrong: the root is no node that data could be missing from. It is ground for all.
+Both functions compute without branches, so that a solver can check them for a whole tree at once.
 """
 
 from __future__ import annotations
 
 
 def has_ground(there: bool, ground: bool) -> bool:
-    """Whether something may be there, given whether what it stands on is there.
+    """Whether data may be as it is: absent, or present on a ground that is present.
 
     post: __return__ == (ground or not there)
     """
@@ -20,7 +18,7 @@ def has_ground(there: bool, ground: bool) -> bool:
 
 
 def lock_has_ground(lock_refs: int, ground_refs: int) -> bool:
-    """Whether something may be locked so often, given how often what it stands on is locked.
+    """Whether a lock count is at most the lock count of its ground.
 
     pre: 0 <= lock_refs <= 1 << 20 and 0 <= ground_refs <= 1 << 20
     post: __return__ == (lock_refs in range(ground_refs + 1))

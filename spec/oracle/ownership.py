@@ -1,7 +1,7 @@
 """Ownership: whether every slot of a pool has one owner.
 
-What readers get wrong: to count is not enough, and neither is to look for duplicates. A pool with
-one slot in two places and another in none has the right number of them.
+Counting the slots is not enough: a pool with one slot in two places and another slot in none has
+the right number of them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 
 def owned_once(owned: Sequence[int], capacity: int) -> bool:
-    """Whether no slot is named twice, and none that the pool does not have.
+    """Whether no slot is owned twice, and all are slots of the pool.
 
-    Where they are also as many as the pool has, each slot is named: none is lost.
+    If there are also as many as the pool has, every slot is owned: none is lost.
 
     pre: len(owned) <= 4 and 0 <= capacity <= 4
     post: __return__ == all(0 <= s < capacity and s not in owned[:i] for i, s in enumerate(owned))

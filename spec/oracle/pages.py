@@ -1,14 +1,14 @@
 """Page arithmetic: from tokens to pages and back.
 
-Two roundings, and confusing them loses or invents data: a key is cut *down* to the pages that it
-fills, while room for a window is rounded *up* to the pages that cover it.
+There are two roundings: a key is cut *down* to the pages that it fills, and the slots for a window
+are rounded *up* to the pages that cover it.
 """
 
 from __future__ import annotations
 
 
 def whole_pages(length_tokens: int, page_size: int) -> int:
-    """The pages that a stretch of tokens fills; the rest at its end is not cached.
+    """The whole pages that a number of tokens fills; the rest at the end is not cached.
 
     pre: 0 <= length_tokens <= 1 << 20
     pre: 1 <= page_size <= 1 << 10
@@ -18,7 +18,7 @@ def whole_pages(length_tokens: int, page_size: int) -> int:
 
 
 def pages_covering(length_tokens: int, page_size: int) -> int:
-    """The fewest pages that hold a stretch of tokens.
+    """The fewest pages that hold a number of tokens.
 
     pre: 0 <= length_tokens <= 1 << 20
     pre: 1 <= page_size <= 1 << 10

@@ -1,12 +1,10 @@
 """The usable prefix: how much of a prompt need not be computed again.
 
-A path is seen as *segments*, from the root down: stretches of pages that share one residency. A
-node is a segment, and so is a single page: the answer does not depend on where an implementation
-cuts.
+A path is a list of *segments*, from the root down: runs of pages that are on the same media. A node
+is a segment, and so is a single page: the answer does not depend on where an implementation cuts.
 
-What readers get wrong: the longest *present* prefix is not the longest *usable* one. A sliding
-window layer needs the window before the end of the prefix, and nothing before that; a recurrent
-layer needs the state at exactly the end.
+The longest *present* prefix is not always *usable*. A sliding-window layer needs the window before
+the end of the prefix, and nothing before that; a mamba layer needs the state at exactly the end.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ def usable_prefix(
 ) -> int:
     """The longest usable prefix, in the unit of `lengths` and `window`.
 
-    A position is usable where all full data before it is there, the stretch of present window data
-    that ends at it covers the window or reaches back to the start, and a recurrent state ends at
-    it. Components that a model lacks are passed as all True. Positions inside a segment need not be
-    asked: where one is usable, the segment's end is too, unless only its state is missing.
+    A position is usable if all full data before it is present, the run of window data that ends
+    there covers the window or reaches back to the start, and a mamba state (`state`) is there.
+    Components that a model lacks are passed as all True. Positions inside a segment need no check:
+    where one is usable, the segment's end is too, unless only its mamba state is missing.
 
     Source: SGLang's component validators (unified_cache_components), node by node.
 
@@ -51,7 +49,7 @@ def usable_prefix(
 
 
 def shared_pages(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
-    """How many pages two stretches begin with alike. The pages themselves are compared.
+    """How many leading pages two runs of pages share. The pages themselves are compared.
 
     pre: len(ours) <= 3 and len(theirs) <= 3
     post: 0 <= __return__ <= min(len(ours), len(theirs))

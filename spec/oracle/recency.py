@@ -1,14 +1,14 @@
-"""Recency: an order from the least to the most recently used.
+"""Recency: an LRU order, from the least to the most recently used.
 
-What readers get wrong: a refresh moves what it touches and nothing else; the relative order of all
-that it leaves alone is the evidence that later evictions rest on.
+A refresh moves what it touches and nothing else: later evictions rely on the relative order of the
+rest.
 """
 
 from __future__ import annotations
 
 
 def refresh(order: tuple[int, ...], touched: tuple[int, ...]) -> tuple[int, ...]:
-    """The order after `touched` were used, the last of them most recently.
+    """The LRU order after `touched` were used, the last of them most recently.
 
     pre: len(order) <= 5 and len(touched) <= 3
     pre: len(set(order)) == len(order) and len(set(touched)) == len(touched)

@@ -4,8 +4,8 @@ Window data is kept in whole pages. So a window that is smaller than a page is o
 the last page, a prefix is usable if its last page has window data, and a use refreshes that page
 and one more, the cushion.
 
-What readers get wrong: seen from the end of a prefix, everything before the window is out of reach
-for ever. To call it recently used is to evict data that somebody can still reach (sgl#26615).
+The end of a prefix never sees data before its window again. A cache that makes such data recent
+evicts data that requests can still reach instead (sgl#26615).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kvcanon.spec.oracle.pages import pages_covering
 
 
 def window_nodes(lengths: tuple[int, ...], window_tokens: int, page_size: int) -> int:
-    """How many nodes, from the end of a prefix upwards, a refresh of window data touches.
+    """How many nodes, from the end of a prefix upwards, a use makes recent in the window's order.
 
-    A node is touched while the nodes below it add up to less than the window and one page: the page
-    is the cushion for the next, partly filled page. Lengths are in tokens, the lowest node first.
+    A node is touched while the nodes below it add up to less than the window and one page. That
+    page is the cushion for the next, partly filled page. Lengths are in tokens, lowest node first.
 
     Source: https://github.com/sgl-project/sglang/pull/26615
 
@@ -37,9 +37,9 @@ def window_nodes(lengths: tuple[int, ...], window_tokens: int, page_size: int) -
 
 
 def in_window(start: int, window_from: int) -> bool:
-    """Whether a node that begins at a page belongs to a window that begins at another.
+    """Whether a node that begins at page `start` is in a window that begins at `window_from`.
 
-    A node on whose inside a window begins is cut there first; so a node is in it or out of it.
+    A node inside of which the window begins is cut there first, so a node is in or out as a whole.
 
     pre: 0 <= start <= 1 << 20 and 0 <= window_from <= 1 << 20
     post: __return__ == (max(start, window_from) == start)

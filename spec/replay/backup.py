@@ -1,7 +1,7 @@
-"""The backups of an insert, played: what is due, and who leaves the host for it.
+"""Replays the backups of an insert: the data that must be copied, and the evictions for it.
 
-Due are the nodes down to the deepest one that was hit often enough, as far as they have no host
-copy; and window data and the state at its end that were healed since their node was copied.
+The insert must back up the nodes down to the deepest one with enough hits, if they have no host
+copy; and window data and mamba states that came back since their node was copied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
 from kvcanon.spec.views import Step, path_of
@@ -22,37 +22,37 @@ Part = tuple[NodeId, Component]
 
 def _made(step: Step) -> list[TransferState]:
     """The transfers that an insert enqueued, in order."""
-    told = step.outcome.backups if isinstance(step.outcome, Inserted) else ()
+    ids = step.outcome.backups if isinstance(step.outcome, Inserted) else ()
     transfers = {each.transfer_id: each for each in step.after.transfers}
-    return [transfers[each] for each in told if each in transfers]
+    return [transfers[each] for each in ids if each in transfers]
 
 
 @frozen
 class Due:
-    """What an insert has to back up, node by node, in the order in which room is made for it."""
+    """A node that an insert must back up, and the components to copy."""
 
     node: NodeState
-    """In the state after."""
+    """The node, in the state after."""
     components: tuple[Component, ...]
-    """What it has on the device, and had not on the host."""
+    """The components that it has on the device and did not have on the host."""
 
     def counts(self) -> Counts:
-        """The host slots that it takes."""
-        return Counts(**{c.value: len(self.node[c].device or ()) for c in self.components})
+        """The host slots that its copy takes."""
+        return Counts.of({c: len(self.node[c].device or ()) for c in self.components})
 
     def done(self) -> bool:
-        """Whether all of it is on the host, or on its way there."""
+        """Whether all of it is on the host, or being copied there."""
         return all(self.node[component].host is not None for component in self.components)
 
 
 def enqueued_parts(step: Step) -> dict[Part, int]:
-    """What an insert copies to the host, each with the number of its transfer among the new."""
+    """The parts that an insert copies to the host, with the index of their transfer."""
     made = _made(step)
     return {part: number for number, transfer in enumerate(made) for part in transfer.parts}
 
 
 def due_backups(step: Step) -> list[Due]:
-    """What an insert has to back up: the chain first, root first, then what was healed."""
+    """The backups that an insert must enqueue: the chain, root first, then healed nodes."""
     assert isinstance(step.operation, Insert)
     state, threshold = step.after, step.after.config.backup_hits
     nodes = [stop.node for stop in path_of(state, step.operation.key)]
@@ -88,11 +88,11 @@ def _window_from(state: Snapshot, end: NodeState) -> int:
 
 
 def replay_backups(step: Step, choices: HostChoices) -> Board:
-    """The board after an insert, of which only the host is worked out."""
+    """The board after an insert; only its host side is replayed."""
     board, path = _inserted(step)
     for transfer in _made(step):
-        needed = Counts(**{c.value: len(slots) for c, slots in transfer.targets.items()})
-        make_host_room(board, needed, choices)
+        needed = Counts.of({c: len(slots) for c, slots in transfer.targets.items()})
+        ensure_host_slots(board, needed, choices)
         for component, slots in transfer.targets.items():
             board.free[component, CPU] -= len(slots)
         for node_id, component in transfer.parts:
@@ -100,7 +100,7 @@ def replay_backups(step: Step, choices: HostChoices) -> Board:
     if choices.tries_in_vain:
         left = next((due for due in due_backups(step) if not due.done()), None)
         if left is not None:
-            make_host_room(board, left.counts(), choices)
+            ensure_host_slots(board, left.counts(), choices)
     return board
 
 
@@ -114,7 +114,7 @@ def _inserted(step: Step) -> tuple[Board, list[Piece]]:
     shared = sum(stop.shared_pages for stop in path_of(step.before, key))
     near_from = _near(step, [stop.shared_pages for stop in after])
     for page in (*starts, near_from, shared):
-        # Beyond what the key shares, nodes before are of other keys.
+        # Pages that the key does not share belong to other keys.
         cut_at(board, before, min(page, shared))
     nodes = {start: stop.node for start, stop in zip(starts, after, strict=True)}
     path = [piece for piece in board.path(before) if piece.end <= shared]
@@ -146,7 +146,7 @@ def _near(step: Step, lengths: list[int]) -> int:
 
 
 def _copy(state: Snapshot, path: list[Piece], node: NodeState | None, component: Component) -> None:
-    """Mark what a transfer copies, and hold it and the path above it."""
+    """Mark the data of a transfer as copied, and hold it and the path above it."""
     if node is None:
         return
     begin, end = state.starts[node.node_id], state.end(node)

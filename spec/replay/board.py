@@ -1,7 +1,7 @@
-"""The board: a tree as an eviction sees it, in pieces that may be cut and emptied.
+"""The board: a copy of the tree for a replay, in pieces that can be cut and evicted.
 
-A piece is a node of the state before, or a part of one. It has data of a component on a medium or
-has not; which slots these are does not matter to an eviction, only how many.
+A piece is a node of the state before, or a part of one. The board knows whether a piece has data of
+a component on a medium, and how many slots that is; which slots does not matter to an eviction.
 """
 
 from __future__ import annotations
@@ -29,38 +29,45 @@ from kvcanon.spec.types import (
 
 Rank = tuple[int, int]
 Place = tuple[float, int]
-"""A place in an order of recency: of its node, then of the piece in it, the upper first."""
+"""A place in an LRU order: that of the node, then of the piece in it, the upper first."""
 
 LAST = float("inf")
 
 
 @define(eq=False)
 class Piece:
-    """A stretch of pages with one residency."""
+    """Consecutive pages whose data is on the same media."""
 
     node_id: NodeId | None
-    """The node that it is, or is a part of, in the state before; None for pages that are new."""
+    """The node of the state before that has its pages; None for new pages."""
     begin: int
     """Pages before it."""
     end: int
     parent: Piece | None
     rank: Rank = (0, 0)
-    """Its place in the order of the policy; the smallest leaves first."""
+    """Its rank under the eviction policy; the smallest is evicted first."""
     children: list[Piece] = Factory(list)
     on: dict[Medium, set[Component]] = Factory(lambda: {GPU: set(), CPU: set()})
-    """What is on each medium, there already or on its way."""
+    """The components on each medium, filled or being filled."""
     was: dict[Medium, frozenset[Component]] = Factory(lambda: {GPU: frozenset(), CPU: frozenset()})
     """The same in the state before."""
     locked: set[Component] = Factory(set)
     loading: set[Component] = Factory(set)
-    """What is on its way to the device."""
+    """The components being copied to the device."""
     backing: set[Component] = Factory(set)
-    """What is on its way to the host."""
+    """The components being copied to the host."""
     places: dict[Pool, float] = Factory(dict)
 
     def size(self, component: Component) -> int:
-        """The slots of its data: one a page, or one for a recurrent state."""
+        """The slots of its data: one a page, or one for a mamba state."""
         return 1 if component is MAMBA else self.end - self.begin
+
+    def subtree(self) -> list[Piece]:
+        """The piece and all pieces below it, each parent before its children."""
+        found = [self]
+        for piece in found:
+            found.extend(piece.children)
+        return found
 
     def above(self) -> Iterator[Piece]:
         """The piece and its ancestors, without the root."""
@@ -72,7 +79,7 @@ class Piece:
 
 @define(eq=False)
 class Board:
-    """A tree in pieces, with the free room of each pool."""
+    """A tree in pieces, with the number of free slots of each pool."""
 
     config: CacheConfig
     profile: Profile
@@ -80,24 +87,24 @@ class Board:
     pieces: dict[NodeId, list[Piece]]
     """The pieces of each node of the state before, the upper first."""
     new: list[Piece] = Factory(list)
-    """Pieces of pages that the state before has not."""
+    """Pieces of pages that the state before lacks."""
     free: dict[Pool, int] = Factory(dict)
     arrivals: int = 0
-    """Data that came to an order of recency during the replay, behind all that was there."""
+    """How often data became the most recent of an LRU order during the replay."""
     unsure: bool = field(default=False)
-    """Whether the state before does not say which of two victims was used less recently."""
+    """Whether a victim depended on an order that the state before does not show."""
 
     @property
     def writes_back(self) -> bool:
         """Whether data is copied to the host when it leaves the device."""
         return self.config.write_policy is WritePolicy.WRITE_BACK
 
-    def room(self, medium: Medium) -> Counts:
+    def free_slot_counts(self, medium: Medium) -> Counts:
         """Free slots of each pool of a medium."""
-        return counts_of({c: self.free[c, medium] for c in self.config.components})
+        return Counts.of({c: self.free[c, medium] for c in self.config.components})
 
     def every(self) -> Iterator[Piece]:
-        """All pieces, those that left the tree too."""
+        """All pieces, also those that left the tree."""
         for parts in self.pieces.values():
             yield from parts
         yield from self.new
@@ -112,13 +119,13 @@ class Board:
         self.free[component, medium] -= piece.size(component)
 
     def drop(self, piece: Piece, component: Component, medium: Medium) -> None:
-        """Free what a piece has of a component on a medium."""
+        """Free the slots that a piece has for a component on a medium."""
         if component in piece.on[medium]:
             piece.on[medium].remove(component)
             self.free[component, medium] += piece.size(component)
 
     def vacate(self, piece: Piece, medium: Medium) -> None:
-        """Free all that a piece has on a medium."""
+        """Free all slots that a piece has on a medium."""
         for component in self.config.components:
             self.drop(piece, component, medium)
 
@@ -152,13 +159,13 @@ class Board:
         return sorted(there, key=lambda piece: (piece.places.get(pool, LAST), piece.begin))
 
     def arrive(self, piece: Piece, component: Component, medium: Medium) -> None:
-        """Make a piece's data the most recent of its order."""
+        """Make a piece's data the most recent of its LRU order."""
         self.arrivals += 1
         piece.places[component, medium] = 1e9 + self.arrivals
 
 
 def is_device_leaf(piece: Piece) -> bool:
-    """Whether a piece may leave the device as a whole."""
+    """Whether a whole piece may be evicted from the device."""
     return piece.parent is not None and may_leave_device(
         FULL in piece.on[GPU],
         bool(piece.locked),
@@ -167,26 +174,29 @@ def is_device_leaf(piece: Piece) -> bool:
 
 
 def is_host_leaf(piece: Piece) -> bool:
-    """Whether a piece may leave the host, and the tree, as a whole."""
+    """Whether a whole piece may be evicted from the host, and so leave the tree."""
     return piece.parent is not None and may_leave_host(
         FULL in piece.on[GPU], FULL in piece.on[CPU], bool(piece.locked), bool(piece.children)
     )
 
 
 def is_duplicate(board: Board, piece: Piece) -> bool:
-    """Whether the device has what a piece would give up on the host, and nothing is locked."""
+    """Whether a piece is a duplicate: an unlocked host copy of data that is on the device."""
     return not piece.locked and is_spare(board, piece)
 
 
 def is_spare(board: Board, piece: Piece) -> bool:
-    """Whether the device has what a piece would give up on the host: by profile, its full data."""
+    """Whether the device has all data that a piece would free on the host.
+
+    By profile that is the full data alone.
+    """
     whole = board.profile.whole_nodes_on_host
     given = piece.on[CPU] if whole else piece.on[CPU] & {FULL}
     return FULL in piece.on[CPU] and given <= piece.on[GPU]
 
 
-class Turns:
-    """Leaves of a medium, whose turn comes by their rank; a parent's comes once it is a leaf."""
+class LeafQueue:
+    """The evictable leaves of a medium, by rank; a parent joins when it becomes a leaf."""
 
     def __init__(self, board: Board, medium: Medium) -> None:
         self._is_leaf = is_device_leaf if medium is GPU else is_host_leaf
@@ -199,7 +209,7 @@ class Turns:
         heapq.heapify(self._heap)
 
     def next(self) -> Piece | None:
-        """The leaf whose turn it is; None where none is left."""
+        """The leaf that is evicted next; None if no leaf is left."""
         while self._heap:
             piece = heapq.heappop(self._heap)[3]
             if self._is_leaf(piece):
@@ -207,7 +217,7 @@ class Turns:
         return None
 
     def add(self, piece: Piece | None) -> None:
-        """Let a piece take its turn, if it has become a leaf."""
+        """Add a piece, if it has become a leaf."""
         if piece is not None and self._is_leaf(piece):
             self._count += 1
             heapq.heappush(self._heap, (piece.rank, piece.begin, self._count, piece))
@@ -257,19 +267,14 @@ def _fill(piece: Piece, node: NodeState) -> None:
 
 
 def cut_at(board: Board, path: Iterable[NodeState], page: int) -> None:
-    """Make sure that a piece of a path begins at a page."""
+    """Cut a path so that a piece begins at a page."""
     for piece in board.path(path):
         if piece.begin < page < piece.end:
             board.cut(piece, page)
             return
 
 
-def counts_of(by_component: dict[Component, int]) -> Counts:
-    """The same numbers, with 0 for a component that is not there."""
-    return Counts(**{component.value: count for component, count in by_component.items()})
-
-
 def prefix_pieces(board: Board, path: list[NodeState], key: Key) -> list[Piece]:
-    """The pieces that make up a key, of which the last is cut where the key ends."""
+    """The pieces of a key; the last one is cut where the key ends."""
     cut_at(board, path, len(key))
     return [piece for piece in board.path(path) if piece.end <= len(key)]

@@ -1,4 +1,4 @@
-"""The board of a replay beside the state after: what should be where, page by page."""
+"""Compares the board of a replay with the state after, page by page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Medium, NodeId
 from kvcanon.spec.views import PageRow, Step
 
 
-class Item(NamedTuple):
-    """One component's data for a page, or the state at its end, on a medium."""
+class PageData(NamedTuple):
+    """One component's data of a page, or the mamba state at its end, on a medium."""
 
     node_id: NodeId | None
     """The node in the state before; None for a page that is new."""
@@ -25,23 +25,27 @@ class Item(NamedTuple):
 
 
 @frozen(eq=False)
-class Seen:
-    """What a step changed, found by the nodes of the state before."""
+class ObservedChanges:
+    """The changes of a step, by the nodes of the state before."""
 
     step: Step
 
     @cached_property
     def rows(self) -> dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]]:
-        """Pages of nodes that are not the same in both states, before and after, by depth."""
+        """The rows of pages in nodes that differ, before and after, by node and depth."""
         before, after = self.step.changed
         rows: dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]] = defaultdict(dict)
         for number, row in before.items():
             rows[row.node_id][row.depth] = row, after.get(number)
         return rows
 
+    def _rows_of(self, piece: Piece) -> dict[int, tuple[PageRow, PageRow | None]] | None:
+        """The rows of a piece's node, by depth; None if the node did not change."""
+        return self.rows.get(piece.node_id) if piece.node_id is not None else None
+
     def stays(self, piece: Piece, _short: int = 0) -> int:
-        """How many pages of a piece, from its begin, keep their full data on the device."""
-        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        """How many pages of a piece, from its first page, keep their full data on the device."""
+        rows = self._rows_of(piece)
         if rows is None:
             return piece.end - piece.begin
         for page in range(piece.begin, piece.end):
@@ -51,23 +55,23 @@ class Seen:
         return piece.end - piece.begin
 
     def stays_at_first(self, piece: Piece, short: int) -> int:
-        """The same where of a last victim only the end leaves, and the rest at a later turn."""
+        """The same, if only the end of a last victim leaves, and the rest at a later turn."""
         spare = max(0, piece.end - piece.begin - short)
         return self.stays(piece) or spare
 
     def gave_up(self, piece: Piece, component: Component) -> bool:
-        """Whether a piece lost its host copy of a component, though another may have come."""
-        rows = self.rows.get(piece.node_id) if piece.node_id is not None else None
+        """Whether a piece lost its host copy of a component, even if it got another one."""
+        rows = self._rows_of(piece)
         if rows is None:
             return False
         was, now = rows[piece.end - 1]
         old = was.slot(component, CPU)
         return old is not None and (now is None or now.slot(component, CPU) != old)
 
-    def changes(self, media: Collection[Medium]) -> dict[Item, bool]:
+    def changes(self, media: Collection[Medium]) -> dict[PageData, bool]:
         """The data that came to a medium (True) or left it (False)."""
         before, after = self.step.changed
-        found: dict[Item, bool] = {}
+        found: dict[PageData, bool] = {}
         for number in before.keys() | after.keys():
             was, now = before.get(number), after.get(number)
             row = was or now
@@ -78,25 +82,27 @@ class Seen:
                     has = now is not None and now.slot(component, medium) is not None
                     if had is not has:
                         node_id = None if was is None else was.node_id
-                        found[Item(node_id, row.depth, component, medium)] = has
+                        found[PageData(node_id, row.depth, component, medium)] = has
         return found
 
 
-def expected_changes(board: Board, media: Collection[Medium]) -> dict[Item, bool]:
+def expected_changes(board: Board, media: Collection[Medium]) -> dict[PageData, bool]:
     """The data that came to a medium (True) or left it (False) on the board."""
-    found: dict[Item, bool] = {}
+    found: dict[PageData, bool] = {}
     for piece in board.every():
         for medium in media:
             for component in piece.was[medium] ^ piece.on[medium]:
                 begin = piece.end - 1 if component is MAMBA else piece.begin
                 for page in range(begin, piece.end):
-                    item = Item(piece.node_id, page, component, medium)
+                    item = PageData(piece.node_id, page, component, medium)
                     found[item] = component in piece.on[medium]
     return found
 
 
-def mistakes(step: Step, expected: dict[Item, bool], found: dict[Item, bool]) -> Iterator[str]:
-    """Where what was found is not what was expected, a sentence for each node and direction."""
+def discrepancies(
+    step: Step, expected: dict[PageData, bool], found: dict[PageData, bool]
+) -> Iterator[str]:
+    """The differences of expected and found changes: a sentence for each node and direction."""
     wrong: dict[tuple[NodeId | None, Component, Medium, bool, bool], list[int]] = defaultdict(list)
     for item in expected.keys() | found.keys():
         wanted, got = expected.get(item), found.get(item)

@@ -1,7 +1,8 @@
-"""An eviction from the device, played: full slots first, then window slots, then states.
+"""Replays an eviction from the device: full slots first, then window slots, then mamba states.
 
-A leaf leaves with all its data; window data and states leave also from pieces that stay. Under
-write_back what leaves is copied to the host first, where there is room for it or can be made.
+A leaf leaves with all its data; window data and mamba states are also evicted from pieces that
+stay. Under write_back data is copied to the host before it leaves, if host slots are free or can be
+freed.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.spec.oracle.eviction import pre_evict_need
-from kvcanon.spec.replay.board import Board, Piece, Turns, is_device_leaf
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.board import Board, LeafQueue, Piece, is_device_leaf
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 
 Stays = Callable[[Piece, int], int]
-"""How many pages of a leaf, from its begin, stay at its turn, given how many slots are short."""
+"""How many pages of a leaf, from its first page, stay on the device, given the missing slots."""
 
 
-def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices) -> None:
-    """Free so many device slots of each component, or as many as can be freed."""
-    before = board.room(GPU)
+def evict_device(board: Board, counts: Counts, stays: Stays, choices: HostChoices) -> None:
+    """Free `counts` device slots of each component, or as many as possible."""
+    before = board.free_slot_counts(GPU)
     for component in board.config.components:
-        enough = before[component] + asked[component]
+        enough = before[component] + counts[component]
         if component is FULL:
             _evict_leaves(board, enough, stays, choices)
         else:
@@ -31,7 +32,7 @@ def evict_device(board: Board, asked: Counts, stays: Stays, choices: HostChoices
 def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices) -> None:
     if board.free[FULL, GPU] >= enough:
         return
-    turns = Turns(board, GPU)
+    turns = LeafQueue(board, GPU)
     while (short := pre_evict_need(enough, board.free[FULL, GPU])) > 0:
         leaf = turns.next()
         if leaf is None:
@@ -40,21 +41,18 @@ def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices)
         if kept == leaf.end - leaf.begin and _must_stay(board, leaf):
             continue
         if 0 < kept <= leaf.end - leaf.begin - short:
-            # Of the last victim only the end that is needed may leave.
+            # The last victim may lose only the pages at its end that are needed.
             board.cut(leaf, leaf.begin + kept)
         turns.add(_evict_leaf(board, leaf, choices))
 
 
 def _must_stay(board: Board, leaf: Piece) -> bool:
-    """Whether a leaf may find no way out under write_back: what hangs below it is locked."""
-    below = list(leaf.children)
-    for piece in below:
-        below.extend(piece.children)
-    return board.writes_back and any(piece.locked for piece in below)
+    """Whether a leaf may be unable to leave under write_back: a piece below it is locked."""
+    return board.writes_back and any(piece.locked for piece in leaf.subtree()[1:])
 
 
 def _goes_along(board: Board, piece: Piece) -> bool:
-    """Whether a tombstone leaves with the last of what was below it, by the profile."""
+    """Whether a tombstone leaves together with its last child, by profile."""
     stays = board.profile.uncovered_tombstones_stay or SWA not in board.config.components
     return not stays and SWA not in piece.on[GPU] and is_device_leaf(piece)
 
@@ -79,16 +77,16 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
 
 
 def _copy(board: Board, piece: Piece, choices: HostChoices) -> None:
-    """Copy to the host what a piece has on the device alone, all of it or nothing."""
+    """Copy to the host all data that a piece has on the device only, or none of it."""
     missing = [c for c in piece.on[GPU] if c not in piece.on[CPU] and c not in piece.loading]
-    needed = Counts(**{c.value: piece.size(c) for c in missing})
-    if missing and make_host_room(board, needed, choices):
+    needed = Counts.of({c: piece.size(c) for c in missing})
+    if missing and ensure_host_slots(board, needed, choices):
         for component in missing:
             board.put(piece, component, CPU)
 
 
 def _evict_leaf(board: Board, leaf: Piece, choices: HostChoices) -> Piece | None:
-    """Evict a leaf, and tombstones that go along; returns what is above all that left."""
+    """Evict a leaf, and tombstones that leave with it; returns the piece above them."""
     above = leaf.parent
     _evict_one(board, leaf, choices)
     while above is not None and _goes_along(board, above):
@@ -98,15 +96,12 @@ def _evict_leaf(board: Board, leaf: Piece, choices: HostChoices) -> Piece | None
 
 
 def _evict_one(board: Board, leaf: Piece, choices: HostChoices) -> None:
-    """Demote a leaf, or remove it with what hangs below it on the host."""
+    """Demote a leaf, or remove it with the pieces below it, which are on the host."""
     if board.writes_back:
         _copy(board, leaf, choices)
     board.vacate(leaf, GPU)
     if FULL in leaf.on[CPU]:
         return
-    below = [leaf]
-    for piece in below:
-        below.extend(piece.children)
-    for piece in reversed(below):
+    for piece in reversed(leaf.subtree()):
         board.vacate(piece, CPU)
         board.remove(piece)

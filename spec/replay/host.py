@@ -1,7 +1,7 @@
-"""An eviction from the host, played: duplicates first under write_back, then leaves, then the rest.
+"""Replays an eviction from the host: duplicates first under write_back, then leaves, then the rest.
 
-A duplicate is the host copy of what is still on the device. Which of several leaves first is free;
-the ones that left are taken from the state after.
+A duplicate is a host copy of data that is also on the device. A cache may choose which duplicates
+it evicts first; the replay takes its choice from the state after.
 """
 
 from __future__ import annotations
@@ -10,54 +10,52 @@ from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.replay.board import (
     Board,
+    LeafQueue,
     Piece,
-    Turns,
     is_device_leaf,
     is_duplicate,
     is_host_leaf,
     is_spare,
 )
-from kvcanon.spec.replay.room import could_be_free
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId
+from kvcanon.spec.replay.evictable import could_be_free
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId, shortage
 
 
 @frozen
 class HostChoices:
-    """What a cache chose on the host, as the state after shows it."""
+    """The choices of a cache on the host, as the state after shows them."""
 
     gave_up: Callable[[Piece, Component], bool]
     """Whether a piece lost its host copy of a component."""
     tries_in_vain: bool
-    """Whether victims leave for room that cannot be made."""
+    """Whether the cache evicts even if it cannot free enough slots."""
     held_first: bool = False
-    """Whether, where locks do not hold them by profile, locked duplicates leave before leaves."""
+    """Whether locked duplicates, if locks do not hold them by profile, leave before leaves."""
     order: tuple[NodeId, ...] = ()
-    """In which order duplicates left; where it is not given, the smallest first."""
+    """The order in which duplicates left; if empty, the smallest first."""
 
     def place(self, piece: Piece) -> tuple[int, int]:
-        """When a duplicate left, among those that did."""
+        """The rank of a duplicate among those that left."""
         if piece.node_id in self.order:
             return self.order.index(piece.node_id), piece.begin
         return len(self.order), piece.size(FULL)
 
 
-def make_host_room(board: Board, needed: Counts, choices: HostChoices) -> bool:
-    """Evict what is missing for `needed` free host slots; whether there is room then."""
+def ensure_host_slots(board: Board, needed: Counts, choices: HostChoices) -> bool:
+    """Evict until `needed` host slots are free; returns whether they are."""
     if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
         return False
-    short = {c: pre_evict_need(needed[c], board.free[c, CPU]) for c in board.config.components}
-    evict_host(board, Counts(**{c.value: count for c, count in short.items()}), choices)
+    evict_host(board, shortage(needed, board.free_slot_counts(CPU)), choices)
     return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
 
 
-def evict_host(board: Board, asked: Counts, choices: HostChoices) -> None:
-    """Free so many host slots of each component, or as many as can be freed."""
-    before = board.room(CPU)
+def evict_host(board: Board, counts: Counts, choices: HostChoices) -> None:
+    """Free `counts` host slots of each component, or as many as possible."""
+    before = board.free_slot_counts(CPU)
     for component in board.config.components:
-        enough = before[component] + asked[component]
+        enough = before[component] + counts[component]
         if component is FULL:
             _give_up_duplicates(board, enough, choices)
             if choices.held_first:
@@ -74,7 +72,7 @@ def _give_up_duplicates(board: Board, enough: int, choices: HostChoices) -> None
     duplicates = [piece for piece in board.every() if is_duplicate(board, piece)]
     duplicates.sort(key=lambda piece: (is_device_leaf(piece), piece.rank, piece.begin))
     gone = [piece for piece in duplicates if choices.gave_up(piece, FULL)]
-    # Nobody saw in which order they left. If the largest was needed last, all were needed.
+    # The order in which they left is not visible. If the largest was needed last, all were.
     gone.sort(key=choices.place)
     duplicates = gone + [piece for piece in duplicates if piece not in gone]
     for piece in duplicates:
@@ -84,7 +82,7 @@ def _give_up_duplicates(board: Board, enough: int, choices: HostChoices) -> None
 
 
 def _give_up_held(board: Board, enough: int, choices: HostChoices) -> None:
-    """Give up duplicates that are locked, where the profile lets them go and they did."""
+    """Evict locked duplicates that the cache evicted, if its profile allows that."""
     if not board.writes_back or board.profile.locks_hold_host_copies:
         return
     for piece in sorted(board.every(), key=lambda piece: piece.size(FULL)):
@@ -96,7 +94,7 @@ def _give_up_held(board: Board, enough: int, choices: HostChoices) -> None:
 
 
 def _give_up(board: Board, piece: Piece, choices: HostChoices) -> None:
-    """Give up the host copy of what the device has: by profile, its full data alone will do."""
+    """Free a duplicate's host slots; by profile those of its full data alone may be enough."""
     for component in board.config.components:
         alone = component is not FULL and not board.profile.whole_nodes_on_host
         on_device = component in piece.on[GPU]
@@ -107,7 +105,7 @@ def _give_up(board: Board, piece: Piece, choices: HostChoices) -> None:
 def _evict_leaves(board: Board, enough: int) -> None:
     if board.free[FULL, CPU] >= enough:
         return
-    turns = Turns(board, CPU)
+    turns = LeafQueue(board, CPU)
     while board.free[FULL, CPU] < enough:
         leaf = turns.next()
         if leaf is None:
@@ -125,9 +123,9 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
         for piece in board.in_turn(component, CPU)
         if component not in piece.on[GPU] and not _is_held(board, piece, component, choices)
     ]
-    # What came to the host in this very operation has no place in the order before it.
+    # Data that came to the host in this operation has no place in the order before it.
     unordered = any(pool not in piece.places for piece in candidates)
-    # Even if all leave, their order says whether an upper one is a leaf at its turn.
+    # Even if all leave, their order decides whether an upper piece is a leaf at its turn.
     nested = any(above in candidates for piece in candidates for above in _ancestors(piece))
     board.unsure |= unordered and nested
     for piece in candidates:
@@ -147,7 +145,7 @@ def _ancestors(piece: Piece) -> Iterator[Piece]:
 
 
 def _is_held(board: Board, piece: Piece, component: Component, choices: HostChoices) -> bool:
-    """Whether a lock keeps window data or a state on the host; by profile it need not."""
+    """Whether a lock keeps window data or a mamba state on the host; by profile it may not."""
     if component not in piece.locked:
         return False
     return board.profile.locks_hold_host_copies or not choices.gave_up(piece, component)

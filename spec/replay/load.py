@@ -1,20 +1,19 @@
-"""A load-back, played: its path is held, then room is made in each pool that is short."""
+"""Replays a load-back: its path is held, then slots are freed in each pool that is short."""
 
 from __future__ import annotations
 
 from kvcanon.spec.operations import LoadDecision
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at, prefix_pieces
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices
 from kvcanon.spec.replay.missing import Load, window_begin
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, shortage
 from kvcanon.spec.views import path_of
 
 
 def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
-    """Hold what a load is for, as a lock does; returns the pieces of its key."""
+    """Hold the key of a load, as a lock does; returns the pieces of the key."""
     path = [stop.node for stop in path_of(state, load.key)]
     prefix_pieces(board, path, load.key)
     window = window_begin(state, load.key)
@@ -33,13 +32,12 @@ def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
 def replay_load(
     state: Snapshot, load: Load, stays: Stays, choices: HostChoices, *, evicts: bool
 ) -> Board:
-    """The board after a load-back that was enqueued, or found no room."""
+    """The board after a load-back that was enqueued, or found too few free slots."""
     board = board_of(state)
     pieces = hold_path(board, state, load)
-    needed = load.missing.counts()
-    short = {c: pre_evict_need(needed[c], board.free[c, GPU]) for c in board.config.components}
     if evicts:
-        evict_device(board, Counts(**{c.value: n for c, n in short.items()}), stays, choices)
+        short = shortage(load.missing.counts(), board.free_slot_counts(GPU))
+        evict_device(board, short, stays, choices)
     if load.outcome.decision is LoadDecision.ENQUEUED:
         window = window_begin(state, load.key)
         for piece in pieces:

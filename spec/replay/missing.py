@@ -1,7 +1,6 @@
-"""What a load has to bring, and what of each pool it is short of.
+"""The data that a load must copy to the device, and the free slots that it finds there.
 
-What readers get wrong: a load is short of a pool by its own need of that pool, not by the pages of
-its key.
+A load needs as many slots of each pool as it copies data into, not as many as its key has pages.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from attrs import frozen
 
 from kvcanon.spec.operations import LoadBack, LoadDecision, LoadedBack
-from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key
@@ -18,7 +16,7 @@ from kvcanon.spec.views import Step, path_of
 
 @frozen
 class Missing:
-    """What a key has on the host only and a load has to bring: pages by their place in the key."""
+    """The pages, by index in the key, whose data is on the host only and a load must copy."""
 
     full: tuple[int, ...]
     swa: tuple[int, ...]
@@ -42,17 +40,17 @@ class Load:
 
     @property
     def key(self) -> Key:
-        """What was to be loaded."""
+        """The key to load."""
         return self.operation.key
 
     @property
     def may_evict(self) -> bool:
-        """Whether it was one that there has to be room for."""
+        """Whether the load may evict to get free slots."""
         return self.outcome.decision in (LoadDecision.ENQUEUED, LoadDecision.NO_ROOM)
 
 
 def load_of(step: Step) -> Load | None:
-    """The load that a step is; None where it is none, or was refused."""
+    """The load of a step; None if the step is no load, or was refused."""
     operation, outcome = step.operation, step.outcome
     if not isinstance(operation, LoadBack) or not isinstance(outcome, LoadedBack):
         return None
@@ -60,10 +58,11 @@ def load_of(step: Step) -> Load | None:
 
 
 def missing_of(state: Snapshot, key: Key) -> Missing:
-    """What a load of a key has to bring.
+    """The data that a load of a key must copy.
 
-    Full data of all pages, window data of the window (of whole nodes, where locks take whole nodes)
-    and the state at the end. What has a device slot, be it still loading, is not missing.
+    That is full data of all pages, window data of the window (of whole nodes, if locks take whole
+    nodes) and the mamba state at the end. Data with a device slot, also one still loading, is not
+    missing.
     """
     full: list[int] = []
     swa: list[int] = []
@@ -85,7 +84,7 @@ def missing_of(state: Snapshot, key: Key) -> Missing:
 
 
 def window_begin(state: Snapshot, key: Key) -> int:
-    """The first page of the window at the end of a key; past the end where there is no window."""
+    """The first page of the window at the end of a key; the end itself without a window."""
     if state.config.window_tokens is None:
         return len(key)
     return window_start(len(key), state.config.window_tokens, state.config.page_size)
@@ -94,8 +93,3 @@ def window_begin(state: Snapshot, key: Key) -> int:
 def free_on_device(state: Snapshot) -> Counts:
     """Free device slots of each pool."""
     return Counts(*[len(state.pools.get((c, GPU), NO_POOL).free) for c in (FULL, SWA, MAMBA)])
-
-
-def shortage(needed: Counts, free: Counts) -> Counts:
-    """What has to be evicted of each pool, each by its own free room."""
-    return Counts(*[pre_evict_need(needed[c], free[c]) for c in (FULL, SWA, MAMBA)])

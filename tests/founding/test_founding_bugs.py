@@ -18,7 +18,7 @@ from kvcanon.reference import backup as backup_module
 from kvcanon.reference import evict as evict_module
 from kvcanon.reference import insert as insert_module
 from kvcanon.reference import tree as tree_module
-from kvcanon.reference.announce import announce_removed, announce_stored
+from kvcanon.reference.events import emit_removed, emit_stored
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.transfer import enqueue
 from kvcanon.spec.cache import Cache
@@ -155,7 +155,7 @@ def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
         transfer = enqueue(state, direction, parts, held)
         for node, component in parts:
             if component is FULL:
-                announce_stored(state, node, CPU)
+                emit_stored(state, node, CPU)
         return transfer
 
     patch.setattr(backup_module, "enqueue", eager)
@@ -180,7 +180,7 @@ def announce_tombstones(patch: pytest.MonkeyPatch) -> None:
     evict_inside = evict_module._evict_inside
 
     def loud(state: State, node: Node, component: Component) -> None:
-        announce_removed(state, node, GPU)
+        emit_removed(state, node, GPU)
         evict_inside(state, node, component)
 
     patch.setattr(evict_module, "_evict_inside", loud)

@@ -1,4 +1,4 @@
-"""Backups on the plain cache: what is copied to the host, when, in which order, and from where."""
+"""Backups on the plain cache: which data is copied to the host, when and in which order."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(16, 16, 4), host_slots=Cou
 
 
 def copied(cache: ReferenceCache) -> list[int]:
-    """How many full slots each backup in flight reads, in the order of enqueueing."""
+    """How many full slots each backup in flight reads, in the order of the enqueues."""
     backups = [each for each in cache.snapshot().transfers if each.direction is Direction.BACKUP]
     return [len(each.sources.get(FULL, ())) for each in backups]
 
 
 def test_backup_is_enqueued_with_the_insert_and_there_when_acknowledged() -> None:
-    """A host copy is announced before it is there, is without a part, or has other bytes."""
+    """A host copy is emitted when it is acknowledged, with all components and the same bytes."""
     cache, engine = new_cache(BOTH)
     inserted = put(cache, [1, 2])
     cache.take_events()
@@ -67,7 +67,7 @@ def test_backup_is_enqueued_with_the_insert_and_there_when_acknowledged() -> Non
 
 
 def test_backup_takes_ancestors_first() -> None:
-    """A node is copied before what it hangs on, or without it."""
+    """A node is copied after all nodes above it."""
     cache, _ = new_cache(WINDOW)
     put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
     assert copied(cache) == [3, 1, 2]
@@ -77,7 +77,7 @@ def test_backup_takes_ancestors_first() -> None:
 
 
 def test_backup_of_what_has_a_copy_is_not_repeated() -> None:
-    """A node with a host copy, or one on its way there, is copied again."""
+    """A node with a host copy, or with a copy in flight, is not copied again."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     assert put(cache, [1, 2]).backups == ()
@@ -87,7 +87,7 @@ def test_backup_of_what_has_a_copy_is_not_repeated() -> None:
 
 
 def test_backup_of_healed_window_data_follows() -> None:
-    """Window data that came back after its node was copied never reaches the host."""
+    """Window data that came back after its node was copied is copied to the host, too."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2], window_pages=0)
     cache.flush()
@@ -101,7 +101,7 @@ def test_backup_of_healed_window_data_follows() -> None:
 
 
 def test_backup_of_window_data_out_of_reach_is_left() -> None:
-    """Window data that the end of the prompt cannot see is copied for it."""
+    """Window data that the end of the prompt cannot see is not copied."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=0)
     cache.flush()
@@ -112,7 +112,7 @@ def test_backup_of_window_data_out_of_reach_is_left() -> None:
 
 
 def test_backup_makes_room_by_evicting_from_the_host() -> None:
-    """A host full of old prompts takes no new ones."""
+    """A backup evicts old prompts from a full host."""
     cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(4)))
     fetch(cache, [7, 8])
     fetch(cache, [5, 6])
@@ -123,7 +123,7 @@ def test_backup_makes_room_by_evicting_from_the_host() -> None:
 
 
 def test_backup_stops_where_the_host_has_no_room() -> None:
-    """A chain goes on behind a node that found no room, or the outcome does not say so."""
+    """A chain stops at the first node without free host slots, and the outcome says so."""
     cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(4, 16)))
     inserted = put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
     assert copied(cache) == [3, 1]
@@ -133,14 +133,14 @@ def test_backup_stops_where_the_host_has_no_room() -> None:
 
 
 def test_backup_that_found_no_room_stops_those_below_it() -> None:
-    """A node that fits on the host is copied though one above it found no room."""
+    """A node is not copied if a node above it found no free host slots, even if it fits."""
     cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(2, 16)))
     inserted = put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
     assert (inserted.backups, inserted.backup_declined_pages) == ((), 6)
 
 
 def test_backup_is_all_components_or_none() -> None:
-    """A node is copied without its window data because that found no room."""
+    """A node is not copied if its window data finds no free host slots."""
     cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(16, 1)))
     inserted = put(cache, [1, 2])
     assert (inserted.backups, inserted.backup_declined_pages) == ((), 2)
@@ -148,7 +148,7 @@ def test_backup_is_all_components_or_none() -> None:
 
 
 def test_backup_that_was_declined_is_made_up_for() -> None:
-    """Pages that found no room once never get a host copy."""
+    """Pages whose backup was declined get a host copy later."""
     cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(2)))
     fetch(cache, [8, 9])
     receipt = lock(cache, [8, 9])
@@ -159,7 +159,7 @@ def test_backup_that_was_declined_is_made_up_for() -> None:
 
 
 def test_backup_holds_what_it_reads() -> None:
-    """What a copy reads is not locked while it is in flight, or is still locked afterwards."""
+    """The data that a copy reads is locked while the copy is in flight, and only then."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     assert lock_refs(cache, [1, 2], FULL) == [1, 1]
@@ -170,7 +170,7 @@ def test_backup_holds_what_it_reads() -> None:
 
 
 def test_backup_of_a_node_that_is_cut_meanwhile_is_stored_in_both_parts() -> None:
-    """A cut under a copy in flight loses a part: it is not announced, or has no copy."""
+    """After a cut under a copy in flight both parts get a host copy and a store event."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=4)
     put(cache, [1, 9])
@@ -187,7 +187,7 @@ def test_backup_of_a_node_that_is_cut_meanwhile_is_stored_in_both_parts() -> Non
 
 
 def test_backup_waits_for_the_second_hit_and_takes_the_chain_then() -> None:
-    """Under write_through_selective a node that was hit twice is copied without its parents."""
+    """Under write_through_selective the second hit of a node copies it and the nodes above it."""
     cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_through_selective"))
     put(cache, [1, 2, 3, 4])
     cache.match(prompt(cache, [1, 2]))
@@ -204,7 +204,7 @@ class ImpatientEngine(ManualEngine):
 
 
 def test_backup_that_is_still_in_flight_after_a_wait_is_a_violation() -> None:
-    """An eviction under write_back frees slots that a copy still reads."""
+    """An eviction under write_back raises SpecViolation if its copy is in flight after the wait."""
     engine = ImpatientEngine()
     cache = ReferenceCache(evolve(FULL_ONLY, write_policy="write_back"), engine)
     put(cache, [1, 2])
@@ -214,7 +214,7 @@ def test_backup_that_is_still_in_flight_after_a_wait_is_a_violation() -> None:
 
 
 def test_backup_under_write_back_waits_for_the_eviction() -> None:
-    """Under write_back an insert copies."""
+    """Under write_back an insert enqueues no copy."""
     cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_back"))
     for _ in range(3):
         inserted = put(cache, [1, 2])

@@ -1,4 +1,4 @@
-"""The door of the plain cache: what comes in is checked, and a refusal leaves all as it was."""
+"""The API of the plain cache: arguments are checked, and a refused call changes nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MALFORMED: dict[str, tuple[Page, ...]] = {
 
 @pytest.mark.parametrize("pages", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_key_is_refused(pages: tuple[Page, ...]) -> None:
-    """A key whose pages are not those of this cache gets in, or breaks the call half way."""
+    """A key whose pages are not those of this cache is refused, and nothing changes."""
     cache, _ = new_cache(
         evolve(PLAIN, page_size=2, host_slots=Counts(4), write_policy="write_back")
     )
@@ -75,7 +75,7 @@ def test_malformed_key_is_refused(pages: tuple[Page, ...]) -> None:
 
 
 def test_malformed_bigram_key_is_refused() -> None:
-    """Where keys are made of bigrams, one of tokens or of triples gets in."""
+    """A cache with bigram keys refuses keys of tokens or of triples."""
     cache, _ = new_cache(evolve(PLAIN, page_size=2, bigram=True))
     triples: tuple[Page, ...] = (((1, 2), (2, 3, 4)),)  # type: ignore[assignment]
     for pages in (((1, 2),), (((1, 2), (2, 1 << 32)),), (((1, 2), 3),), triples):
@@ -84,7 +84,7 @@ def test_malformed_bigram_key_is_refused() -> None:
 
 
 def loading(cache: ReferenceCache) -> Slots:
-    """A load of the prompt 1, 2 is in flight, and these slots are for a request to insert it."""
+    """A load of the prompt 1, 2 is in flight; returns slots for a request to insert it."""
     fetch(cache, [1, 2], window_pages=2)
     cache.load_back(prompt(cache, [1, 2]))
     return compute(cache, prompt(cache, [1, 2]))
@@ -103,7 +103,7 @@ REFUSALS: dict[type[CacheError], Callable[[ReferenceCache, Key, Slots], object]]
 
 @pytest.mark.parametrize("error", REFUSALS)
 def test_every_refusal_leaves_all_as_it_was(error: type[CacheError]) -> None:
-    """A refused call moves a slot, counts a lock, draws a tick or sends an event."""
+    """A refused call moves no slot, counts no lock, draws no tick and emits no event."""
     cache, _ = new_cache(HOST)
     slots = loading(cache)
     with refused(cache, error) as info:
@@ -116,7 +116,7 @@ def test_every_refusal_leaves_all_as_it_was(error: type[CacheError]) -> None:
 
 
 def test_refusals_are_all_tried() -> None:
-    """There is a refusal that no test here provokes."""
+    """Each refusal of the specification is provoked by a test here."""
     assert set(REFUSALS) == set(CacheError.__subclasses__())
 
 
@@ -124,7 +124,7 @@ def test_refusals_are_all_tried() -> None:
 
 
 def test_read_gives_what_was_written() -> None:
-    """Bytes are read back from another slot, another pool, or changed."""
+    """Bytes are read back unchanged, each from its own slot and pool."""
     cache, _ = new_cache(HOST)
     slots = cache.allocate(Counts(2, 2))
     cache.write(FULL, slots.full[0], b"full  00")
@@ -136,7 +136,7 @@ def test_read_gives_what_was_written() -> None:
 
 
 def test_read_and_snapshot_change_nothing() -> None:
-    """To look at bytes changes the state."""
+    """Reading bytes and taking snapshots do not change the state."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     before = cache.snapshot()
@@ -156,14 +156,14 @@ def test_read_and_snapshot_change_nothing() -> None:
     ],
 )
 def test_read_where_no_slot_is_is_refused(component: Component, medium: Medium, slot: int) -> None:
-    """A slot that no pool has can be read."""
+    """A read of a slot that no pool has is refused."""
     cache, _ = new_cache(HOST)
     with refused(cache, BadArgument, match="slot"):
         cache.read(component, medium, slot)
 
 
 def test_write_to_what_is_not_held_is_refused() -> None:
-    """Bytes of the tree, of a free slot or of no slot can be changed."""
+    """A write to a slot of the tree, a free slot or no slot is refused."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     (mine,) = cache.allocate(Counts(1)).full
@@ -178,7 +178,7 @@ def test_write_to_what_is_not_held_is_refused() -> None:
 
 
 def test_write_of_another_size_is_refused() -> None:
-    """A slot holds more or fewer bytes than a slot has."""
+    """A write of more or fewer bytes than a slot has is refused."""
     cache, _ = new_cache(evolve(PLAIN, slot_bytes=3))
     (slot,) = cache.allocate(Counts(1)).full
     for data in (b"", b"12", b"1234"):
@@ -192,7 +192,7 @@ def test_write_of_another_size_is_refused() -> None:
 
 
 def test_reset_forgets_the_tree_and_leaves_requests_their_slots() -> None:
-    """After a reset a prompt is found, a slot is lost, or a request's slots are free."""
+    """After a reset no prompt is found, no slot is lost, and requests keep their slots."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     cache.flush()
@@ -211,7 +211,7 @@ def test_reset_forgets_the_tree_and_leaves_requests_their_slots() -> None:
 
 
 def test_reset_while_something_is_held_is_refused() -> None:
-    """A reset pulls the data from under a reader or a copy in flight."""
+    """A reset is refused while a receipt is open or a copy is in flight."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     with refused(cache, CacheBusy) as info:
@@ -229,7 +229,7 @@ def test_reset_while_something_is_held_is_refused() -> None:
 
 
 def test_events_begin_with_a_clear_and_are_handed_out_once() -> None:
-    """A new cache, or a reset one, does not say that it is empty, or says anything twice."""
+    """The first event of a new or reset cache is a clear, and each event is returned once."""
     cache, _ = new_cache(PLAIN)
     assert cache.take_events() == (AllBlocksCleared(),)
     put(cache, [1, 2])
@@ -240,7 +240,7 @@ def test_events_begin_with_a_clear_and_are_handed_out_once() -> None:
 
 
 def test_events_that_are_off_are_not_sent() -> None:
-    """A cache whose events are off keeps them all, for nobody."""
+    """A cache whose events are off collects none."""
     cache, _ = new_cache(evolve(HOST, events=False))
     put(cache, [1, 2])
     cache.flush()
@@ -253,7 +253,7 @@ def test_events_that_are_off_are_not_sent() -> None:
 
 
 def test_config_is_what_was_given() -> None:
-    """A cache is another one than was asked for."""
+    """`config` is the configuration that the cache was made with."""
     cache, _ = new_cache(HOST)
     assert cache.config is HOST
     assert cache.snapshot().config is HOST

@@ -1,4 +1,4 @@
-"""The engines of the plain cache: when a copy is made, and what is told of it."""
+"""The engines of the plain cache: when they perform a copy, and when they report it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Orders:
 
 
 def test_manual_engine_does_nothing_by_itself() -> None:
-    """A copy happens, or is reported, before anybody decides so."""
+    """No copy is performed or reported before the caller says so."""
     engine, orders = ManualEngine(), Orders()
     first, second = orders.make(1), orders.make(2, LOAD_BACK)
     engine.submit(first)
@@ -36,8 +36,8 @@ def test_manual_engine_does_nothing_by_itself() -> None:
     assert engine.open_orders == (first, second)
 
 
-def test_manual_engine_performs_once_and_tells_later() -> None:
-    """A copy that was performed is reported at once, or performed again when it is."""
+def test_manual_engine_performs_once_and_reports_later() -> None:
+    """A performed copy is reported only when it is acknowledged, and is not performed again."""
     engine, orders = ManualEngine(), Orders()
     engine.submit(orders.make(1))
     engine.perform(1)
@@ -51,7 +51,7 @@ def test_manual_engine_performs_once_and_tells_later() -> None:
 
 
 def test_manual_engine_reports_in_the_order_of_the_caller() -> None:
-    """Completions come in the order of submission though they were decided in another."""
+    """Completions are polled in the order in which the caller caused them."""
     engine, orders = ManualEngine(), Orders()
     for transfer_id in (1, 2, 3):
         engine.submit(orders.make(transfer_id))
@@ -67,7 +67,7 @@ def test_manual_engine_reports_in_the_order_of_the_caller() -> None:
 
 
 def test_manual_engine_waits_for_all_before_in_the_direction() -> None:
-    """To wait for a copy completes too little, or copies of the other direction."""
+    """A wait completes the copy and all earlier ones of its direction, and no others."""
     engine, orders = ManualEngine(), Orders()
     for transfer_id, direction in ((1, BACKUP), (2, LOAD_BACK), (3, BACKUP), (4, BACKUP)):
         engine.submit(orders.make(transfer_id, direction))
@@ -80,7 +80,7 @@ def test_manual_engine_waits_for_all_before_in_the_direction() -> None:
 
 
 def test_manual_engine_refuses_what_is_not_open() -> None:
-    """A copy that has ended, or was never asked for, can be decided."""
+    """An order that has ended, or never existed, is refused."""
     engine, orders = ManualEngine(), Orders()
     engine.submit(orders.make(1))
     engine.fail(1)
@@ -93,7 +93,7 @@ def test_manual_engine_refuses_what_is_not_open() -> None:
 
 
 def test_inline_engine_performs_at_the_poll() -> None:
-    """A copy is made before the poll, or is reported without having been made."""
+    """A copy is performed and reported at the poll, not before."""
     engine, orders = InlineEngine(), Orders()
     engine.submit(orders.make(1))
     engine.submit(orders.make(2, LOAD_BACK))
@@ -106,7 +106,7 @@ def test_inline_engine_performs_at_the_poll() -> None:
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 def test_cache_has_an_inline_engine_by_default(policy: str) -> None:
-    """Without an engine a cache copies nothing, or waits for somebody."""
+    """Without an engine a cache performs its copies at the next poll."""
     cache = ReferenceCache(
         CacheConfig(device_slots=Counts(4), host_slots=Counts(4), write_policy=policy)
     )

@@ -1,4 +1,4 @@
-"""Eviction from the device on the plain cache: who leaves, with what, and where it is then."""
+"""Eviction from the device on the plain cache: the victims, their order, and what is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ for the last time in the order 2, 3, 1, 4.
 
 @pytest.mark.parametrize("policy", EvictionPolicy)
 def test_evict_leaves_go_in_the_order_of_the_policy(policy: EvictionPolicy) -> None:
-    """A leaf leaves before one that ranks lower under the policy."""
+    """Leaves are evicted in the order of the policy."""
     cache, _ = new_cache(evolve(PLAIN, eviction_policy=policy))
     prompts = [1, 2, 3, 4]
     for token, priority in zip(prompts, (1, 1, 2, 0), strict=True):
@@ -63,7 +63,7 @@ def test_evict_leaves_go_in_the_order_of_the_policy(policy: EvictionPolicy) -> N
 
 
 def test_evict_negative_priority_leaves_before_the_default() -> None:
-    """A prompt inserted with a priority below 0 is kept as if it had the default priority."""
+    """A prompt with a negative priority is evicted before one with the default priority."""
     cache, _ = new_cache(evolve(PLAIN, eviction_policy="priority"))
     put(cache, [1])
     put(cache, [2], priority=-1)
@@ -72,7 +72,7 @@ def test_evict_negative_priority_leaves_before_the_default() -> None:
 
 
 def test_evict_takes_leaves_before_what_they_hang_on() -> None:
-    """A node leaves before what is below it, or does not take its turn as a leaf then."""
+    """A node is evicted after the nodes below it, and has its turn once it is a leaf."""
     cache, _ = new_cache(evolve(PLAIN, eviction_policy="fifo"))
     put(cache, [1, 2])
     put(cache, [8, 9])
@@ -85,7 +85,7 @@ def test_evict_takes_leaves_before_what_they_hang_on() -> None:
 
 
 def test_evict_stops_at_the_victim_that_was_enough() -> None:
-    """More leaves leave than are needed, fewer, or the counts are not what came free."""
+    """Exactly as many leaves leave as are needed, and the counts are the slots that came free."""
     cache, _ = new_cache(WINDOW)
     for tokens in ([1, 2], [3, 4], [5, 6]):
         put(cache, tokens)
@@ -97,7 +97,7 @@ def test_evict_stops_at_the_victim_that_was_enough() -> None:
 
 
 def test_evict_counts_what_another_component_freed_on_its_way() -> None:
-    """Window slots that left with a leaf are not counted, and more window data leaves for them."""
+    """Window slots that were freed with a leaf count, and no more window data is evicted."""
     cache, _ = new_cache(WINDOW)
     for tokens in ([1, 2], [3, 4], [5, 6]):
         put(cache, tokens)
@@ -106,7 +106,7 @@ def test_evict_counts_what_another_component_freed_on_its_way() -> None:
 
 
 def test_evict_of_a_negative_count_is_refused() -> None:
-    """A negative count is taken for an eviction."""
+    """A negative count is refused."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     for counts in (Counts(-1), Counts(1, -1), Counts(1, 1, -1)):
@@ -120,7 +120,7 @@ def test_evict_of_a_negative_count_is_refused() -> None:
 
 
 def test_evict_window_data_inside_the_tree_makes_a_tombstone() -> None:
-    """Window data that leaves takes the node's full data along, or some that was used later."""
+    """The least recently used window data is evicted alone; its node keeps its full data."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -130,7 +130,7 @@ def test_evict_window_data_inside_the_tree_makes_a_tombstone() -> None:
 
 
 def test_evict_window_data_takes_the_state_that_stands_on_it() -> None:
-    """A state stays where its window data has gone, or one elsewhere goes along."""
+    """A mamba state is evicted with the window data of its node, and no other state is."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -139,7 +139,7 @@ def test_evict_window_data_takes_the_state_that_stands_on_it() -> None:
 
 
 def test_evict_state_inside_the_tree_leaves_the_window_data() -> None:
-    """Window data goes with a state though nobody asked for it."""
+    """A mamba state is evicted without the window data of its node."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -150,7 +150,7 @@ def test_evict_state_inside_the_tree_leaves_the_window_data() -> None:
 
 @pytest.mark.parametrize("component", Component)
 def test_evict_takes_a_leaf_whole(component: Component) -> None:
-    """A leaf that leaves for one component keeps another, which nobody can use."""
+    """A leaf that is evicted for one component loses all of them."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     asked = Counts(**{component.value: 1})
@@ -160,7 +160,7 @@ def test_evict_takes_a_leaf_whole(component: Component) -> None:
 
 
 def test_evict_passes_over_what_is_locked() -> None:
-    """Locked data leaves, or what is not locked is kept with it."""
+    """Locked data stays, and unlocked data beside it is evicted."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -176,7 +176,7 @@ def test_evict_passes_over_what_is_locked() -> None:
 
 
 def test_evict_leaf_with_a_host_copy_demotes_it() -> None:
-    """A leaf with a host copy leaves the tree, or its host slots change."""
+    """A leaf with a host copy stays in the tree with its host slots."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     cache.flush()
@@ -188,7 +188,7 @@ def test_evict_leaf_with_a_host_copy_demotes_it() -> None:
 
 
 def test_evict_passes_over_what_is_being_copied() -> None:
-    """A leaf is deleted while its backup is in flight."""
+    """A leaf is not evicted while its backup is in flight."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     assert cache.evict(Counts(16, 16)).freed == Counts()
@@ -197,7 +197,7 @@ def test_evict_passes_over_what_is_being_copied() -> None:
 
 
 def test_evict_parent_of_demoted_pages_takes_its_turn() -> None:
-    """A node whose children are on the host only is not evicted, or before them."""
+    """A node whose children are on the host only is evicted as a leaf, after them."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -208,8 +208,8 @@ def test_evict_parent_of_demoted_pages_takes_its_turn() -> None:
     assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "####"
 
 
-def test_evict_tells_of_each_page_the_last_first() -> None:
-    """Events promise a page whose parent is said to be gone, or name another medium."""
+def test_evict_removes_the_last_page_first() -> None:
+    """Remove events run from the last page to the first, and name the medium."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2])
     put(cache, [1, 2, 3])
@@ -222,7 +222,7 @@ def test_evict_tells_of_each_page_the_last_first() -> None:
 
 
 def test_evict_under_write_back_copies_first() -> None:
-    """Under write_back an eviction loses what it evicts, or says so in another order."""
+    """Under write_back an evicted node is stored on the host before it is removed."""
     cache, _ = new_cache(WRITE_BACK)
     assert put(cache, [1, 2]).backups == ()
     heard(cache, [1, 2])
@@ -240,7 +240,7 @@ def test_evict_under_write_back_copies_first() -> None:
 
 
 def test_evict_under_write_back_copies_window_data_with_its_full_data() -> None:
-    """Under write_back a tombstone's window data is lost, or on the host without full data."""
+    """Under write_back a new tombstone's window data is on the host with its full data."""
     cache, _ = new_cache(WRITE_BACK)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -252,7 +252,7 @@ def test_evict_under_write_back_copies_window_data_with_its_full_data() -> None:
 
 
 def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -> None:
-    """A leaf that found no room on the host leaves its host children behind, without a parent."""
+    """A leaf that finds no free host slots is deleted together with its host children."""
     cache, _ = new_cache(evolve(WRITE_BACK, host_slots=Counts(16, 1)))
     put(cache, [1, 2])
     put(cache, [1, 2, 3], window_pages=0)
@@ -271,7 +271,7 @@ def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -
 
 
 def test_evict_under_write_back_keeps_a_leaf_above_what_is_locked() -> None:
-    """A leaf that finds no room on the host takes locked host data along, or ends the eviction."""
+    """A leaf without free host slots stays if host data below it is locked; others are evicted."""
     cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(2)))
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""Eviction from the host on the plain cache: who may leave, in which order, and what stays."""
+"""Eviction from the host on the plain cache: the victims, their order, and what stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOTH = evolve(
 
 
 def test_evict_host_takes_the_least_recent_leaf() -> None:
-    """A host leaf leaves before one that was used less recently, or more than one for one slot."""
+    """Only the least recently used host leaf is evicted for one slot."""
     cache, _ = new_cache(WRITE_THROUGH)
     fetch(cache, [1, 2])
     fetch(cache, [3, 4])
@@ -44,7 +44,7 @@ def test_evict_host_takes_the_least_recent_leaf() -> None:
 
 
 def test_evict_host_follows_the_policy() -> None:
-    """The host has a policy of its own."""
+    """Host leaves are evicted in the order of the eviction policy."""
     cache, _ = new_cache(evolve(WRITE_THROUGH, eviction_policy="mru"))
     fetch(cache, [1])
     fetch(cache, [2])
@@ -53,7 +53,7 @@ def test_evict_host_follows_the_policy() -> None:
 
 
 def test_evict_host_takes_children_before_parents() -> None:
-    """A node leaves the host before what hangs below it, or takes it along."""
+    """A node leaves the host after the nodes below it."""
     cache, _ = new_cache(evolve(WRITE_THROUGH, eviction_policy="fifo"))
     fetch(cache, [1, 2])
     fetch(cache, [1, 2, 3], start_pages=2)
@@ -73,7 +73,7 @@ def test_evict_host_takes_children_before_parents() -> None:
 
 
 def test_evict_host_spares_the_copy_of_what_is_on_the_device() -> None:
-    """Under write_through the host copy of a device page is given up."""
+    """Under write_through the host copy of a device page is not evicted."""
     cache, _ = new_cache(WRITE_THROUGH)
     put(cache, [1, 2])
     cache.flush()
@@ -82,7 +82,7 @@ def test_evict_host_spares_the_copy_of_what_is_on_the_device() -> None:
 
 
 def test_evict_host_spares_the_parent_of_what_is_on_the_device() -> None:
-    """A host node goes from above a node that has come to the device without it."""
+    """A host node above a node that is on the device is not evicted."""
     cache, _ = new_cache(WRITE_THROUGH)
     fetch(cache, [1, 2, 3])
     cache.load_back(prompt(cache, [1, 2]))
@@ -92,7 +92,7 @@ def test_evict_host_spares_the_parent_of_what_is_on_the_device() -> None:
 
 
 def test_evict_host_spares_what_is_being_copied_either_way() -> None:
-    """A host slot that a copy reads or writes comes free."""
+    """A host slot that a copy reads or writes is not freed."""
     cache, _ = new_cache(WRITE_THROUGH)
     fetch(cache, [1, 2])
     cache.load_back(prompt(cache, [1, 2]))
@@ -102,7 +102,7 @@ def test_evict_host_spares_what_is_being_copied_either_way() -> None:
 
 @pytest.mark.parametrize("component", Component)
 def test_evict_host_takes_a_leaf_whole(component: Component) -> None:
-    """A host leaf that leaves for one component keeps another."""
+    """A host leaf that is evicted for one component loses all of them."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     asked = Counts(**{component.value: 1})
@@ -111,7 +111,7 @@ def test_evict_host_takes_a_leaf_whole(component: Component) -> None:
 
 
 def test_evict_host_window_data_inside_leaves_the_rest() -> None:
-    """Window data that leaves the host inside the tree takes full data or a state along."""
+    """Window data evicted inside the tree leaves full data and mamba state on the host."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     fetch(cache, [1, 2, 3, 4], start_pages=2, window_pages=2, state=True)
@@ -126,7 +126,7 @@ def test_evict_host_window_data_inside_leaves_the_rest() -> None:
 
 
 def test_evict_host_window_data_of_the_device_stays() -> None:
-    """Window data that is on the device, too, leaves the host for want of window slots."""
+    """Window data that is on the device, too, is not evicted from the host."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     cache.flush()
@@ -134,7 +134,7 @@ def test_evict_host_window_data_of_the_device_stays() -> None:
 
 
 def test_evict_host_passes_over_what_is_locked() -> None:
-    """Locked host data leaves."""
+    """Locked host data is not evicted."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2, 3, 4], window_pages=3, state=True)
     fetch(cache, [8, 9], window_pages=2, state=True)
@@ -149,7 +149,7 @@ def test_evict_host_passes_over_what_is_locked() -> None:
 
 
 def test_evict_host_under_write_back_takes_duplicates_first() -> None:
-    """Under write_back what is on the host only leaves before a copy of what is on the device."""
+    """Under write_back duplicates are evicted before data that is on the host only."""
     cache, _ = new_cache(WRITE_BACK)
     fetch(cache, [8, 9])
     put(cache, [1, 2])
@@ -166,7 +166,7 @@ def test_evict_host_under_write_back_takes_duplicates_first() -> None:
 
 
 def test_evict_host_under_write_back_takes_duplicates_of_leaves_last() -> None:
-    """The copy of a leaf, which leaves the device next, is given up before that of its parent."""
+    """A device leaf's host copy, needed next, is evicted after that of its parent."""
     cache, _ = new_cache(WRITE_BACK)
     put(cache, [1, 2])
     put(cache, [1, 2, 3])
@@ -180,7 +180,7 @@ def test_evict_host_under_write_back_takes_duplicates_of_leaves_last() -> None:
 
 @pytest.mark.parametrize("cuts", [(2, 4), (4, 2)])
 def test_evict_host_of_duplicates_used_at_once_takes_the_upper_first(cuts: tuple[int, int]) -> None:
-    """Of duplicates used at once that leaves which was copied first, not the upper."""
+    """Of duplicates that were used together the upper one is evicted first."""
     cache, _ = new_cache(WRITE_BACK)
     tokens = [1, 2, 3, 4, 5, 6]
     put(cache, tokens)
@@ -199,7 +199,7 @@ def test_evict_host_of_duplicates_used_at_once_takes_the_upper_first(cuts: tuple
 
 
 def test_evict_host_under_write_back_spares_a_copy_with_more_than_the_device() -> None:
-    """A host copy is given up as a duplicate with window data that is nowhere else."""
+    """A host copy whose window data is nowhere else is not evicted as a duplicate."""
     cache, _ = new_cache(
         evolve(WRITE_BACK, window_tokens=2, device_slots=Counts(8, 8), host_slots=Counts(8, 8))
     )
@@ -212,7 +212,7 @@ def test_evict_host_under_write_back_spares_a_copy_with_more_than_the_device() -
 
 
 def test_evict_host_under_write_back_spares_locked_duplicates() -> None:
-    """A duplicate that somebody holds is given up."""
+    """A locked duplicate is not evicted."""
     cache, _ = new_cache(WRITE_BACK)
     put(cache, [1, 2])
     cache.evict(Counts(full=2))

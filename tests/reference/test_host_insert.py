@@ -1,4 +1,4 @@
-"""Host insert on the plain cache: where fetched pages find a place, and where they are dropped."""
+"""Host insert on the plain cache: where fetched pages are placed, and when they are dropped."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(16, 16, 4), host_slots=Cou
 
 
 def load(cache: ReferenceCache, tokens: list[int]) -> None:
-    """Load a prompt back, so that its bytes can be looked at."""
+    """Load a prompt back, so that its bytes can be read."""
     cache.load_back(prompt(cache, tokens))
     cache.flush()
     assert cache.match(prompt(cache, tokens)).device_pages == len(tokens)
     assert_right_bytes(cache, tokens)
 
 
-def test_host_insert_of_a_new_prompt_places_and_announces_it() -> None:
-    """Fetched pages cannot be matched, hold other bytes, or nobody hears of them."""
+def test_host_insert_of_a_new_prompt_places_and_emits_it() -> None:
+    """Fetched pages can be matched, have their bytes, and have store events."""
     cache, _ = new_cache(BOTH)
     cache.take_events()
     inserted = fetch(cache, [1, 2, 3, 4], window_pages=2, state=True)
@@ -53,7 +53,7 @@ def test_host_insert_of_a_new_prompt_places_and_announces_it() -> None:
 
 
 def test_host_insert_below_what_is_there_adds_the_rest() -> None:
-    """Pages that are on the host already are placed again, or those below them are not."""
+    """Only pages that the host lacks are placed."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2])
     cache.take_events()
@@ -65,7 +65,7 @@ def test_host_insert_below_what_is_there_adds_the_rest() -> None:
 
 
 def test_host_insert_refills_what_is_on_the_device_only() -> None:
-    """A node on the device only gets no host copy from the fetched bytes, or nobody hears of it."""
+    """A node on the device only gets a host copy from the fetched bytes, with store events."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=2)
     cache.take_events()
@@ -78,7 +78,7 @@ def test_host_insert_refills_what_is_on_the_device_only() -> None:
 
 
 def test_host_insert_drops_what_is_behind_a_gap() -> None:
-    """Pages are placed below a node without a host copy."""
+    """Pages below a node without a host copy are dropped."""
     cache, _ = new_cache(FULL_ONLY)
     put(cache, [1, 2, 3])
     cache.match(prompt(cache, [1, 2]))
@@ -89,7 +89,7 @@ def test_host_insert_drops_what_is_behind_a_gap() -> None:
 
 
 def test_host_insert_below_a_copy_in_flight_drops_all() -> None:
-    """Pages are placed below a host copy that may yet fail."""
+    """Pages below a host copy in flight are dropped."""
     cache, engine = new_cache(evolve(FULL_ONLY, write_policy="write_through"))
     (transfer_id,) = put(cache, [1, 2]).backups
     assert fetch(cache, [1, 2, 3]) == HostInserted(0, 0, 0, 3)
@@ -99,7 +99,7 @@ def test_host_insert_below_a_copy_in_flight_drops_all() -> None:
 
 
 def test_host_insert_under_write_back_may_hang_below_what_is_not_backed() -> None:
-    """Under write_back pages behind a gap are dropped, or the gap is filled with other bytes."""
+    """Under write_back pages are placed below a node without a host copy."""
     cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_back"))
     put(cache, [1, 2, 3])
     assert fetch(cache, [1, 2, 3, 4], start_pages=2) == HostInserted(1, 1, 0, 0)
@@ -109,7 +109,7 @@ def test_host_insert_under_write_back_may_hang_below_what_is_not_backed() -> Non
 
 
 def test_host_insert_without_room_places_what_fits() -> None:
-    """Where room is short nothing is placed, or the state of the end at an earlier one."""
+    """As many pages are placed as find a free slot, and the mamba state only at the very end."""
     cache, _ = new_cache(evolve(BOTH, host_slots=Counts(3, 16, 4)))
     inserted = fetch(cache, [1, 2, 3, 4, 5], window_pages=2, state=True)
     assert inserted == HostInserted(3, 0, 0, 2)
@@ -119,7 +119,7 @@ def test_host_insert_without_room_places_what_fits() -> None:
 
 
 def test_host_insert_makes_room_but_not_from_its_own_path() -> None:
-    """Room for fetched pages is made by evicting what they hang on, or not made at all."""
+    """Host slots for fetched pages are freed by evicting other prompts, not their own path."""
     cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(4)))
     fetch(cache, [1, 2])
     fetch(cache, [8, 9])
@@ -130,7 +130,7 @@ def test_host_insert_makes_room_but_not_from_its_own_path() -> None:
 
 
 def test_host_insert_of_a_refill_without_room_drops_the_rest() -> None:
-    """Pages below a node that found no room on the host are placed."""
+    """Pages below a node that found no free host slots are dropped."""
     cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(2)))
     put(cache, [1, 2, 3])
     cache.match(prompt(cache, [1]))
@@ -139,14 +139,14 @@ def test_host_insert_of_a_refill_without_room_drops_the_rest() -> None:
 
 
 def test_host_insert_window_data_is_placed_whole_or_not_at_all() -> None:
-    """A part of a window that found no room is on the host."""
+    """Window data is placed for the whole window, or for none of it."""
     cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(16, 1)))
     assert fetch(cache, [1, 2, 3], window_pages=2) == HostInserted(3, 0, 0, 0)
     assert shown(cache, [1, 2, 3], SWA, CPU) == "..."
 
 
 def test_host_insert_fills_a_window_that_is_there_in_part() -> None:
-    """Window data that is on the host already is placed twice, or what lacks is not."""
+    """Only the window data that the host lacks is placed."""
     cache, _ = new_cache(WINDOW)
     fetch(cache, [1, 2], window_pages=1)
     fetch(cache, [1, 2, 3, 4], start_pages=2, window_pages=0)
@@ -156,7 +156,7 @@ def test_host_insert_fills_a_window_that_is_there_in_part() -> None:
 
 
 def test_host_insert_window_data_is_more_recent_than_all_before() -> None:
-    """Window data that was just fetched is evicted before some that was used earlier."""
+    """Fetched window data is evicted after window data that was used earlier."""
     cache, _ = new_cache(WINDOW)
     fetch(cache, [1, 2])
     fetch(cache, [5, 6, 7, 8], window_pages=2)
@@ -168,7 +168,7 @@ def test_host_insert_window_data_is_more_recent_than_all_before() -> None:
 
 
 def test_host_insert_window_data_spares_its_own_window() -> None:
-    """To place window data, that of the same window is evicted: then the prefix is of no use."""
+    """Placing window data does not evict window data of the same window."""
     cache, _ = new_cache(evolve(WINDOW, window_tokens=4, host_slots=Counts(16, 4)))
     fetch(cache, [1, 2], window_pages=2)
     fetch(cache, [8, 9], window_pages=2)
@@ -178,7 +178,7 @@ def test_host_insert_window_data_spares_its_own_window() -> None:
 
 
 def test_host_insert_leaves_no_lock() -> None:
-    """What was held while room was made stays held."""
+    """No lock of a host insert is left after it."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     fetch(cache, [1, 2, 3], window_pages=2, state=True)
@@ -187,7 +187,7 @@ def test_host_insert_leaves_no_lock() -> None:
 
 
 def test_host_insert_inside_a_node_cuts_it() -> None:
-    """A branch that parts inside a node is dropped, or takes the node's other pages along."""
+    """A branch inside a node is placed, and the node keeps its other pages."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2, 3, 4])
     assert fetch(cache, [1, 2, 9]) == HostInserted(1, 0, 2, 0)
@@ -197,7 +197,7 @@ def test_host_insert_inside_a_node_cuts_it() -> None:
 
 
 def test_host_insert_changes_no_device_data() -> None:
-    """A refill moves device slots, hits, or locks."""
+    """A refill changes no device slots, hits or locks."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     receipt = lock(cache, [1, 2])
@@ -213,7 +213,7 @@ def test_host_insert_changes_no_device_data() -> None:
 
 
 def test_host_insert_of_the_empty_key_changes_nothing() -> None:
-    """An empty key cannot be brought, or leaves something."""
+    """A host insert of the empty key changes nothing."""
     cache, _ = new_cache(BOTH)
     before = cache.snapshot()
     assert cache.insert_host(Key(()), 0, HostPayload()) == HostInserted(0, 0, 0, 0)
@@ -224,14 +224,14 @@ def test_host_insert_of_the_empty_key_changes_nothing() -> None:
 
 
 def test_host_insert_without_a_host_tier_is_refused() -> None:
-    """A cache without host slots takes fetched pages."""
+    """A cache without a host tier refuses a host insert."""
     cache = ReferenceCache(CacheConfig(), ManualEngine())
     with refused(cache, BadArgument, match="host tier"):
         fetch(cache, [1, 2])
 
 
 def test_host_insert_of_a_payload_that_does_not_fit_is_refused() -> None:
-    """Too few pages, too many, of another size, or from nowhere, are placed."""
+    """Too few pages, too many, or pages of another size are refused."""
     cache, _ = new_cache(BOTH)
     key, data = prompt(cache, [1, 2, 3]), b"8 bytes."
     for start, payload in (
@@ -252,7 +252,7 @@ def test_host_insert_of_a_payload_that_does_not_fit_is_refused() -> None:
 
 
 def test_host_insert_of_a_component_that_is_not_there_is_refused() -> None:
-    """Payloads are taken of a component that the model does not have."""
+    """A payload for a component that the model lacks is refused."""
     cache, _ = new_cache(FULL_ONLY)
     key, data = prompt(cache, [1]), b"8 bytes."
     for payload in (HostPayload((data,), (data,)), HostPayload((data,), (), (data,))):
@@ -261,7 +261,7 @@ def test_host_insert_of_a_component_that_is_not_there_is_refused() -> None:
 
 
 def test_host_insert_after_pages_that_are_not_there_is_refused() -> None:
-    """Pages are placed behind pages that are nowhere."""
+    """A host insert after pages that are not in the tree is refused."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2])
     with refused(cache, PrefixNotCached) as info:

@@ -1,4 +1,4 @@
-"""Insert on the plain cache: which slots the tree takes, which it frees, and who is counted."""
+"""Insert on the plain cache: which slots the tree adopts or frees, and which nodes get hits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hits(cache: ReferenceCache, tokens: list[int]) -> list[int]:
 
 
 def test_insert_adopts_what_is_new() -> None:
-    """Slots of new pages are freed, copied, or still the request's."""
+    """The tree adopts the slots of new pages; the request no longer holds them."""
     cache, _ = new_cache(BOTH)
     slots = compute(cache, prompt(cache, [1, 2, 3]))
     inserted = cache.insert(prompt(cache, [1, 2, 3]), 0, slots)
@@ -53,7 +53,7 @@ def test_insert_adopts_what_is_new() -> None:
 
 
 def test_insert_frees_duplicates() -> None:
-    """Of two requests that computed the same prompt the second one's slots are lost, or taken."""
+    """If two requests computed the same prompt, the slots of the second one are freed."""
     cache, _ = new_cache(BOTH)
     key = prompt(cache, [1, 2, 3])
     first, second = compute(cache, key), compute(cache, key)
@@ -66,7 +66,7 @@ def test_insert_frees_duplicates() -> None:
 
 
 def test_insert_of_a_branch_frees_the_shared_part_only() -> None:
-    """A branch takes slots of the part that is there, or frees those of its own."""
+    """Slots of the shared part are freed, and those of the branch are adopted."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2, 3, 4])
     slots = compute(cache, prompt(cache, [1, 2, 5]))
@@ -78,7 +78,7 @@ def test_insert_of_a_branch_frees_the_shared_part_only() -> None:
 
 
 def test_insert_of_the_empty_key_changes_nothing() -> None:
-    """The empty key cannot be inserted, or leaves something."""
+    """An insert of the empty key changes nothing."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     before = cache.snapshot()
@@ -87,7 +87,7 @@ def test_insert_of_the_empty_key_changes_nothing() -> None:
 
 
 def test_insert_without_window_data_makes_a_tombstone_leaf() -> None:
-    """A prompt whose window data has gone is thrown away whole."""
+    """A prompt without window data becomes a leaf that has full data only."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3], window_pages=0)
     assert (shown(cache, [1, 2, 3]), shown(cache, [1, 2, 3], SWA)) == ("###", "...")
@@ -95,7 +95,7 @@ def test_insert_without_window_data_makes_a_tombstone_leaf() -> None:
 
 
 def test_insert_cuts_a_leaf_at_its_data_and_at_its_window() -> None:
-    """Window data is in a node without it, or a leaf holds more of it than a window."""
+    """A leaf is cut where its window data begins and where its window begins."""
     cache, _ = new_cache(WINDOW)
     put(cache, [0, 1, 2, 3, 4, 5], window_pages=3)
     assert shown(cache, [0, 1, 2, 3, 4, 5], SWA) == "...###"
@@ -108,14 +108,14 @@ def test_insert_cuts_a_leaf_at_its_data_and_at_its_window() -> None:
 def test_insert_cuts_a_leaf_at_the_pages_that_cover_the_window(
     page_size: int, window_tokens: int, ends: list[int]
 ) -> None:
-    """Where a window is no whole number of pages, the last node is too short or too long for it."""
+    """The last node of a leaf has the fewest whole pages that cover the window."""
     cache, _ = new_cache(CacheConfig(page_size=page_size, window_tokens=window_tokens))
     put(cache, range(3 * page_size))
     assert node_ends(cache, range(3 * page_size)) == ends
 
 
 def test_insert_heals_a_tombstone_and_keeps_its_full_slots() -> None:
-    """A healed page changes its full slot, or its window slot is not found through it."""
+    """A healed page keeps its full slot, which is paired with the new window slot."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -131,7 +131,7 @@ def test_insert_heals_a_tombstone_and_keeps_its_full_slots() -> None:
 
 
 def test_insert_heals_a_locked_tombstone_in_place() -> None:
-    """A locked tombstone is not healed, or its full slots are taken from under the reader."""
+    """A locked tombstone is healed and keeps its full slots."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -147,7 +147,7 @@ def test_insert_heals_a_locked_tombstone_in_place() -> None:
 
 
 def test_insert_heals_only_where_it_has_window_data() -> None:
-    """A tombstone is healed as a whole though window data for a part of it was handed over."""
+    """Only the part of a tombstone with incoming window data is healed."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=0)
     key = prompt(cache, [1, 2, 3, 4])
@@ -158,7 +158,7 @@ def test_insert_heals_only_where_it_has_window_data() -> None:
 
 
 def test_insert_without_window_data_leaves_what_is_there() -> None:
-    """A request that let its window data go takes that of the tree away."""
+    """An insert without window data leaves the window data of the tree as it is."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     inserted = put(cache, [1, 2], start_pages=0, window_pages=0)
@@ -167,7 +167,7 @@ def test_insert_without_window_data_leaves_what_is_there() -> None:
 
 
 def test_insert_attaches_a_state_where_it_is_missing() -> None:
-    """A node that is there already gets no state, or a second one."""
+    """A node without a mamba state adopts the incoming one; otherwise it is freed."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
@@ -178,11 +178,11 @@ def test_insert_attaches_a_state_where_it_is_missing() -> None:
     assert_right_bytes(cache, [1, 2])
 
 
-# What was on the host only.
+# Data on the host only.
 
 
 def test_insert_brings_demoted_pages_back_and_says_so() -> None:
-    """Pages that return to the device by an insert are not announced, or lose their host copy."""
+    """Pages that an insert brings back to the device have store events and keep their host copy."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     cache.flush()
@@ -198,7 +198,7 @@ def test_insert_brings_demoted_pages_back_and_says_so() -> None:
 
 
 def test_insert_of_a_part_of_demoted_pages_brings_back_that_part() -> None:
-    """A node that is demoted comes back whole though only a part of it was computed."""
+    """Only the inserted pages of a demoted node come back to the device."""
     cache, _ = new_cache(evolve(HOST, window_tokens=None))
     fetch(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 9])
@@ -207,7 +207,7 @@ def test_insert_of_a_part_of_demoted_pages_brings_back_that_part() -> None:
 
 
 def test_insert_across_a_load_in_flight_is_refused() -> None:
-    """An insert takes over pages that a copy is still to fill."""
+    """An insert over pages that a load has yet to fill is refused."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     cache.flush()
@@ -226,7 +226,7 @@ def test_insert_across_a_load_in_flight_is_refused() -> None:
 
 
 def test_insert_counts_a_hit_on_every_node_of_its_path() -> None:
-    """A node on the path is not counted, or one beside it is."""
+    """Each node on the path gets one hit, and no other node does."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=2)
     assert hits(cache, [1, 2, 3, 4]) == [1, 1]
@@ -236,7 +236,7 @@ def test_insert_counts_a_hit_on_every_node_of_its_path() -> None:
 
 
 def test_insert_counts_a_node_once_a_request() -> None:
-    """A request that inserts again when it has grown counts its first pages twice."""
+    """A later insert of the same request counts no hit on pages that were counted."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2])
     put(cache, [1, 2, 3], counted_pages=2)
@@ -247,7 +247,7 @@ def test_insert_counts_a_node_once_a_request() -> None:
 
 
 def test_insert_raises_the_priority_of_its_path() -> None:
-    """A prompt of high priority hangs below pages of low priority, or lowers others'."""
+    """Nodes on the path get at least the insert's priority; no priority is lowered."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2], priority=1)
     put(cache, [1, 2, 3], priority=3)
@@ -257,7 +257,7 @@ def test_insert_raises_the_priority_of_its_path() -> None:
 
 
 def test_insert_makes_its_path_and_its_window_recent() -> None:
-    """What was inserted is evicted before what was there."""
+    """The inserted path and its window are evicted after older data."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [3, 4])
@@ -270,7 +270,7 @@ def test_insert_makes_its_path_and_its_window_recent() -> None:
 
 
 def test_insert_under_selective_backs_up_at_the_second_hit() -> None:
-    """Under write_through_selective a prompt is copied at its first hit, or not at its second."""
+    """Under write_through_selective a prompt is copied at its second hit, not at its first."""
     cache, _ = new_cache(evolve(HOST, write_policy="write_through_selective"))
     assert put(cache, [1, 2]).backups == ()
     assert put(cache, [1, 2, 3], counted_pages=2).backups == ()
@@ -280,7 +280,7 @@ def test_insert_under_selective_backs_up_at_the_second_hit() -> None:
 
 
 def test_insert_says_how_many_pages_the_host_had_no_room_for() -> None:
-    """Pages that reached the threshold and found no room are skipped in silence."""
+    """The outcome counts pages that reached the threshold and found no free host slots."""
     cache, _ = new_cache(evolve(HOST, host_slots=Counts(4, 16)))
     assert put(cache, [1, 2, 3, 4], window_pages=2).backup_declined_pages == 0
     inserted = put(cache, [1, 2, 3, 4, 5, 6])
@@ -292,7 +292,7 @@ def test_insert_says_how_many_pages_the_host_had_no_room_for() -> None:
 
 
 def test_insert_of_slots_that_do_not_fit_the_key_is_refused() -> None:
-    """Too few slots, too many, or from a page that the key does not have, are taken."""
+    """Too few slots, too many, or slots from a page that the key lacks are refused."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     key = prompt(cache, [1, 2, 3, 4])
@@ -317,7 +317,7 @@ def test_insert_of_slots_that_do_not_fit_the_key_is_refused() -> None:
 
 
 def test_insert_of_slots_that_are_not_held_is_refused() -> None:
-    """Slots that are free, in the tree, or named twice are taken into the tree."""
+    """Slots that are free, in the tree, or given twice are refused."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1])
     key = prompt(cache, [7, 8])
@@ -335,7 +335,7 @@ def test_insert_of_slots_that_are_not_held_is_refused() -> None:
 
 
 def test_insert_of_window_slots_of_other_pages_is_refused() -> None:
-    """Window slots come in another order than their full slots, or one is left behind."""
+    """Window slots that are not those paired with the full slots are refused."""
     cache, _ = new_cache(WINDOW)
     key = prompt(cache, [1, 2])
     slots = cache.allocate(Counts(2, 2))
@@ -351,7 +351,7 @@ def test_insert_of_window_slots_of_other_pages_is_refused() -> None:
 
 
 def test_insert_after_pages_that_are_not_there_is_refused() -> None:
-    """An insert builds on pages that are not in the tree, or are on the host only."""
+    """An insert after pages that are not on the device is refused."""
     cache, _ = new_cache(evolve(HOST, window_tokens=None))
     put(cache, [1, 2])
     key = prompt(cache, [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Load-back on the plain cache: what comes to the device again, and what makes room for it."""
+"""Load-back on the plain cache: what is copied to the device, and what is evicted for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(8, 8, 2), host_slots=Count
 
 
 def test_load_brings_full_data_the_window_and_the_state() -> None:
-    """A load leaves out what its end needs, or brings what it cannot see."""
+    """A load copies all full data, the window and the mamba state at the end, and no more."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     fetch(cache, [1, 2, 3, 4, 5], start_pages=2, window_pages=3, state=True)
@@ -44,7 +44,7 @@ def test_load_brings_full_data_the_window_and_the_state() -> None:
 
 
 def test_load_keeps_the_host_copies() -> None:
-    """What was loaded is no longer on the host, or in other slots there."""
+    """Loaded data stays in the same host slots."""
     cache, _ = new_cache(WINDOW)
     fetch(cache, [1, 2, 3], window_pages=2)
     before = cache.snapshot().pools[FULL, CPU], cache.snapshot().pools[SWA, CPU]
@@ -55,7 +55,7 @@ def test_load_keeps_the_host_copies() -> None:
 
 
 def test_load_of_a_part_cuts_and_brings_that_part() -> None:
-    """A load of a part of a node brings all of it."""
+    """A load of a part of a node cuts the node and copies that part only."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2, 3, 4])
     assert cache.load_back(prompt(cache, [1, 2])).loading == Counts(2)
@@ -66,7 +66,7 @@ def test_load_of_a_part_cuts_and_brings_that_part() -> None:
 
 
 def test_load_in_flight_is_not_a_device_hit() -> None:
-    """A page is on the device, or announced there, before its bytes are."""
+    """A page is not on the device, and not emitted, before its bytes are there."""
     cache, engine = new_cache(WINDOW)
     fetch(cache, [1, 2], window_pages=2)
     cache.take_events()
@@ -86,7 +86,7 @@ def test_load_in_flight_is_not_a_device_hit() -> None:
 
 
 def test_load_holds_its_path_until_it_settles() -> None:
-    """What a load reads or fills can be evicted, or stays locked after it."""
+    """The data that a load reads or fills is locked until the load settles, and only then."""
     cache, _ = new_cache(BOTH)
     fetch(cache, [1, 2, 3], window_pages=3, state=True)
     cache.load_back(prompt(cache, [1, 2, 3]))
@@ -101,7 +101,7 @@ def test_load_holds_its_path_until_it_settles() -> None:
 
 
 def test_load_of_what_is_there_or_on_its_way_is_nothing() -> None:
-    """What is on the device, or on its way there, is loaded again."""
+    """Data on the device, or being loaded, is not loaded again."""
     cache, _ = new_cache(WINDOW)
     nothing = LoadedBack(LoadDecision.NOTHING_TO_LOAD)
     assert cache.load_back(Key(())) == nothing
@@ -115,7 +115,7 @@ def test_load_of_what_is_there_or_on_its_way_is_nothing() -> None:
 
 
 def test_load_below_another_in_flight_brings_the_rest() -> None:
-    """A load whose upper part is on its way already loads that again, or nothing."""
+    """A load below a load in flight copies only the rest."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2, 3])
     cache.load_back(prompt(cache, [1]))
@@ -126,7 +126,7 @@ def test_load_below_another_in_flight_brings_the_rest() -> None:
 
 
 def test_load_over_quota_is_not_done() -> None:
-    """More pages are loaded than the caller has time for, or exactly as many are not."""
+    """A load of more pages than the quota is not enqueued; one of exactly as many is."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2, 3])
     before = cache.snapshot()
@@ -136,7 +136,7 @@ def test_load_over_quota_is_not_done() -> None:
 
 
 def test_load_below_the_threshold_is_not_done() -> None:
-    """Few pages are loaded though that is not worth a copy, or enough are not."""
+    """A load of fewer pages than the threshold is not enqueued; one of exactly as many is."""
     cache, _ = new_cache(evolve(FULL_ONLY, load_back_threshold_pages=2))
     fetch(cache, [1, 2, 3])
     before = cache.snapshot()
@@ -147,7 +147,7 @@ def test_load_below_the_threshold_is_not_done() -> None:
 
 
 def test_load_of_window_data_has_no_threshold() -> None:
-    """Window data alone is not loaded because no full page is."""
+    """A load of window data alone is enqueued whatever the threshold."""
     cache, _ = new_cache(evolve(WINDOW, load_back_threshold_pages=2))
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -159,11 +159,11 @@ def test_load_of_window_data_has_no_threshold() -> None:
     assert_right_bytes(cache, [1, 2])
 
 
-# Room.
+# Evictions for a load.
 
 
 def test_load_makes_room_for_what_each_pool_lacks() -> None:
-    """A load evicts more than it lacks, or from a pool that is not short."""
+    """A load evicts from each pool exactly the slots that it lacks there."""
     cache, _ = new_cache(FULL_ONLY)
     put(cache, [7, 8, 9])
     put(cache, [5, 6])
@@ -176,7 +176,7 @@ def test_load_makes_room_for_what_each_pool_lacks() -> None:
 
 
 def test_load_for_want_of_window_slots_keeps_full_data() -> None:
-    """Full data leaves because window slots are short."""
+    """No full data is evicted if only window slots are short."""
     cache, _ = new_cache(evolve(WINDOW, device_slots=Counts(16, 4)))
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -188,7 +188,7 @@ def test_load_for_want_of_window_slots_keeps_full_data() -> None:
 
 
 def test_load_never_evicts_its_own_path() -> None:
-    """A load evicts the pages that it builds on, to make room for those below them."""
+    """A load does not evict pages of its own path."""
     cache, _ = new_cache(evolve(FULL_ONLY, device_slots=Counts(4)))
     put(cache, [1, 2])
     put(cache, [8, 9], start_pages=0)
@@ -201,7 +201,7 @@ def test_load_never_evicts_its_own_path() -> None:
 
 
 def test_load_without_room_leaves_only_what_it_evicted() -> None:
-    """A load that finds no room keeps a lock, slots or a copy, or does not say what it evicted."""
+    """A load without enough free slots keeps no lock, slot or copy, and reports its evictions."""
     cache, engine = new_cache(evolve(FULL_ONLY, device_slots=Counts(5)))
     put(cache, [7])
     cache.flush()
@@ -218,7 +218,7 @@ def test_load_without_room_leaves_only_what_it_evicted() -> None:
 
 
 def test_load_under_write_back_copies_what_makes_room() -> None:
-    """Under write_back what makes room for a load is lost."""
+    """Under write_back data that is evicted for a load is copied to the host."""
     cache, _ = new_cache(evolve(FULL_ONLY, write_policy="write_back", device_slots=Counts(2)))
     put(cache, [1, 2])
     fetch(cache, [8, 9])
@@ -235,7 +235,7 @@ def test_load_under_write_back_copies_what_makes_room() -> None:
 
 
 def test_load_of_what_is_not_there_is_refused() -> None:
-    """A prefix of which a part is nowhere is loaded."""
+    """A load of a prefix that is not in the tree as a whole is refused."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2])
     with refused(cache, PrefixNotCached) as info:
@@ -244,7 +244,7 @@ def test_load_of_what_is_not_there_is_refused() -> None:
 
 
 def test_load_with_a_negative_quota_is_refused() -> None:
-    """A negative quota is taken for none."""
+    """A negative quota is refused."""
     cache, _ = new_cache(FULL_ONLY)
     fetch(cache, [1, 2])
     with refused(cache, BadArgument, match="quota_pages"):

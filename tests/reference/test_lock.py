@@ -1,4 +1,4 @@
-"""Locks on the plain cache: what a receipt holds, and what its release gives back."""
+"""Locks on the plain cache: the data that a receipt holds, and what its release unlocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = Counts(16, 16, 16)
 
 
 def test_lock_covers_the_path_the_window_and_the_end_state() -> None:
-    """A lock holds less than its prefix, more than its window, or a state before its end."""
+    """A lock holds the whole prefix, exactly its window, and the mamba state at its end."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4, 5, 6])
@@ -45,7 +45,7 @@ def test_lock_covers_the_path_the_window_and_the_end_state() -> None:
 def test_lock_holds_exactly_the_pages_that_cover_its_window(
     page_size: int, window_tokens: int, held_pages: int
 ) -> None:
-    """A lock pins a page of a long leaf that its window does not reach, or leaves one out."""
+    """A lock on a long leaf pins exactly the pages that cover the window."""
     cache, _ = new_cache(CacheConfig(page_size=page_size, window_tokens=window_tokens))
     tokens = list(range(6 * page_size))
     put(cache, tokens)
@@ -56,7 +56,7 @@ def test_lock_holds_exactly_the_pages_that_cover_its_window(
 
 
 def test_lock_whose_window_begins_inside_a_node_cuts_it() -> None:
-    """A lock pins, or leaves out, all of the node in which its window begins."""
+    """A node inside of which the window begins is cut there, and its lower part is pinned."""
     cache, _ = new_cache(evolve(WINDOW, window_tokens=3))
     put(cache, [0, 1, 2, 3, 4, 5])
     assert node_ends(cache, [0, 1, 2, 3, 4, 5]) == [3, 6]
@@ -67,7 +67,7 @@ def test_lock_whose_window_begins_inside_a_node_cuts_it() -> None:
 
 
 def test_lock_inside_a_node_cuts_it() -> None:
-    """A lock of a part of a node holds all of it."""
+    """A lock of a part of a node cuts it and holds that part only."""
     cache, _ = new_cache(evolve(WINDOW, window_tokens=None))
     put(cache, [1, 2, 3, 4])
     lock(cache, [1, 2])
@@ -77,7 +77,7 @@ def test_lock_inside_a_node_cuts_it() -> None:
 
 
 def test_lock_of_what_is_not_there_is_refused() -> None:
-    """A lock of a prefix that is not in the tree whole is given, or cuts a node."""
+    """A lock of a prefix that is not in the tree as a whole is refused, and cuts nothing."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3])
     for tokens in ([9], [1, 2, 9], [1, 2, 3, 4]):
@@ -86,7 +86,7 @@ def test_lock_of_what_is_not_there_is_refused() -> None:
 
 
 def test_locked_data_stays_on_both_media() -> None:
-    """A lock does not keep its data on the device, or not the host copy of it."""
+    """Locked data stays on the device, and its host copy stays, too."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2, 3, 4])
     cache.flush()
@@ -102,7 +102,7 @@ def test_locked_data_stays_on_both_media() -> None:
 
 
 def test_two_holders_each_release_their_own() -> None:
-    """The first release of two takes the data from the second holder."""
+    """After the first of two releases the data is still locked."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     first, second = lock(cache, [1, 2, 3, 4]), lock(cache, [1, 2, 3, 4])
@@ -115,7 +115,7 @@ def test_two_holders_each_release_their_own() -> None:
 
 
 def test_unlock_after_cuts_and_longer_locks_releases_its_own_pages() -> None:
-    """A release walks again and decides anew: it takes a ref of a lock that came later."""
+    """A release takes no lock refs of a longer lock that came later."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     short = lock(cache, [1, 2, 3, 4])
@@ -132,7 +132,7 @@ def test_unlock_after_cuts_and_longer_locks_releases_its_own_pages() -> None:
 
 
 def test_unlock_after_its_window_was_healed_leaves_the_second_holder() -> None:
-    """A lock that was put on a tombstone releases, once it is healed, another's ref."""
+    """A lock on a tombstone takes no lock refs of another lock after the tombstone is healed."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -147,7 +147,7 @@ def test_unlock_after_its_window_was_healed_leaves_the_second_holder() -> None:
 
 
 def test_unlock_window_frees_window_and_state_only() -> None:
-    """An early release frees the full data, too, or does not let window data and state go."""
+    """An early release unlocks window data and mamba state, and keeps full data locked."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     receipt = lock(cache, [1, 2, 3, 4])
@@ -160,7 +160,7 @@ def test_unlock_window_frees_window_and_state_only() -> None:
 
 
 def test_unlock_after_an_early_release_gives_back_the_rest() -> None:
-    """The release after an early one takes window refs of somebody else, or keeps the full ones."""
+    """The release after an early one unlocks full data, and takes no other lock's window refs."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     early, other = lock(cache, [1, 2, 3, 4]), lock(cache, [1, 2, 3, 4])
@@ -177,7 +177,7 @@ def test_unlock_after_an_early_release_gives_back_the_rest() -> None:
 
 
 def test_unlock_twice_is_refused() -> None:
-    """A receipt is good for two releases."""
+    """A second release of a receipt is refused."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     first, second = lock(cache, [1, 2]), lock(cache, [1, 2])
@@ -188,7 +188,7 @@ def test_unlock_twice_is_refused() -> None:
 
 
 def test_unlock_of_a_receipt_that_was_never_given_is_refused() -> None:
-    """A made-up receipt, or that of a copy in flight, can be released from outside."""
+    """A made-up receipt, or that of a copy in flight, is refused."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     (held,) = cache.snapshot().holds
@@ -209,7 +209,7 @@ def test_unlock_of_a_receipt_that_was_never_given_is_refused() -> None:
 
 
 def test_lock_of_the_empty_key_holds_nothing() -> None:
-    """The empty prefix cannot be locked, or its lock holds data."""
+    """The empty prefix can be locked, and its lock holds no data."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     receipt = cache.lock(Key(()))
@@ -221,7 +221,7 @@ def test_lock_of_the_empty_key_holds_nothing() -> None:
 
 
 def test_lock_changes_no_recency() -> None:
-    """What is locked becomes recent."""
+    """A lock does not change the LRU order."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [3, 4])
@@ -231,7 +231,7 @@ def test_lock_changes_no_recency() -> None:
 
 
 def test_lock_of_host_data_survives_its_load() -> None:
-    """A lock on host data loses count when that is loaded, or what it read is not what is there."""
+    """Data on the host that is locked stays locked when it is loaded, and has its bytes."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2, 3, 4])
     cache.flush()

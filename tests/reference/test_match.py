@@ -1,4 +1,4 @@
-"""Match on the plain cache: how much of a prompt it finds, and what it leaves alone."""
+"""Match on the plain cache: how much of a prompt is a prefix hit, and what a match changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOST = CacheConfig(
 
 
 def test_match_of_nothing_finds_nothing() -> None:
-    """An empty key, or one that nobody inserted, matches something."""
+    """An empty key, or a key that was never inserted, matches no page."""
     cache, _ = new_cache(BOTH)
     nothing = Matched(0, 0, Slots())
     assert cache.match(Key(())) == nothing
@@ -44,7 +44,7 @@ def test_match_of_nothing_finds_nothing() -> None:
 
 
 def test_match_finds_the_whole_pages_that_are_shared() -> None:
-    """A match ends inside a page, or before the last page that is shared."""
+    """A match ends with the last whole page that is shared."""
     cache, _ = new_cache(evolve(PLAIN, page_size=2))
     put(cache, [1, 2, 3, 4, 5, 6, 7])
     assert cached_pages(cache, [1, 2, 3, 4, 5, 6, 7, 8]) == 3
@@ -53,7 +53,7 @@ def test_match_finds_the_whole_pages_that_are_shared() -> None:
 
 
 def test_match_returns_the_slots_of_its_pages() -> None:
-    """A match returns other slots than those of the pages, or slots with other bytes."""
+    """A match returns the slots of its pages, with their bytes."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 5])
@@ -65,7 +65,7 @@ def test_match_returns_the_slots_of_its_pages() -> None:
 
 
 def test_match_in_another_namespace_finds_nothing() -> None:
-    """Two namespaces whose names read alike when they are joined share a prompt."""
+    """Namespaces whose joined texts are equal share no prompt."""
     cache, _ = new_cache(PLAIN)
     one, other = Namespace("a", lora="bc"), Namespace("ab", lora="c")
     put(cache, [1, 2], namespace=one)
@@ -79,14 +79,14 @@ def test_match_in_another_namespace_finds_nothing() -> None:
 
 
 def test_match_namespace_none_is_not_empty() -> None:
-    """A prompt without a salt is found by one whose salt is the empty string."""
+    """A prompt without a salt does not match one whose salt is the empty string."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2])
     assert cached_pages(cache, [1, 2], Namespace(cache_salt="")) == 0
 
 
 def test_match_of_bigrams_ends_before_the_first_other_token() -> None:
-    """A page of bigrams is found though the token after its own differs."""
+    """A page of bigrams matches only if the token after its last one agrees, too."""
     cache, _ = new_cache(evolve(PLAIN, bigram=True))
     put(cache, [1, 2, 3, 4])
     assert cached_pages(cache, [1, 2, 3, 4, 5]) == 3
@@ -106,7 +106,7 @@ def test_match_of_bigrams_ends_before_the_first_other_token() -> None:
 def test_match_after_a_tombstone_needs_a_full_window(
     page_size: int, window_tokens: int, run_pages: int
 ) -> None:
-    """A prefix ends before the window data since the tombstone covers the window, or only later."""
+    """After a tombstone a prefix is usable once window data covers a full window."""
     cache, _ = new_cache(CacheConfig(page_size=page_size, window_tokens=window_tokens))
     tokens = list(range(page_size * 5))
     for pages in range(1, 6):
@@ -118,7 +118,7 @@ def test_match_after_a_tombstone_needs_a_full_window(
 
 
 def test_match_shorter_than_the_window_needs_all_of_it() -> None:
-    """A prompt that is shorter than the window is never usable, or is with a part of its window."""
+    """A prompt shorter than the window is usable only if all of its window data is present."""
     cache, _ = new_cache(evolve(WINDOW, window_tokens=8))
     put(cache, [1, 2, 3, 4])
     assert cached_pages(cache, [1, 2, 3]) == 3
@@ -127,7 +127,7 @@ def test_match_shorter_than_the_window_needs_all_of_it() -> None:
 
 
 def test_match_falls_back_to_an_earlier_end() -> None:
-    """Where the last pages have no window data, a match gives up the pages before them, too."""
+    """If the last pages lack window data, the prefix ends at an earlier usable page."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3])
     put(cache, [1, 2, 3, 4, 5], window_pages=0)
@@ -135,7 +135,7 @@ def test_match_falls_back_to_an_earlier_end() -> None:
 
 
 def test_match_returns_window_slots_without_a_gap_only() -> None:
-    """Window slots from before a gap are returned as if they were those of the last pages."""
+    """Window slots before a gap are not returned."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4, 5, 6, 7], window_pages=3)
@@ -149,7 +149,7 @@ def test_match_returns_window_slots_without_a_gap_only() -> None:
 
 
 def test_match_ends_at_a_state() -> None:
-    """A prefix of a model with recurrent layers ends where no state is."""
+    """A prefix of a model with mamba layers ends at a mamba state."""
     cache, _ = new_cache(MAMBA_ONLY)
     put(cache, [1, 2, 3, 4])
     assert cached_pages(cache, [1, 2, 3]) == 0
@@ -161,7 +161,7 @@ def test_match_ends_at_a_state() -> None:
 
 
 def test_match_with_state_but_without_window_finds_nothing() -> None:
-    """A state makes a prefix usable whose window data has gone."""
+    """A mamba state does not make a prefix usable whose window data is missing."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4], window_pages=1)
     assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
@@ -169,7 +169,7 @@ def test_match_with_state_but_without_window_finds_nothing() -> None:
 
 
 def test_match_with_window_but_without_state_finds_the_state_before() -> None:
-    """Window data makes a prefix usable whose state has gone."""
+    """Without a mamba state at its end, the prefix ends at the state before."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -183,7 +183,7 @@ def test_match_with_window_but_without_state_finds_the_state_before() -> None:
 
 
 def test_match_counts_the_host_and_returns_device_slots_only() -> None:
-    """What is on the host only is not found, or is said to be on the device."""
+    """Data on the host counts for the prefix, and only device pages have slots."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -196,7 +196,7 @@ def test_match_counts_the_host_and_returns_device_slots_only() -> None:
 
 
 def test_match_joins_window_data_of_both_media() -> None:
-    """A window of which a part is on the device and a part on the host is not usable."""
+    """A window that is partly on the device and partly on the host is usable."""
     cache, _ = new_cache(HOST)
     put(cache, [1])
     cache.flush()
@@ -212,7 +212,7 @@ def test_match_joins_window_data_of_both_media() -> None:
 
 
 def test_match_of_fetched_pages_ends_inside_their_node() -> None:
-    """A partial match of a node that is on the host only is thrown away."""
+    """A match may end inside a node that is on the host only."""
     cache, _ = new_cache(evolve(HOST, window_tokens=None))
     fetch(cache, [1, 2, 3, 4])
     assert cached_pages(cache, [1, 2, 3, 9]) == 3
@@ -223,7 +223,7 @@ def test_match_of_fetched_pages_ends_inside_their_node() -> None:
 
 
 def test_match_cuts_only_where_the_usable_prefix_ends() -> None:
-    """A match cuts where the walk ended, or does not cut where the prefix ends inside a node."""
+    """A match cuts the node inside of which the usable prefix ends, and no other."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=2)
     assert node_ends(cache, [1, 2, 3, 4]) == [2, 4]
@@ -237,7 +237,7 @@ def test_match_cuts_only_where_the_usable_prefix_ends() -> None:
 
 
 def test_match_makes_its_prefix_recent_and_nothing_else() -> None:
-    """What a match found is evicted first, or what it passed by is kept."""
+    """The matched prefix is evicted last; nodes that the walk only passed do not become recent."""
     cache, _ = new_cache(PLAIN)
     for tokens in ([1, 2, 3], [5], [6]):
         put(cache, tokens)
@@ -250,7 +250,7 @@ def test_match_makes_its_prefix_recent_and_nothing_else() -> None:
 
 
 def test_match_moves_no_slot_count_lock_or_event() -> None:
-    """A match changes more than ticks and cuts."""
+    """A match changes ticks and makes cuts, and nothing else."""
     cache, _ = new_cache(HOST)
     put(cache, [1, 2, 3, 4])
     before = cache.snapshot()

@@ -1,4 +1,4 @@
-"""Slots of the plain cache: who owns them, and which window slot goes with which full slot."""
+"""Slots of the plain cache: their owners, and the pairs of full and window slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def held(cache: ReferenceCache, component: Component) -> frozenset[int]:
 
 
 def test_allocate_takes_free_slots_and_holds_them() -> None:
-    """Allocated slots are still free, are not held, or are given out twice."""
+    """Allocated slots are no longer free, are held, and are allocated only once."""
     cache, _ = new_cache(BOTH)
     first, second = cache.allocate(Counts(3, 2, 1)), cache.allocate(Counts(5, 4, 1))
     for component in Component:
@@ -32,7 +32,7 @@ def test_allocate_takes_free_slots_and_holds_them() -> None:
 
 
 def test_allocate_pairs_window_slots_with_the_last_full_slots() -> None:
-    """A window slot is found through another full slot than that of its page."""
+    """Window slots are paired with the full slots of the last pages."""
     cache, _ = new_cache(BOTH)
     slots = cache.allocate(Counts(4, 2))
     pairs = dict(zip(slots.full[2:], slots.swa, strict=True))
@@ -40,14 +40,14 @@ def test_allocate_pairs_window_slots_with_the_last_full_slots() -> None:
 
 
 def test_allocate_of_nothing_gives_nothing() -> None:
-    """An allocation of no slots is refused, or gives some."""
+    """An allocation of no slots returns none."""
     cache, _ = new_cache(BOTH)
     assert cache.allocate(Counts()) == Slots()
 
 
 @pytest.mark.parametrize("counts", [Counts(9), Counts(8, 7), Counts(1, 1, 3)])
 def test_allocate_more_than_is_free_is_refused(counts: Counts) -> None:
-    """A pool that is short gives what it has, or the other pools give theirs."""
+    """If one pool is short, the allocation is refused and no pool loses slots."""
     cache, _ = new_cache(BOTH)
     with refused(cache, OutOfSlots):
         cache.allocate(counts)
@@ -55,7 +55,7 @@ def test_allocate_more_than_is_free_is_refused(counts: Counts) -> None:
 
 @pytest.mark.parametrize("counts", [Counts(-1), Counts(1, -1), Counts(1, 0, -1), Counts(1, 2)])
 def test_allocate_of_a_senseless_count_is_refused(counts: Counts) -> None:
-    """A negative count, or window slots without pages, are given."""
+    """Negative counts, and window slots without pages, are refused."""
     cache, _ = new_cache(BOTH)
     with refused(cache, BadArgument):
         cache.allocate(counts)
@@ -63,14 +63,14 @@ def test_allocate_of_a_senseless_count_is_refused(counts: Counts) -> None:
 
 @pytest.mark.parametrize("counts", [Counts(1, 1), Counts(1, 0, 1)])
 def test_allocate_of_a_component_that_is_not_there_is_refused(counts: Counts) -> None:
-    """Slots are given of a component that the model does not have."""
+    """Slots of a component that the model lacks are refused."""
     cache, _ = new_cache(PLAIN)
     with refused(cache, BadArgument, match="no component"):
         cache.allocate(counts)
 
 
 def test_allocate_never_evicts() -> None:
-    """An allocation makes room for itself."""
+    """An allocation does not evict."""
     cache, _ = new_cache(PLAIN)
     put(cache, [1, 2, 3, 4, 5])
     with refused(cache, OutOfSlots) as info:
@@ -79,7 +79,7 @@ def test_allocate_never_evicts() -> None:
 
 
 def test_free_gives_slots_back() -> None:
-    """Slots that were given back are still held, or not free."""
+    """Freed slots are free and no longer held."""
     cache, _ = new_cache(BOTH)
     before = cache.snapshot()
     slots = cache.allocate(Counts(4, 3, 1))
@@ -92,7 +92,7 @@ def test_free_gives_slots_back() -> None:
 
 
 def test_free_of_full_slots_ends_their_pairing() -> None:
-    """A full slot keeps its window slot when it goes to the next request."""
+    """A freed full slot is paired with no window slot."""
     cache, _ = new_cache(BOTH)
     slots = cache.allocate(Counts(2, 2))
     cache.free(Slots(full=slots.full))
@@ -103,7 +103,7 @@ def test_free_of_full_slots_ends_their_pairing() -> None:
 
 
 def test_free_of_window_slots_ends_their_pairing() -> None:
-    """A full slot leads to a window slot that is free."""
+    """No full slot is paired with a freed window slot."""
     cache, _ = new_cache(BOTH)
     slots = cache.allocate(Counts(3, 3))
     cache.free(Slots(swa=slots.swa[:2]))
@@ -111,7 +111,7 @@ def test_free_of_window_slots_ends_their_pairing() -> None:
 
 
 def test_free_of_slots_that_are_not_held_is_refused() -> None:
-    """Slots that are free, in the tree or nowhere can be given back, or all but those are."""
+    """A free of slots that no request holds is refused, and frees none of them."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     in_tree = slots_of(cache, [1, 2])[0] or 0
@@ -127,7 +127,7 @@ def test_free_of_slots_that_are_not_held_is_refused() -> None:
 
 
 def test_free_of_a_slot_named_twice_is_refused() -> None:
-    """A slot that is named twice is in the free list twice."""
+    """A free with the same slot twice is refused."""
     cache, _ = new_cache(BOTH)
     slots = cache.allocate(Counts(2))
     with refused(cache, BadArgument, match="twice"):
@@ -135,14 +135,14 @@ def test_free_of_a_slot_named_twice_is_refused() -> None:
 
 
 def test_free_of_a_component_that_is_not_there_is_refused() -> None:
-    """Slots are taken back of a component that the model does not have."""
+    """A free of slots of a component that the model lacks is refused."""
     cache, _ = new_cache(PLAIN)
     with refused(cache, BadArgument, match="no component"):
         cache.free(Slots(swa=(0,)))
 
 
 def test_slot_that_comes_back_holds_no_bytes_of_its_last_owner() -> None:
-    """Who allocates a slot reads what another request wrote."""
+    """A reallocated slot has no bytes of its former owner."""
     cache, _ = new_cache(PLAIN)
     slots = compute(cache, prompt(cache, [1, 2]))
     assert cache.read(FULL, GPU, slots.full[0]) != bytes(8)
@@ -151,7 +151,7 @@ def test_slot_that_comes_back_holds_no_bytes_of_its_last_owner() -> None:
 
 
 def test_every_slot_is_counted_once() -> None:
-    """Free, held, evictable and protected slots do not add up to the pool."""
+    """Free, held, evictable and protected slots add up to the pool."""
     cache, _ = new_cache(evolve(BOTH, device_slots=Counts(12, 12, 4)))
     put(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 5])

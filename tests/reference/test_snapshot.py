@@ -1,4 +1,4 @@
-"""Snapshots of the plain cache: values that say what is, and the same on every replica."""
+"""Snapshots of the plain cache: values of its whole state, equal on every replica."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def new_client(config: CacheConfig) -> Client:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_replicas_of_the_same_calls_are_the_same(seed: int) -> None:
-    """Two caches that were asked the same answered differently, or differ in what they hold."""
+    """Two caches with the same calls return the same outcomes and have the same state."""
     random = Random(seed)
     policy = list(WritePolicy)[seed % 4]
     config = evolve(
@@ -70,7 +70,7 @@ def test_replicas_of_the_same_calls_are_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("policy", WritePolicy)
 def test_drained_cache_is_empty(policy: WritePolicy) -> None:
-    """After all was given back and evicted something is left: a node, a slot, a lock, a pairing."""
+    """After all is freed and evicted, no node, slot, lock or pair is left."""
     random = Random(20)
     host = Counts() if policy is WritePolicy.NONE else BOTH.host_slots
     config = evolve(BOTH, write_policy=policy, host_slots=host)
@@ -87,7 +87,7 @@ def test_drained_cache_is_empty(policy: WritePolicy) -> None:
 
 
 def test_snapshot_is_a_value() -> None:
-    """A snapshot changes with the cache, or to take one changes the cache."""
+    """A snapshot does not change with the cache, and taking it changes nothing."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2])
     before = cache.snapshot()
@@ -102,7 +102,7 @@ def test_snapshot_is_a_value() -> None:
 
 
 def test_snapshot_lists_each_order_of_recency() -> None:
-    """An order names a node without the data, leaves one out, or has the upper of two last."""
+    """An LRU order has exactly the nodes with the data; of two used together the upper first."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     put(cache, [8])
@@ -121,7 +121,7 @@ def test_snapshot_lists_each_order_of_recency() -> None:
 
 
 def test_snapshot_counts_the_locked_as_protected() -> None:
-    """An engine is told that it may evict what is locked, or that it may not what is free to go."""
+    """Locked slots are counted as protected, all other slots of the tree as evictable."""
     cache, _ = new_cache(evolve(BOTH, host_slots=Counts(), write_policy="none", window_tokens=2))
     put(cache, [1, 2, 3, 4])
     put(cache, [7])
@@ -131,7 +131,7 @@ def test_snapshot_counts_the_locked_as_protected() -> None:
 
 
 def test_snapshot_names_pages_by_their_chain() -> None:
-    """A node that was cut has the names of other pages."""
+    """After a cut each node has the hashes of its own pages."""
     cache, _ = new_cache(BOTH)
     put(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 5])

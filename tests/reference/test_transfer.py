@@ -1,4 +1,4 @@
-"""Transfers of the plain cache: the order in which copies settle, and what a failed one leaves."""
+"""Transfers of the plain cache: the order in which copies settle, and the results of failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(cache: ReferenceCache, tokens: list[int]) -> TransferId:
 
 
 def test_settle_in_order_of_enqueueing() -> None:
-    """A copy that was acknowledged first settles before those enqueued before it."""
+    """Copies settle in the order of their enqueues, whichever is acknowledged first."""
     cache, engine = new_cache(FULL_ONLY)
     (first,) = put(cache, [1]).backups
     (second,) = put(cache, [1, 2]).backups
@@ -61,7 +61,7 @@ def test_settle_in_order_of_enqueueing() -> None:
 
 
 def test_settle_each_direction_on_its_own() -> None:
-    """A load waits for a backup that was enqueued before it."""
+    """A load settles although a backup that was enqueued before it is in flight."""
     cache, engine = new_cache(FULL_ONLY)
     fetch(cache, [8, 9])
     (backup,) = put(cache, [1]).backups
@@ -73,7 +73,7 @@ def test_settle_each_direction_on_its_own() -> None:
 
 
 def test_flush_waits_for_all_copies() -> None:
-    """After a flush a copy is in flight, or one is lost that was acknowledged before."""
+    """After a flush no copy is in flight, and all have settled."""
     cache, engine = new_cache(FULL_ONLY)
     fetch(cache, [8, 9])
     (first,) = put(cache, [1]).backups
@@ -87,7 +87,7 @@ def test_flush_waits_for_all_copies() -> None:
 
 
 class CarelessEngine(ManualEngine):
-    """Reports completions that nobody asked for."""
+    """Reports completions of orders that are not open."""
 
     extra: tuple[Completion, ...] = ()
 
@@ -97,7 +97,7 @@ class CarelessEngine(ManualEngine):
 
 
 def test_completion_that_nothing_waits_for_is_a_violation() -> None:
-    """An engine may complete a copy twice, or one that it was never given."""
+    """A second completion of a copy, or one of an unknown copy, raises SpecViolation."""
     engine = CarelessEngine()
     cache = ReferenceCache(FULL_ONLY, engine)
     put(cache, [1])
@@ -115,7 +115,7 @@ def test_completion_that_nothing_waits_for_is_a_violation() -> None:
 
 
 def test_failed_backup_leaves_free_slots_and_no_word() -> None:
-    """A backup that failed keeps slots or locks, is announced, or counts as a copy."""
+    """After a failed backup its slots and locks are free, and no event was emitted."""
     cache, engine = new_cache(BOTH)
     (backup,) = put(cache, [1, 2]).backups
     cache.take_events()
@@ -131,7 +131,7 @@ def test_failed_backup_leaves_free_slots_and_no_word() -> None:
 
 
 def test_failed_load_leaves_free_slots_and_the_host_copy() -> None:
-    """A load that failed keeps device slots or locks, is announced, or loses the host copy."""
+    """After a failed load its device slots and locks are free, and the host copy is there."""
     cache, engine = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     loaded = load(cache, [1, 2])
@@ -150,7 +150,7 @@ def test_failed_load_leaves_free_slots_and_the_host_copy() -> None:
 
 
 def test_failed_backup_cancels_those_that_build_on_it() -> None:
-    """A copy whose parent's copy failed is kept: a host copy without a parent."""
+    """If the backup of a parent fails, the backups of its children are cancelled."""
     cache, engine = new_cache(FULL_ONLY)
     (first,) = put(cache, [1, 2]).backups
     (below,) = put(cache, [1, 2, 3]).backups
@@ -166,7 +166,7 @@ def test_failed_backup_cancels_those_that_build_on_it() -> None:
 
 
 def test_cancelled_copy_owns_its_targets_until_it_ends() -> None:
-    """The targets of a cancelled copy, which still writes to them, are given to others."""
+    """The targets of a cancelled copy are not free before the engine completes it."""
     cache, engine = new_cache(evolve(FULL_ONLY, host_slots=Counts(4)))
     (first,) = put(cache, [1, 2]).backups
     (below,) = put(cache, [1, 2, 3, 4]).backups
@@ -183,7 +183,7 @@ def test_cancelled_copy_owns_its_targets_until_it_ends() -> None:
 
 
 def test_failed_backup_of_a_node_that_was_cut_fails_in_both_parts() -> None:
-    """A part of a failed copy is kept, or a copy below one of the parts is not cancelled."""
+    """Both parts of a cut node lose a failed copy, and copies below either are cancelled."""
     cache, engine = new_cache(WINDOW)
     first, *rest = put(cache, [1, 2, 3, 4], window_pages=2).backups
     branch = put(cache, [1, 9]).backups
@@ -199,7 +199,7 @@ def test_failed_backup_of_a_node_that_was_cut_fails_in_both_parts() -> None:
 
 
 def test_failed_backup_cancels_window_data_on_its_way_to_the_same_node() -> None:
-    """Healed window data reaches the host without the full data that failed to."""
+    """If the backup of full data fails, that of healed window data of the node is cancelled."""
     cache, engine = new_cache(WINDOW)
     (first,) = put(cache, [1, 2], window_pages=0).backups
     (healed,) = put(cache, [1, 2], start_pages=0).backups
@@ -211,7 +211,7 @@ def test_failed_backup_cancels_window_data_on_its_way_to_the_same_node() -> None
 
 
 def test_failed_window_backup_keeps_the_full_copies() -> None:
-    """A copy of window data that fails takes the full data along, or what is below it."""
+    """A failed backup of window data leaves the host copies of full data as they are."""
     cache, engine = new_cache(WINDOW)
     put(cache, [1, 2], window_pages=0)
     cache.flush()
@@ -225,7 +225,7 @@ def test_failed_window_backup_keeps_the_full_copies() -> None:
 
 
 def test_failed_load_cancels_the_window_data_above_it() -> None:
-    """Window data is loaded to pages whose full data failed to come."""
+    """If a load of full data fails, the load of window data to these pages is cancelled."""
     cache, engine = new_cache(WINDOW)
     fetch(cache, [1, 2], window_pages=2)
     fetch(cache, [1, 2, 3, 4], start_pages=2, window_pages=2)
@@ -244,7 +244,7 @@ def test_failed_load_cancels_the_window_data_above_it() -> None:
 
 
 def test_failed_load_cancels_those_that_build_on_it() -> None:
-    """Pages come to the device though those before them failed to."""
+    """If a load fails, loads of pages after it are cancelled."""
     cache, engine = new_cache(WINDOW)
     fetch(cache, [1, 2, 3, 4], window_pages=2)
     first, below = load(cache, [1]), load(cache, [1, 2, 3, 4])
@@ -256,7 +256,7 @@ def test_failed_load_cancels_those_that_build_on_it() -> None:
 
 
 def test_load_again_while_a_cancelled_one_ends() -> None:
-    """A load that was cancelled undoes the one that came after it."""
+    """A load that replaces a cancelled one is not undone when the cancelled one ends."""
     cache, engine = new_cache(WINDOW)
     fetch(cache, [1, 2, 3], window_pages=2)
     first, below = load(cache, [1]), load(cache, [1, 2, 3])
@@ -273,7 +273,7 @@ def test_load_again_while_a_cancelled_one_ends() -> None:
 
 
 def test_failed_load_under_a_request_s_lock_keeps_the_lock() -> None:
-    """A failed load releases a lock that is not its own, or its release later goes wrong."""
+    """A failed load does not release a request's lock, which is released correctly later."""
     cache, engine = new_cache(BOTH)
     fetch(cache, [1, 2], window_pages=2, state=True)
     receipt = lock(cache, [1, 2])
@@ -290,7 +290,7 @@ def test_failed_load_under_a_request_s_lock_keeps_the_lock() -> None:
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 def test_bytes_follow_their_page_wherever_it_goes(policy: str) -> None:
-    """Somewhere between cuts, the host and back a page gets another page's bytes."""
+    """A page has its own bytes after cuts, backups and loads."""
     cache, _ = new_cache(evolve(BOTH, write_policy=policy))
     put(cache, [1, 2, 3, 4, 5], window_pages=3)
     put(cache, [1, 2, 9])
@@ -309,7 +309,7 @@ def test_bytes_follow_their_page_wherever_it_goes(policy: str) -> None:
 
 
 def test_copy_that_is_made_at_the_last_moment_reads_the_right_bytes() -> None:
-    """What a copy reads changes between its enqueue and its end."""
+    """A copy that is performed late reads the bytes of its own pages."""
     cache, engine = new_cache(WINDOW)
     (backup,) = put(cache, [1, 2]).backups
     put(cache, [1, 5])

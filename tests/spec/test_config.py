@@ -1,4 +1,4 @@
-"""What an operator may ask for, and how what makes no sense is refused."""
+"""The configuration: valid settings, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, EvictionPolicy, WritePo
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_config_that_makes_no_sense_is_refused(wrong: dict[str, Any], said: str) -> None:
-    """A cache is made that cannot work, or the refusal does not say what would be right."""
+    """An invalid setting is refused with a text that says what is valid."""
     with pytest.raises(BadArgument) as info:
         CacheConfig(**wrong)
     assert str(info.value).startswith(said)
 
 
 def test_policies_may_be_given_by_name() -> None:
-    """A policy's name is not its policy."""
+    """A policy can be given by its name."""
     config = CacheConfig(write_policy="write_back", eviction_policy="slru")
     assert config.write_policy is WritePolicy.WRITE_BACK
     assert config.eviction_policy is EvictionPolicy.SLRU
@@ -52,7 +52,7 @@ def test_policies_may_be_given_by_name() -> None:
 def test_write_policy_decides_when_and_what(
     policy: WritePolicy, hits: int | None, backed_parents: bool
 ) -> None:
-    """A policy copies at the wrong moment, or lets a parent go without a copy."""
+    """Each write policy has its threshold of hits, and says whether parents need a backup."""
     config = CacheConfig(write_policy=policy)
     assert config.backup_hits == hits
     assert config.backed_parents is backed_parents
@@ -60,13 +60,13 @@ def test_write_policy_decides_when_and_what(
 
 @pytest.mark.parametrize(("window", "pages"), [(None, 0), (1, 1), (4, 1), (5, 2), (8, 2)])
 def test_window_is_covered_by_whole_pages(window: int | None, pages: int) -> None:
-    """A page that the window reaches into does not count."""
+    """Every page that the window reaches into counts."""
     config = CacheConfig(page_size=4, window_tokens=window)
     assert config.window_pages == pages
     assert (SWA in config.components) is (window is not None)
 
 
 def test_components_come_in_the_order_of_the_cascade() -> None:
-    """Full data is not first, or a component is there that was not asked for."""
+    """Components are those that were configured, full data first."""
     assert CacheConfig().components == (FULL,)
     assert CacheConfig(window_tokens=4, mamba=True).components == (FULL, SWA, MAMBA)

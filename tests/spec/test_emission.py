@@ -55,6 +55,7 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import COLUMN, PageRow, Step
+from paths import DOCS
 from scenes import fetch, put
 
 each_cache = pytest.mark.parametrize("name", CACHES)

@@ -1,4 +1,4 @@
-"""Folding: what a stream of events adds up to, held to the most naive fold there is."""
+"""Folding: the residency after a stream of events, compared with a naive fold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ streams = st.lists(events, max_size=12)
 
 
 def naive(stream: list[Event], start: set[Resident] | None = None) -> set[Resident]:
-    """One event after another, on a set."""
+    """Applies one event after another to a set."""
     there = set(start or ())
     for event in stream:
         if isinstance(event, BlockStored):
@@ -46,7 +46,7 @@ def naive(stream: list[Event], start: set[Resident] | None = None) -> set[Reside
 
 @given(streams)
 def test_fold_events_from_nothing(stream: list[Event]) -> None:
-    """A stream adds up to what the naive fold has."""
+    """A stream folds to the same residency as the naive fold."""
     folded = fold_events(stream)
     assert folded.resident() == naive(stream)
     assert [item in folded for item in EVERYTHING] == [item in naive(stream) for item in EVERYTHING]
@@ -54,13 +54,13 @@ def test_fold_events_from_nothing(stream: list[Event]) -> None:
 
 @given(streams, streams)
 def test_fold_events_goes_on_from_a_residency(first: list[Event], then: list[Event]) -> None:
-    """Folding in two parts is folding the whole."""
+    """Folding in two parts equals folding the whole."""
     assert fold_events(then, fold_events(first)).resident() == naive(first + then)
 
 
 @given(st.sets(st.sampled_from(EVERYTHING)), streams)
 def test_fold_events_over_a_base(base: set[Resident], stream: list[Event]) -> None:
-    """A base is what was there before, and is left as it was."""
+    """Events are folded on top of a base, and the base does not change."""
     kept = frozenset(base)
     folded = fold_events(stream, Residency(base))
     assert folded.resident() == naive(stream, base)
@@ -69,7 +69,7 @@ def test_fold_events_over_a_base(base: set[Resident], stream: list[Event]) -> No
 
 @given(streams)
 def test_fold_events_one_by_one_is_fold_events_at_once(stream: list[Event]) -> None:
-    """Event by event and all at once are the same."""
+    """Folding event by event equals folding all at once."""
     residency = Residency()
     for event in stream:
         residency = fold_events([event], residency)
@@ -78,7 +78,7 @@ def test_fold_events_one_by_one_is_fold_events_at_once(stream: list[Event]) -> N
 
 @given(streams)
 def test_fold_events_leaves_its_residency_alone(stream: list[Event]) -> None:
-    """A residency is a value: what is folded from it later does not show in it."""
+    """A residency is a value: later folds do not change it."""
     residency = fold_events(stream)
     before = residency.resident()
     for event in (BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU), AllBlocksCleared()):
@@ -88,7 +88,7 @@ def test_fold_events_leaves_its_residency_alone(stream: list[Event]) -> None:
 
 @given(st.booleans(), st.lists(st.booleans(), max_size=8))
 def test_fold_events_of_one_page_is_the_oracle(present: bool, history: list[bool]) -> None:
-    """Page by page, folding is what the oracle says."""
+    """Each page is folded as the oracle function says."""
     item = (GPU, b"a")
     start = Residency(frozenset({item} if present else ()))
     stream = [
@@ -107,6 +107,6 @@ def test_fold_events_keeps_media_apart() -> None:
 
 
 def test_fold_events_clears_every_medium() -> None:
-    """After a clear nothing is anywhere, whatever the base was."""
+    """After a clear nothing is on any medium, whatever the base was."""
     folded = fold_events([AllBlocksCleared()], Residency(frozenset(EVERYTHING)))
     assert folded.resident() == frozenset()

@@ -1,4 +1,4 @@
-"""Names of pages: the chain's golden values, and that nothing different shares a name."""
+"""Page hashes: golden values of the chain, and that different pages have different hashes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ paths = st.lists(st.tuples(few, few), min_size=1, max_size=4)
 
 
 def by_hand(parent: bytes, *units: int) -> bytes:
-    """The name of a page, computed with nothing of ours."""
+    """The hash of a page, computed without code of ours."""
     return hashlib.sha256(parent + b"".join(struct.pack("<I", unit) for unit in units)).digest()
 
 
@@ -47,7 +47,7 @@ def test_page_hash_at_depth_zero_has_no_parent() -> None:
 
 
 def test_page_hash_follows_its_parent() -> None:
-    """A later page is SHA-256 over the 32 bytes of its parent's name and its own tokens."""
+    """A later page is SHA-256 over the 32 bytes of its parent's hash and its own tokens."""
     parent = by_hand(b"", 1, 2)
     assert len(parent) == 32
     assert page_hash(parent, (3, 4)) == by_hand(parent, 3, 4)
@@ -55,7 +55,7 @@ def test_page_hash_follows_its_parent() -> None:
 
 
 def test_page_hashes_chain() -> None:
-    """Consecutive pages are named one after another, each after the one before it."""
+    """Consecutive pages are hashed one after another, each after the one before it."""
     chain = page_hashes(b"", make_key([1, 2, 3, 4], 2).pages)
     assert [name.hex() for name in chain] == [PAGE_1_2, PAGE_3_4_AFTER_1_2]
     assert page_hashes(chain[0], [(3, 4)]) == chain[1:]
@@ -86,7 +86,7 @@ def test_page_hash_of_the_largest_token() -> None:
     ],
 )
 def test_wire_id_is_the_first_half_signed(name: bytes, expected: int) -> None:
-    """The wire id is the first 16 hex digits as an unsigned number, in two's complement."""
+    """The wire id is the first 16 hex digits as an integer in two's complement."""
     assert wire_id(name) == expected
     unsigned = int(name.hex()[:16], 16)
     assert wire_id(name) == struct.unpack(">q", struct.pack(">Q", unsigned))[0]
@@ -98,7 +98,7 @@ def test_wire_id_of_the_second_page() -> None:
 
 
 def test_namespace_seed_of_the_default_is_empty() -> None:
-    """The default namespace adds nothing, so that its names are SGLang's."""
+    """The default namespace adds nothing, so that its hashes are SGLang's."""
     assert namespace_seed(Namespace()) == b""
 
 
@@ -127,7 +127,7 @@ def test_namespace_seed_golden() -> None:
     ],
 )
 def test_namespaces_that_look_alike_have_different_names(one: Namespace, other: Namespace) -> None:
-    """Neither lengths nor presence nor the field's place can be confused (sgl#24638)."""
+    """Lengths, presence and a field's place cannot be confused (sgl#24638)."""
     assert encode_namespace(one) != encode_namespace(other)
     assert namespace_seed(one) != namespace_seed(other)
     assert page_hash(namespace_seed(one), (1,)) != page_hash(namespace_seed(other), (1,))
@@ -135,7 +135,7 @@ def test_namespaces_that_look_alike_have_different_names(one: Namespace, other: 
 
 @given(namespaces)
 def test_decode_namespace_undoes_encode(namespace: Namespace) -> None:
-    """What was encoded can be read back, which is why no two encodings agree."""
+    """Decoding an encoded namespace gives it back, so no two encodings are equal."""
     assert decode_namespace(encode_namespace(namespace)) == namespace
 
 
@@ -143,7 +143,7 @@ def test_decode_namespace_undoes_encode(namespace: Namespace) -> None:
 def test_page_hashes_differ_over_namespaces(
     one: Namespace, other: Namespace, path: list[Page]
 ) -> None:
-    """No page of one namespace has the name of a page of another."""
+    """No page of one namespace has the hash of a page of another."""
     assume(one != other)
     ours = page_hashes(namespace_seed(one), path)
     theirs = page_hashes(namespace_seed(other), path)
@@ -152,7 +152,7 @@ def test_page_hashes_differ_over_namespaces(
 
 @given(paths, paths)
 def test_page_hashes_differ_over_tokens_and_positions(one: list[Page], other: list[Page]) -> None:
-    """Two pages share a name only where all pages up to them are the same, at the same depth."""
+    """Pages have equal hashes only if all pages up to them are equal, at the same depth."""
     ours, theirs = page_hashes(b"", one), page_hashes(b"", other)
     for i, our_name in enumerate(ours):
         for j, their_name in enumerate(theirs):
@@ -161,13 +161,13 @@ def test_page_hashes_differ_over_tokens_and_positions(one: list[Page], other: li
 
 @given(pages)
 def test_page_hash_differs_over_depth(page: Page) -> None:
-    """The same tokens have another name at each depth."""
+    """The same tokens have another hash at each depth."""
     chain = page_hashes(b"", [page] * 4)
     assert len(set(chain)) == 4
 
 
 def test_half_a_character_is_a_name_like_any_other() -> None:
-    """A salt that JSON can carry and UTF-8 cannot breaks a call half way."""
+    """A salt that JSON can carry and UTF-8 cannot is hashed like any other."""
     odd = Namespace(cache_salt="\ud800")
     assert decode_namespace(encode_namespace(odd)) == odd
     assert namespace_seed(odd) != namespace_seed(Namespace(cache_salt="\ud801"))

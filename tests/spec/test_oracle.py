@@ -1,32 +1,17 @@
-"""The oracles: by example, and each against a second definition that is too plain to be wrong.
+"""The oracle functions: by example, and each against a second, naive definition.
 
-The second definitions go token by token, or step by step, where the oracles reckon with whole
-nodes: that both agree is what lets a cache cut its nodes where it likes.
+The second definitions go token by token, or step by step; the oracle functions compute with whole
+nodes. That both agree allows a cache to cut its nodes anywhere.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanon.spec.oracle import (
-    backup,
-    cutting,
-    eviction,
-    folding,
-    framing,
-    grounds,
-    ownership,
-    pages,
-    prefix,
-    recency,
-    window,
-)
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.cutting import split
 from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, victim_order
@@ -42,7 +27,7 @@ from kvcanon.spec.types import EvictionPolicy
 
 @given(length=st.integers(0, 400), size=st.integers(1, 40))
 def test_pages_are_counted_by_filling_them(length: int, size: int) -> None:
-    """A stretch fills more pages than are full, or is covered by fewer than are begun."""
+    """`whole_pages` counts full pages, and `pages_covering` those that are begun."""
     full = [begin for begin in range(0, length, size) if begin + size <= length]
     begun = list(range(0, length, size))
     assert whole_pages(length, size) == len(full)
@@ -60,7 +45,7 @@ SEGMENTS = st.lists(
 
 
 def usable(segments: Iterable[Segment], window_tokens: int, *, recurrent: bool) -> int:
-    """The oracle's answer; a model without states has all of them, as it were."""
+    """The oracle's answer; a model without mamba layers passes all states as present."""
     lengths, full, swa, state = [tuple(column) for column in zip(*segments, strict=True)] or [
         ()
     ] * 4
@@ -70,7 +55,7 @@ def usable(segments: Iterable[Segment], window_tokens: int, *, recurrent: bool) 
 
 
 def usable_by_token(segments: list[Segment], window_tokens: int, *, recurrent: bool) -> int:
-    """The largest position that a reader at that position would find usable."""
+    """The largest usable position, checked token by token."""
     full = [there for length, there, _, _ in segments for _ in range(length)]
     swa = [there for length, _, there, _ in segments for _ in range(length)]
     states, end = {0}, 0
@@ -103,12 +88,12 @@ def usable_by_token(segments: list[Segment], window_tokens: int, *, recurrent: b
     ],
 )
 def test_usable_prefix_examples(segments: list[Segment], window_tokens: int, found: int) -> None:
-    """A prefix ends somewhere else than a window layer and a full layer can both use it."""
+    """A prefix ends where both a window layer and a full layer can use it."""
     assert usable(segments, window_tokens, recurrent=False) == found
 
 
 def test_usable_prefix_ends_at_a_state() -> None:
-    """A prefix of a recurrent model ends where there is no state."""
+    """A prefix of a mamba model ends at a mamba state."""
     segments = [(2, True, True, True), (2, True, True, False), (2, True, True, True)]
     assert usable(segments, 1, recurrent=True) == 6
     assert usable(segments[:2], 1, recurrent=True) == 2
@@ -119,7 +104,7 @@ def test_usable_prefix_ends_at_a_state() -> None:
 def test_usable_prefix_is_the_last_usable_position(
     segments: list[Segment], window_tokens: int, recurrent: bool
 ) -> None:
-    """Asked token by token, another position is the last that is usable."""
+    """The usable prefix is the last position that is usable token by token."""
     expected = usable_by_token(segments, window_tokens, recurrent=recurrent)
     assert usable(segments, window_tokens, recurrent=recurrent) == expected
 
@@ -133,7 +118,7 @@ def test_usable_prefix_is_the_last_usable_position(
 def test_usable_prefix_does_not_depend_on_cuts(
     segments: list[Segment], window_tokens: int, recurrent: bool, cuts: list[int]
 ) -> None:
-    """Where nodes are cut decides what is usable."""
+    """The usable prefix is the same wherever nodes are cut."""
     parts: list[Segment] = []
     for index, (length, full, swa, state) in enumerate(segments):
         at = cuts[index] if index < len(cuts) else 0
@@ -156,7 +141,7 @@ def test_usable_prefix_does_not_depend_on_cuts(
 def test_usable_prefix_grows_with_what_is_there(
     segments: list[Segment], window_tokens: int, at: int
 ) -> None:
-    """More data makes less of a prompt usable: a device match could exceed the whole one."""
+    """More data never makes the usable prefix shorter."""
     more = [
         (length, True, True, True) if index == at else (length, full, swa, state)
         for index, (length, full, swa, state) in enumerate(segments)
@@ -185,7 +170,7 @@ def test_usable_prefix_grows_with_what_is_there(
 def test_window_nodes_examples(
     lengths: tuple[int, ...], window_tokens: int, page_size: int, found: int
 ) -> None:
-    """A refresh touches nodes that do not reach into the window and one page (sgl#26615)."""
+    """A refresh touches only nodes that reach into the window and one page (sgl#26615)."""
     assert window_nodes(lengths, window_tokens, page_size) == found
 
 
@@ -197,7 +182,7 @@ def test_window_nodes_examples(
 def test_window_nodes_reach_into_the_window(
     lengths: tuple[int, ...], window_tokens: int, page_size: int
 ) -> None:
-    """A node is touched that has no token near the end, or one is left out that has."""
+    """Exactly the nodes with a token near enough to the end are touched."""
     near = [
         index
         for index in range(len(lengths))
@@ -207,7 +192,7 @@ def test_window_nodes_reach_into_the_window(
 
 
 def _tokens_from_end(lengths: tuple[int, ...], index: int) -> range:
-    """For each token of a node, how many tokens are between it and the end."""
+    """For each token of a node, the number of tokens between it and the end."""
     return range(sum(lengths[:index]), sum(lengths[: index + 1]))
 
 
@@ -215,7 +200,7 @@ def _tokens_from_end(lengths: tuple[int, ...], index: int) -> range:
 def test_window_start_is_the_first_page_in_sight(
     end: int, window_tokens: int, page_size: int
 ) -> None:
-    """A lock begins behind a page that its end can see, or before one that it cannot."""
+    """A lock pins exactly the pages that its end can see."""
     seen = range(max(0, end * page_size - window_tokens), end * page_size)
     pages_seen = {token // page_size for token in seen}
     assert window_start(end, window_tokens, page_size) == min(pages_seen, default=end)
@@ -229,7 +214,7 @@ def test_window_start_is_the_first_page_in_sight(
 def test_window_that_is_locked_is_a_part_of_what_is_refreshed(
     lengths_pages: list[int], window_tokens: int, page_size: int
 ) -> None:
-    """A page is pinned by a lock and yet not made recent by a match."""
+    """Every page that a lock pins is made recent by a match."""
     upwards = tuple(length * page_size for length in lengths_pages)
     touched = lengths_pages[: window_nodes(upwards, window_tokens, page_size)]
     end = sum(lengths_pages)
@@ -252,13 +237,13 @@ def test_window_that_is_locked_is_a_part_of_what_is_refreshed(
 def test_backup_chain_examples(
     backed: tuple[bool, ...], needs_parents: bool, found: tuple[int, ...]
 ) -> None:
-    """A node is copied without the parents that it needs (sgl#25065), or with too many."""
+    """A node is copied with exactly the parents that it needs (sgl#25065)."""
     assert backup_chain(backed, needs_parents) == found
 
 
 @given(backed=st.lists(st.booleans(), min_size=1, max_size=12).map(tuple), parents=st.booleans())
 def test_backup_chain_is_what_recursion_would_copy(backed: tuple[bool, ...], parents: bool) -> None:
-    """Copying the parent first, and then the node, gives something else, or another order."""
+    """The chain is what recursion copies, each parent before its node."""
 
     def back_up(position: int) -> list[int]:
         above = back_up(position - 1) if parents and position else []
@@ -272,7 +257,7 @@ def test_backup_chain_is_what_recursion_would_copy(backed: tuple[bool, ...], par
 
 @given(needed=st.integers(0, 99), free=st.integers(0, 99))
 def test_pre_evict_need_is_the_least_that_suffices(needed: int, free: int) -> None:
-    """Fewer slots would have been enough, or these are not."""
+    """The need is the least number of slots that is enough."""
     enough = [evicted for evicted in range(100) if free + evicted >= needed]
     assert pre_evict_need(needed, free) == min(enough)
 
@@ -299,14 +284,14 @@ CANDIDATES = {
     ],
 )
 def test_policy_decides_the_order(policy: EvictionPolicy, order: list[str]) -> None:
-    """A policy lets someone else leave first than its name says."""
+    """Each policy evicts first the leaf that its name says."""
     names = list(CANDIDATES)
     keys = tuple(policy_key(policy, **CANDIDATES[name]) for name in names)
     assert [names[at] for at in victim_order(keys)] == order
 
 
 def test_every_policy_has_a_rank() -> None:
-    """A policy can be chosen that nobody can apply."""
+    """`policy_key` has a rank for every policy."""
     assert all(policy_key(policy, 1, 2, 3, 4) for policy in EvictionPolicy)
 
 
@@ -314,7 +299,7 @@ def test_every_policy_has_a_rank() -> None:
 def test_victim_order_takes_the_smallest_again_and_again(
     keys: tuple[tuple[int, int], ...],
 ) -> None:
-    """Someone leaves before one whose key is smaller; or, among equals, not the first of them."""
+    """The order takes the smallest key each time; among equal keys, the first."""
     left, order = dict(enumerate(keys)), []
     while left:
         smallest = min(left.values())
@@ -328,7 +313,7 @@ def test_victim_order_takes_the_smallest_again_and_again(
 
 @given(data=st.data(), order=st.lists(st.integers(0, 12), unique=True).map(tuple))
 def test_refresh_is_one_use_after_another(data: st.DataObject, order: tuple[int, ...]) -> None:
-    """To refresh many at once is another thing than to use them one by one."""
+    """Refreshing several at once equals using them one after another."""
     touched = data.draw(st.lists(st.sampled_from([*order, 20, 21]), unique=True).map(tuple))
     queue = list(order)
     for each in touched:
@@ -343,7 +328,7 @@ def test_refresh_is_one_use_after_another(data: st.DataObject, order: tuple[int,
 
 @given(items=st.lists(st.integers()).map(tuple), data=st.data())
 def test_split_parts_join_to_what_was_there(items: tuple[int, ...], data: st.DataObject) -> None:
-    """A cut loses, adds or moves something."""
+    """The two parts of a cut, joined, are the original."""
     at = data.draw(st.integers(0, len(items)))
     upper, lower = split(items, at)
     assert upper == tuple(item for index, item in enumerate(items) if index < at)
@@ -357,138 +342,15 @@ HISTORY = st.lists(st.booleans(), max_size=10).map(tuple)
 
 @given(present=st.booleans(), history=HISTORY)
 def test_fold_page_believes_the_last_event(present: bool, history: tuple[bool, ...]) -> None:
-    """A page is where an earlier event says."""
+    """The last event decides whether a page is on a medium."""
     assert fold_page(present, history) is (present, *history)[-1]
 
 
 @given(present=st.booleans(), history=HISTORY)
 def test_is_alternating_replays_like_a_set(present: bool, history: tuple[bool, ...]) -> None:
-    """A store of what is there, or a remove of what is not, passes as sound."""
+    """Only a store of an absent page and a remove of a present one are accepted."""
     there, sound = {"page"} if present else set(), True
     for stored in history:
         sound = sound and (("page" in there) != stored)
         there = {"page"} if stored else set()
     assert is_alternating(present, history) is sound
-
-
-# Contracts.
-
-Oracle = Callable[..., Any]
-
-
-def oracles() -> list[Oracle]:
-    """Every public function of the chapter."""
-    modules = (
-        backup,
-        cutting,
-        eviction,
-        folding,
-        framing,
-        grounds,
-        ownership,
-        pages,
-        prefix,
-        recency,
-        window,
-    )
-    return [
-        function
-        for module in modules
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
-    ]
-
-
-def conditions(oracle: Oracle, kind: str) -> list[str]:
-    """The lines of a contract that begin with `pre:` or `post:`."""
-    lines = (inspect.getdoc(oracle) or "").splitlines()
-    return [line.removeprefix(f"{kind}:").strip() for line in lines if line.startswith(f"{kind}:")]
-
-
-def holds(oracle: Oracle, condition: str, values: dict[str, Any]) -> bool:
-    """Whether a condition of an oracle's contract holds of its arguments (and `__return__`)."""
-    return bool(eval(condition, {**oracle.__globals__, **values}))  # noqa: S307  Our own text.
-
-
-FLAGS = st.lists(st.booleans(), max_size=6).map(tuple)
-SMALL = st.integers(0, 20)
-ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "asked": SMALL,
-    "at": st.integers(0, 6),
-    "backed": FLAGS,
-    "capacity": st.integers(0, 4),
-    "child_on_device": st.booleans(),
-    "created": SMALL,
-    "end_pages": SMALL,
-    "field": st.none() | st.binary(max_size=2),
-    "framed": st.lists(st.none() | st.binary(max_size=2), max_size=2).map(
-        lambda fields: b"".join(framing.frame(field) for field in fields)
-    ),
-    "free": SMALL,
-    "freed": SMALL,
-    "full": FLAGS,
-    "ground": st.booleans(),
-    "ground_refs": SMALL,
-    "has_children": st.booleans(),
-    "history": FLAGS,
-    "hit_count": st.integers(0, 4),
-    "is_last": st.booleans(),
-    "items": FLAGS,
-    "keys": st.lists(st.tuples(SMALL, SMALL), max_size=4).map(tuple),
-    "largest": SMALL,
-    "last_access": SMALL,
-    "length_tokens": SMALL,
-    "lengths": st.lists(st.integers(1, 8), max_size=4).map(tuple),
-    "lock_refs": SMALL,
-    "locked": st.booleans(),
-    "lost": st.tuples(SMALL, SMALL, SMALL),
-    "needed": SMALL,
-    "needs_backed_parents": st.booleans(),
-    "on_device": st.booleans(),
-    "on_host": st.booleans(),
-    "order": st.lists(SMALL, unique=True, max_size=5).map(tuple),
-    "ours": st.lists(st.integers(0, 1), max_size=3).map(tuple),
-    "owned": st.lists(st.integers(-1, 4), max_size=4).map(tuple),
-    "page_size": st.integers(1, 8),
-    "policy": st.sampled_from(EvictionPolicy),
-    "present": st.booleans(),
-    "priority": SMALL,
-    "short": st.tuples(SMALL, SMALL, SMALL),
-    "start": SMALL,
-    "state": FLAGS,
-    "swa": FLAGS,
-    "theirs": st.lists(st.integers(0, 1), max_size=3).map(tuple),
-    "there": st.booleans(),
-    "touched": st.lists(SMALL, unique=True, max_size=3).map(tuple),
-    "window": st.integers(1, 16),
-    "window_from": SMALL,
-    "window_tokens": st.integers(1, 20),
-}
-
-
-@pytest.mark.parametrize("oracle", oracles(), ids=lambda oracle: oracle.__name__)
-@given(data=st.data())
-def test_contract_holds(data: st.DataObject, oracle: Oracle) -> None:
-    """An oracle returns what its own contract denies."""
-    names = list(inspect.signature(oracle).parameters)
-    values = {name: data.draw(ARGUMENTS[name], label=name) for name in names}
-    if "full" in values and "lengths" in values:
-        count = len(values["lengths"])
-        columns = {n: (*values[n], *[True] * count)[:count] for n in ("full", "swa", "state")}
-        values |= columns
-    assume(all(holds(oracle, condition, values) for condition in conditions(oracle, "pre")))
-    values["__return__"] = oracle(**values)
-    for condition in conditions(oracle, "post"):
-        assert holds(oracle, condition, values), condition
-
-
-@pytest.mark.parametrize("oracle", oracles(), ids=lambda oracle: oracle.__name__)
-def test_every_oracle_has_a_contract(oracle: Oracle) -> None:
-    """A definition makes no promise that a prover could look at."""
-    assert conditions(oracle, "post")
-    parameters = inspect.signature(oracle).parameters
-    assert all(any(name in each for name in parameters) for each in conditions(oracle, "pre"))
-    for name, parameter in parameters.items():
-        # A solver can do without the bounds of a number, but not without those of a length.
-        if parameter.annotation.startswith(("tuple", "bytes", "Sequence")):
-            assert any(name in each for each in conditions(oracle, "pre")), name

@@ -1,4 +1,4 @@
-"""Questions that readers of the book asked: each answer of docs/events.md, on both caches."""
+"""Readers' questions: each answer of docs/events.md, checked on both caches."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 def stored(medium: Medium, *tokens: Unit) -> list[tuple[str, Medium, Unit]]:
-    """These pages were stored, in this order."""
+    """The store events of these pages, in order."""
     return [("stored", medium, token) for token in tokens]
 
 
 def removed(medium: Medium, *tokens: Unit) -> list[tuple[str, Medium, Unit]]:
-    """These pages were removed, in this order."""
+    """The remove events of these pages, in order."""
     return [("removed", medium, token) for token in tokens]
 
 
@@ -46,7 +46,7 @@ def removed(medium: Medium, *tokens: Unit) -> list[tuple[str, Medium, Unit]]:
 @each_cache
 @pytest.mark.parametrize("ok", [True, False])
 def test_both_parts_of_a_split_node_share_its_backup(name: str, *, ok: bool) -> None:
-    """A part of a node that was cut in flight has no host slots, or keeps them when it failed."""
+    """Both parts of a node cut in flight have host slots, and lose them if the copy fails."""
     cache, copies = judged_cache(name, THROUGH)
     put(cache, [1, 2, 3, 4])
     put(cache, [1, 2, 5])
@@ -68,7 +68,7 @@ def test_both_parts_of_a_split_node_share_its_backup(name: str, *, ok: bool) -> 
 
 @each_cache
 def test_subtree_leaves_the_host_deepest_page_first(name: str) -> None:
-    """A page leaves the host before one that builds on it."""
+    """A page leaves the host after all pages that build on it."""
     cache, _ = judged_cache(name, THROUGH)
     for length in (2, 3, 4):
         put(cache, [1, 2, 3, 4][:length])
@@ -81,7 +81,7 @@ def test_subtree_leaves_the_host_deepest_page_first(name: str) -> None:
 
 @each_cache
 def test_victim_is_stored_on_the_host_before_it_leaves_the_device(name: str) -> None:
-    """Under write_back a page is for a moment nowhere."""
+    """Under write_back a page is stored on the host before it is removed from the device."""
     cache, _ = judged_cache(name, BACK)
     put(cache, [1, 2])
     cache.take_events()
@@ -91,9 +91,9 @@ def test_victim_is_stored_on_the_host_before_it_leaves_the_device(name: str) -> 
 
 @each_cache
 def test_host_only_pages_leave_before_the_victim_above_them(name: str) -> None:
-    """A page is said to be on the host after the page before it has left every medium.
+    """Host pages below a victim are removed before the victim is.
 
-    The host has no slots for window data: what has some is deleted, and what has none is copied.
+    The host has no slots for window data: a node that has some is deleted, one without is copied.
     """
     config = evolve(BACK, window_tokens=2, device_slots=Counts(8, 8), host_slots=Counts(8, 0))
     cache, _ = judged_cache(name, config)
@@ -111,7 +111,7 @@ def test_host_only_pages_leave_before_the_victim_above_them(name: str) -> None:
 
 @each_cache
 def test_window_smaller_than_a_page_is_one_page(name: str) -> None:
-    """A lock pins no window data or more than a page's, or a prefix needs more than its last."""
+    """A lock pins the window data of exactly one page, and a prefix needs its last page."""
     config = CacheConfig(page_size=4, window_tokens=1, device_slots=Counts(full=8, swa=8))
     cache, _ = judged_cache(name, config)
     prompt = list(range(12))
@@ -129,7 +129,7 @@ def test_window_smaller_than_a_page_is_one_page(name: str) -> None:
 
 @each_cache
 def test_window_smaller_than_a_page_has_a_cushion_of_one_page(name: str) -> None:
-    """A use refreshes another number of pages than the last and the one before it."""
+    """A use refreshes exactly the last page and the one before it."""
     config = CacheConfig(page_size=4, window_tokens=1, device_slots=Counts(full=8, swa=8))
     cache, _ = judged_cache(name, config)
     prompt, other = list(range(12)), list(range(50, 58))
@@ -150,7 +150,7 @@ def test_window_smaller_than_a_page_has_a_cushion_of_one_page(name: str) -> None
 
 @each_cache
 def test_page_that_was_loaded_back_leaves_without_another_store(name: str) -> None:
-    """A host copy that was there all along is stored again."""
+    """A page that kept its host copy is not stored on the host again."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     cache.flush()
@@ -164,7 +164,7 @@ def test_page_that_was_loaded_back_leaves_without_another_store(name: str) -> No
 
 @each_cache
 def test_page_that_lost_its_host_copy_is_stored_again(name: str) -> None:
-    """A page is copied to the host a second time, and nobody is told."""
+    """A page that is copied to the host again has another store event."""
     cache, _ = judged_cache(name, BACK)
     put(cache, [1, 2])
     cache.evict(Counts(full=2))

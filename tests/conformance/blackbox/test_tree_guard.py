@@ -16,8 +16,8 @@ from kvcanon.conformance.variants.override import Overrides, Plant, overriding
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
-    announce,
     cache,
+    events,
     evict,
     insert,
     lock,
@@ -111,7 +111,7 @@ def test_events_of_many_operations_are_heard_at_once() -> None:
 
 def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
     """A cache that declares in which order a node is removed may remove its parent before it."""
-    announced, profile = announce.announce_removed, Profile(removes_end_first=False)
+    announced, profile = events.emit_removed, Profile(removes_end_first=False)
 
     def removes_the_front_alone(patch: Overrides) -> None:
         """Of the pages that leave only the first is removed."""
@@ -121,7 +121,7 @@ def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
             announced(state, node, medium)
             state.events[waiting:] = state.events[-1:]
 
-        patch.setattr(victims, "announce_removed", announce_first)
+        patch.setattr(victims, "emit_removed", announce_first)
         take = snapshot.take_snapshot
         patch.setattr(cache, "take_snapshot", lambda state: evolve(take(state), profile=profile))
 
@@ -225,19 +225,19 @@ def reset_keeps_slots(patch: Overrides) -> None:
 
 def reset_is_silent(patch: Overrides) -> None:
     """Routers are not told of a reset."""
-    patch.setattr(cache, "announce_cleared", lambda _: None)
+    patch.setattr(cache, "emit_cleared", lambda _: None)
 
 
 def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
     """Routers are told to forget all whenever something leaves."""
-    removed = announce.announce_removed
+    removed = events.emit_removed
 
     def loud(state: State, node: Node, medium: object) -> None:
         if state.config.events:
             state.events.append(AllBlocksCleared())
         removed(state, node, GPU)
 
-    patch.setattr(victims, "announce_removed", loud)
+    patch.setattr(victims, "emit_removed", loud)
 
 
 def asked_for_nothing_it_evicts(patch: Overrides) -> None:

@@ -44,7 +44,7 @@ def test_copies_share_no_module_with_the_plain_cache() -> None:
         # Slots of duplicates are not given back.
         ("insert._free:remove-call:1", Sight.LAW),
         # The hashes of pages are never computed.
-        ("announce.name_pages:false:1", Sight.CRASH),
+        ("events.hash_pages:false:1", Sight.CRASH),
         # The numbers of nodes and receipts begin with 2.
         ("state.State:plus-one:2", Sight.NOBODY),
     ],

@@ -173,7 +173,7 @@ def test_guard_passes_violations_on_where_asked(monkeypatch: pytest.MonkeyPatch)
     def collect(violation: Violation, step: Step) -> None:
         found.append((violation.law.law_id, step.operation))
 
-    monkeypatch.setattr("kvcanon.reference.cache.announce_cleared", lambda state: None)
+    monkeypatch.setattr("kvcanon.reference.cache.emit_cleared", lambda state: None)
     guarded = guard(reference(), on_violation=collect)
     serve(guarded, KEY)
     guarded.flush()
@@ -364,7 +364,7 @@ def test_guard_says_what_was_broken_before(monkeypatch: pytest.MonkeyPatch) -> N
     """An operation is not blamed for what one outside the sample did."""
     guarded = scripted(reference(), *[False] * 6, True)
     with monkeypatch.context() as patched:
-        patched.setattr("kvcanon.reference.insert.announce_stored", lambda *_: None)
+        patched.setattr("kvcanon.reference.insert.emit_stored", lambda *_: None)
         serve(guarded, KEY)
     with pytest.raises(SpecViolation) as caught:
         guarded.match(KEY)

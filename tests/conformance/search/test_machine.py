@@ -33,7 +33,7 @@ NO_HOST = Offer(write_policies=(WritePolicy.NONE,))
 
 def silent_fetches(patch: Overrides) -> None:
     """Fetched pages are announced to nobody."""
-    patch.setattr(host_insert, "announce_stored", lambda *_: None)
+    patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
 def kept_windows(patch: Overrides) -> None:

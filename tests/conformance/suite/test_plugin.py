@@ -29,7 +29,7 @@ from kvcanon.conformance.variants.override import overriding
 from kvcanon.reference import ReferenceCache, host_insert
 from kvcanon.spec.errors import BadArgument
 
-silent = overriding(lambda patch: patch.setattr(host_insert, "announce_stored", lambda *_: None))
+silent = overriding(lambda patch: patch.setattr(host_insert, "emit_stored", lambda *_: None))
 
 class Shy:
     """Shows neither its state nor events."""
@@ -200,7 +200,7 @@ def test_plugin_imports_nothing_of_the_judge() -> None:
 
 def silent(patch: Overrides) -> None:
     """Fetched pages are announced to nobody."""
-    patch.setattr(host_insert, "announce_stored", lambda *_: None)
+    patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
 def test_check_cache_tells_what_is_broken() -> None:

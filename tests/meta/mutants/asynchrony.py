@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
-    announce,
     backup,
     cache,
+    events,
     insert,
     lock,
     slots,
@@ -80,9 +80,9 @@ def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
             for child in node.children.values()
         )
         if not any(waits):
-            announce.announce_stored(state, node, medium)
+            events.emit_stored(state, node, medium)
 
-    patch.setattr(transfer, "announce_stored", of_the_end_only)
+    patch.setattr(transfer, "emit_stored", of_the_end_only)
 
 
 @mutant("ASYNC-5", "B2 sgl#27108")

@@ -11,9 +11,9 @@ from attrs import evolve
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
-    announce,
     backup,
     cache,
+    events,
     evict,
     host_insert,
     insert,
@@ -38,45 +38,45 @@ from meta.mutants.entry import mutant
 @mutant("EVENT-10", "C2 sgl#22894")
 def demotion_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the device."""
-    announce_removed = announce.announce_removed
+    emit_removed = events.emit_removed
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
         if medium is CPU:
-            announce_removed(state, node, medium)
+            emit_removed(state, node, medium)
 
-    patch.setattr(victims, "announce_removed", of_the_host_only)
+    patch.setattr(victims, "emit_removed", of_the_host_only)
 
 
 @mutant("EVENT-10", "C19 lmc#3532")
 def host_eviction_is_silent(patch: Overrides) -> None:
     """Routers are not told that a page left the host."""
-    announce_removed = announce.announce_removed
+    emit_removed = events.emit_removed
 
     def of_the_device_only(state: State, node: Node, medium: Medium) -> None:
         if medium is GPU:
-            announce_removed(state, node, medium)
+            emit_removed(state, node, medium)
 
-    patch.setattr(victims, "announce_removed", of_the_device_only)
+    patch.setattr(victims, "emit_removed", of_the_device_only)
 
 
 @mutant("EVENT-10", "C3 sgl#38486")
 def host_insert_is_silent(patch: Overrides) -> None:
     """Routers are not told of pages that were fetched."""
-    patch.setattr(host_insert, "announce_stored", lambda *_: None)
+    patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
 def told_otherwise(patch: Overrides, tell: Callable[[list[BlockStored]], list[Event]]) -> None:
     """Put other events in the place of the stores of a node, whoever sends them."""
-    announce_stored = announce.announce_stored
+    emit_stored = events.emit_stored
 
     def otherwise(state: State, node: Node, medium: Medium) -> None:
         at = len(state.events)
-        announce_stored(state, node, medium)
+        emit_stored(state, node, medium)
         stores = [event for event in state.events[at:] if isinstance(event, BlockStored)]
         state.events[at:] = tell(stores)
 
     for module in (insert, host_insert, transfer):
-        patch.setattr(module, "announce_stored", otherwise)
+        patch.setattr(module, "emit_stored", otherwise)
 
 
 @mutant("EVENT-1", "C14 vllm#58119")
@@ -96,7 +96,7 @@ def pages_are_stored_again(patch: Overrides) -> None:
         free(state, component, some, incoming)
         for node, owned in [(node, node.data[FULL].device) for node in state.owners[FULL, GPU]]:
             if component is FULL and owned is not None and node.hashes is not None:
-                announce.announce_stored(state, node, GPU)
+                events.emit_stored(state, node, GPU)
                 break
 
     patch.setattr(insert, "_free", loud)
@@ -112,7 +112,7 @@ def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
         enqueued = transfer.enqueue(state, direction, parts, held)
         for node, component in parts:
             if component is FULL:
-                announce.announce_stored(state, node, CPU)
+                events.emit_stored(state, node, CPU)
         return enqueued
 
     patch.setattr(backup, "enqueue", eager)
@@ -121,25 +121,25 @@ def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
 @mutant("EVENT-4", "C4 sgl#32537")
 def return_to_the_device_is_silent(patch: Overrides) -> None:
     """A page that was demoted, and is computed again, is not told of."""
-    announce_stored = announce.announce_stored
+    emit_stored = events.emit_stored
 
     def of_new_nodes(state: State, node: Node, medium: Medium) -> None:
         if node.data[FULL].host is None:
-            announce_stored(state, node, medium)
+            emit_stored(state, node, medium)
 
-    patch.setattr(insert, "announce_stored", of_new_nodes)
+    patch.setattr(insert, "emit_stored", of_new_nodes)
 
 
 @mutant("EVENT-4", "C5 sgl#29750")
 def deletion_is_silent(patch: Overrides) -> None:
     """What leaves the tree with its node is not told of; only demotions are."""
-    announce_removed = announce.announce_removed
+    emit_removed = events.emit_removed
 
     def demoted(state: State, node: Node, medium: Medium) -> None:
         if medium is GPU and node.data[FULL].host is not None:
-            announce_removed(state, node, medium)
+            emit_removed(state, node, medium)
 
-    patch.setattr(victims, "announce_removed", demoted)
+    patch.setattr(victims, "emit_removed", demoted)
 
 
 @mutant("EVENT-10", "sgl#24718", founding=True)
@@ -148,7 +148,7 @@ def tombstone_is_announced(patch: Overrides) -> None:
     evict_inside = evict._evict_inside
 
     def loud(state: State, node: Node, component: Component) -> None:
-        announce.announce_removed(state, node, GPU)
+        events.emit_removed(state, node, GPU)
         evict_inside(state, node, component)
 
     patch.setattr(evict, "_evict_inside", loud)
@@ -161,7 +161,7 @@ def cut_is_announced(patch: Overrides) -> None:
 
     def loud(state: State, node: Node, at: int) -> Node:
         upper = cut(state, node, at)
-        announce.announce_stored(state, upper, GPU)
+        events.emit_stored(state, upper, GPU)
         return upper
 
     patch.setattr(tree, "cut", loud)
@@ -193,13 +193,13 @@ def parent_chain_skips_a_page(patch: Overrides) -> None:
 @mutant("EVENT-8")
 def reset_is_silent(patch: Overrides) -> None:
     """A reset says nothing, and nobody can tell that all has gone."""
-    announce_cleared = announce.announce_cleared
+    emit_cleared = events.emit_cleared
 
     def at_first_only(state: State) -> None:
         if state.clock == 0:
-            announce_cleared(state)
+            emit_cleared(state)
 
-    patch.setattr(cache, "announce_cleared", at_first_only)
+    patch.setattr(cache, "emit_cleared", at_first_only)
 
 
 @mutant("EVENT-9", "C15 vllm#44451")
@@ -232,38 +232,38 @@ def bigrams_are_told_as_tokens(patch: Overrides) -> None:
 @mutant("EVENT-10", "C13 vllm#45261")
 def load_back_is_silent(patch: Overrides) -> None:
     """Routers are not told of what came back to the device."""
-    announce_stored = announce.announce_stored
+    emit_stored = events.emit_stored
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
         if medium is CPU:
-            announce_stored(state, node, medium)
+            emit_stored(state, node, medium)
 
-    patch.setattr(transfer, "announce_stored", of_the_host_only)
+    patch.setattr(transfer, "emit_stored", of_the_host_only)
 
 
 @mutant("EVENT-11")
 def only_the_latest_events_wait(patch: Overrides) -> None:
     """Where nobody takes events for a while, the oldest are dropped."""
-    announce_removed = announce.announce_removed
+    emit_removed = events.emit_removed
 
     def bounded(state: State, node: Node, medium: Medium) -> None:
-        announce_removed(state, node, medium)
+        emit_removed(state, node, medium)
         del state.events[:-8]
 
-    patch.setattr(victims, "announce_removed", bounded)
+    patch.setattr(victims, "emit_removed", bounded)
 
 
 @mutant("EVENT-12", "D18 trt#4596")
 def beginning_is_removed_first(patch: Overrides) -> None:
     """A node's pages are said to leave from its first on, under those that hang on it."""
-    announce_removed = announce.announce_removed
+    emit_removed = events.emit_removed
 
     def from_the_top(state: State, node: Node, medium: Medium) -> None:
         at = len(state.events)
-        announce_removed(state, node, medium)
+        emit_removed(state, node, medium)
         state.events[at:] = reversed(state.events[at:])
 
-    patch.setattr(victims, "announce_removed", from_the_top)
+    patch.setattr(victims, "emit_removed", from_the_top)
 
 
 @mutant("EVENT-13")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import backup, host_insert, insert
-from kvcanon.reference.host import make_host_room
+from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import path_to, upwards
@@ -103,7 +103,7 @@ def backup_is_all_or_nothing(patch: Overrides) -> None:
             )
             for component in state.config.components
         }
-        return backup.back_up(state, node) if make_host_room(state, Counts(**needed)) else ()
+        return backup.back_up(state, node) if ensure_host_slots(state, Counts(**needed)) else ()
 
     patch.setattr(insert, "back_up", whole)
 

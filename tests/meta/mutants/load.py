@@ -29,6 +29,7 @@ from kvcanon.spec.types import (
     Component,
     Counts,
     Key,
+    shortage,
 )
 from meta.mutants.calls import Calls
 from meta.mutants.entry import mutant
@@ -41,7 +42,7 @@ def short_of_either_is_short_of_full(patch: Overrides) -> None:
 
     def confused(needed: Counts, free: Counts) -> Counts:
         """The first of the two questions of a load, what to evict, gets a wrong answer."""
-        rightly = slots.shortage(needed, free)
+        rightly = shortage(needed, free)
         if not next(turns) or not free.swa:
             return rightly
         return Counts(max(0, needed.full - min(free.full, free.swa)), rightly.swa, rightly.mamba)
@@ -174,7 +175,7 @@ def windows_come_from_far_away(patch: Overrides) -> None:
     def generous(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
         path = tree.walk(state, key)
         wanted = [n for n, _ in path if SWA in n.data and load._on_host_only(n, SWA)]
-        room = slots.free_room(state, GPU).swa
+        room = slots.free_slot_counts(state, GPU).swa
         fits = bool(wanted) and sum(len(node.pages) for node in wanted) <= room
         call = all_of_it.during(load.load_back) if fits else load.load_back
         return call(state, key, quota_pages)

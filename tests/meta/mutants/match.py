@@ -60,7 +60,7 @@ def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
     """A prefix that ends inside a node which is on the host is found only up to that node."""
     walk = tree.walk
 
-    def coarse(state: State, key: Key) -> list[tree.Stop]:
+    def coarse(state: State, key: Key) -> list[tree.PathNode]:
         stops = walk(state, key)
         inside = stops and stops[-1].shared_pages < len(stops[-1].node.pages)
         return stops[:-1] if inside and stops[-1].node.data[FULL].host is not None else stops
@@ -93,7 +93,7 @@ def device_prefix_stands_on_host_data(patch: Overrides) -> None:
     """The device prefix is the usable one as far as full data goes, wherever its window is."""
     usable_pages = match._usable_pages
 
-    def mixed(state: State, stops: list[tree.Stop], present: Callable[[Data], bool]) -> int:
+    def mixed(state: State, stops: list[tree.PathNode], present: Callable[[Data], bool]) -> int:
         usable = usable_pages(state, stops, match._anywhere)
         if present is match.on_device:
             return min(usable, insert._present_pages(stops))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.conformance.variants.override import Overrides
-from kvcanon.reference import announce, host_insert, insert, tree
+from kvcanon.reference import events, host_insert, insert, tree
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.hashing import namespace_seed
 from kvcanon.spec.types import DEFAULT_NAMESPACE
@@ -18,14 +18,14 @@ from meta.mutants.entry import mutant
 @mutant("NS-3", "C1 sgl#24568")
 def names_ignore_the_namespace(patch: Overrides) -> None:
     """Equal tokens of two tenants have one name."""
-    patch.setattr(announce, "namespace_seed", lambda _: namespace_seed(DEFAULT_NAMESPACE))
+    patch.setattr(events, "namespace_seed", lambda _: namespace_seed(DEFAULT_NAMESPACE))
 
 
 @mutant("NS-3", "B20 sgl#37058")
 def names_ignore_the_salt(patch: Overrides) -> None:
     """Equal tokens under two salts have one name."""
     patch.setattr(
-        announce, "namespace_seed", lambda named: namespace_seed(evolve(named, cache_salt=None))
+        events, "namespace_seed", lambda named: namespace_seed(evolve(named, cache_salt=None))
     )
 
 
@@ -47,4 +47,4 @@ def cut_leaves_all_names_above(patch: Overrides) -> None:
 @mutant("NS-3", "D15 lmc#1842")
 def names_differ_between_processes(patch: Overrides) -> None:
     """The chain begins with a number that each process draws for itself."""
-    patch.setattr(announce, "namespace_seed", lambda named: b"1" + namespace_seed(named)[1:])
+    patch.setattr(events, "namespace_seed", lambda named: b"1" + namespace_seed(named)[1:])

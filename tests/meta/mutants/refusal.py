@@ -37,7 +37,7 @@ def insert_waits_for_backups(patch: Overrides) -> None:
     """An insert is refused while pages of its key are being copied to the host."""
     check_path = insert._check_path
 
-    def waiting(stops: list[tree.Stop], start: int) -> None:
+    def waiting(stops: list[tree.PathNode], start: int) -> None:
         check_path(stops, start)
         for node, _ in stops:
             backing = node.data[FULL].backing
@@ -66,7 +66,7 @@ def host_data_cannot_be_locked(patch: Overrides) -> None:
     """A key that is on the host in part is said not to be cached."""
     require = tree.require
 
-    def on_device_only(state: State, key: Key) -> list[tree.Stop]:
+    def on_device_only(state: State, key: Key) -> list[tree.PathNode]:
         stops = require(state, key)
         present = insert._present_pages(stops)
         if present < len(key):

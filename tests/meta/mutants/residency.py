@@ -10,9 +10,9 @@ from attrs import evolve
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
-    announce,
     backup,
     cache,
+    events,
     evict,
     host_insert,
     insert,
@@ -46,7 +46,7 @@ def leaf_leaves_its_window_behind(patch: Overrides) -> None:
     """A leaf is taken for an inner node, of which one component goes and the others stay."""
 
     def vacate(state: State, node: Node, medium: Medium) -> None:
-        announce.announce_removed(state, node, medium)
+        events.emit_removed(state, node, medium)
         slots.drop(state, node, FULL, medium)
 
     patch.setattr(evict, "vacate", vacate)

@@ -25,6 +25,7 @@ from kvcanon.spec.types import (
     Medium,
     TransferId,
     WritePolicy,
+    shortage,
 )
 from meta.mutants.calls import Calls
 from meta.mutants.entry import mutant
@@ -65,8 +66,8 @@ def host_room_is_made_newest_first(patch: Overrides) -> None:
 @mutant("RES-11")
 def fetched_pages_replace_the_newest(patch: Overrides) -> None:
     """Fetched pages take the place of what was used last on the host."""
-    made = backwards(patch).during(host.make_host_room)
-    patch.setattr(host_insert, "make_host_room", made)
+    made = backwards(patch).during(host.ensure_host_slots)
+    patch.setattr(host_insert, "ensure_host_slots", made)
 
 
 @mutant("REC-3")
@@ -141,9 +142,9 @@ def backup_empties_the_host(patch: Overrides) -> None:
     def amply(state: State, needed: Counts) -> bool:
         if state.config.backup_hits is not None:
             host.evict_host(state, state.config.host_slots)
-        return host.make_host_room(state, needed)
+        return host.ensure_host_slots(state, needed)
 
-    patch.setattr(backup, "make_host_room", amply)
+    patch.setattr(backup, "ensure_host_slots", amply)
 
 
 @mutant("RES-11")
@@ -201,8 +202,8 @@ def only_the_first_victim_makes_room(patch: Overrides) -> None:
     def once(state: State, needed: Counts) -> bool:
         nonlocal copied
         if state.config.backup_hits is None and copied:
-            return not slots.shortage(needed, slots.free_room(state, CPU))
-        copied = host.make_host_room(state, needed)
+            return not shortage(needed, slots.free_slot_counts(state, CPU))
+        copied = host.ensure_host_slots(state, needed)
         return copied
 
     def anew(state: State, counts: Counts) -> Counts:
@@ -210,7 +211,7 @@ def only_the_first_victim_makes_room(patch: Overrides) -> None:
         copied = False
         return evict.evict(state, counts)
 
-    patch.setattr(backup, "make_host_room", once)
+    patch.setattr(backup, "ensure_host_slots", once)
     patch.setattr(cache, "evict", anew)
     patch.setattr(load, "evict", anew)
 

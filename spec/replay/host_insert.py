@@ -1,4 +1,4 @@
-"""A host insert, played: full data down the path, then the window and the state at its end."""
+"""Replays a host insert: full data down the path, then the window and mamba state at the end."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from attrs import evolve
 
 from kvcanon.spec.operations import InsertHost
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
-from kvcanon.spec.replay.host import HostChoices, make_host_room
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts
 from kvcanon.spec.views import path_of
 
 
-def replay_fetch(state: Snapshot, asked: InsertHost, choices: HostChoices) -> Board:
+def replay_host_insert(state: Snapshot, operation: InsertHost, choices: HostChoices) -> Board:
     """The board after a host insert."""
     board = board_of(state)
-    stops = path_of(state, asked.key)
+    stops = path_of(state, operation.key)
     nodes, walked = [stop.node for stop in stops], sum(stop.shared_pages for stop in stops)
     cut_at(board, nodes, walked)
     path = [piece for piece in board.path(nodes) if piece.end <= walked]
@@ -24,29 +24,29 @@ def replay_fetch(state: Snapshot, asked: InsertHost, choices: HostChoices) -> Bo
         piece.locked.add(FULL)
     if path and MAMBA in state.config.components:
         path[-1].locked.add(MAMBA)
-    end = _place_full(board, asked, path, choices)
-    if end is not None and end.end == len(asked.key):
-        _place_window(board, asked, end, choices)
-        _place_state(board, asked, end, choices)
+    end = _place_full(board, operation, path, choices)
+    if end is not None and end.end == len(operation.key):
+        _place_window(board, operation, end, choices)
+        _place_state(board, operation, end, choices)
     for piece, locked in locked_before.items():
         piece.locked = locked
     return board
 
 
 def _place_full(
-    board: Board, asked: InsertHost, path: list[Piece], choices: HostChoices
+    board: Board, operation: InsertHost, path: list[Piece], choices: HostChoices
 ) -> Piece | None:
-    """Refill the path and add what is missing; the piece down to which host copies reach."""
+    """Refill the path and add a leaf; returns the last piece down to which host copies reach."""
     end: Piece | None = None
     for piece in path:
-        if not _refill(board, asked, piece, choices):
+        if not _refill(board, operation, piece, choices):
             return end
         end = piece
     reached = 0 if end is None else end.end
-    wanted = len(asked.key) - reached
+    wanted = len(operation.key) - reached
     if wanted:
-        # As much is placed as fits, so that nothing leaves in vain.
-        make_host_room(board, Counts(full=wanted), evolve(choices, tries_in_vain=True))
+        # The insert places as many pages as fit, so no eviction is in vain.
+        ensure_host_slots(board, Counts(full=wanted), evolve(choices, tries_in_vain=True))
         fitting = min(wanted, board.free[FULL, CPU])
         if fitting:
             leaf = Piece(None, reached, reached + fitting, end or board.root)
@@ -58,16 +58,16 @@ def _place_full(
     return end
 
 
-def _refill(board: Board, asked: InsertHost, piece: Piece, choices: HostChoices) -> bool:
-    """Give a piece a host copy if it lacks one; whether host copies go on below it."""
+def _refill(board: Board, operation: InsertHost, piece: Piece, choices: HostChoices) -> bool:
+    """Give a piece a host copy if it lacks one; returns whether pieces below may get one."""
     if FULL in piece.on[CPU]:
         return FULL not in piece.backing
-    begin = max(piece.begin, asked.start_pages)
+    begin = max(piece.begin, operation.start_pages)
     if begin > piece.begin and board.config.backed_parents:
         return False
     if begin >= piece.end:
         return True
-    if not make_host_room(board, Counts(full=piece.end - begin), choices):
+    if not ensure_host_slots(board, Counts(full=piece.end - begin), choices):
         return False
     if begin > piece.begin:
         board.cut(piece, begin)
@@ -75,11 +75,11 @@ def _refill(board: Board, asked: InsertHost, piece: Piece, choices: HostChoices)
     return True
 
 
-def _place_window(board: Board, asked: InsertHost, end: Piece, choices: HostChoices) -> None:
+def _place_window(board: Board, operation: InsertHost, end: Piece, choices: HostChoices) -> None:
     """Give the pieces at the end the window data that they lack on the host, all or none."""
-    if not asked.payload.swa:
+    if not operation.payload.swa:
         return
-    begin = len(asked.key) - len(asked.payload.swa)
+    begin = len(operation.key) - len(operation.payload.swa)
     for piece in end.above():
         if piece.begin < begin < piece.end:
             board.cut(piece, begin)
@@ -89,19 +89,19 @@ def _place_window(board: Board, asked: InsertHost, end: Piece, choices: HostChoi
     for piece in held:
         piece.locked.add(SWA)
     lacking = [piece for piece in window if _lacks(piece, SWA)]
-    if make_host_room(board, Counts(swa=sum(piece.size(SWA) for piece in lacking)), choices):
+    if ensure_host_slots(board, Counts(swa=sum(piece.size(SWA) for piece in lacking)), choices):
         for piece in lacking:
             _arrive(board, piece, SWA)
     for piece in held:
         piece.locked.discard(SWA)
 
 
-def _place_state(board: Board, asked: InsertHost, end: Piece, choices: HostChoices) -> None:
-    """Give the end the recurrent state that it lacks on the host."""
+def _place_state(board: Board, operation: InsertHost, end: Piece, choices: HostChoices) -> None:
+    """Give the end the mamba state that it lacks on the host."""
     if (
-        asked.payload.mamba
+        operation.payload.mamba
         and _lacks(end, MAMBA)
-        and make_host_room(board, Counts(mamba=1), choices)
+        and ensure_host_slots(board, Counts(mamba=1), choices)
     ):
         _arrive(board, end, MAMBA)
 

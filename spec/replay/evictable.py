@@ -1,4 +1,4 @@
-"""The most room that evictions could make, so that what is impossible may be declined at once."""
+"""The most slots that evictions could free, so that a cache may decline at once what cannot fit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium
 
 
 def could_be_free(board: Board, needed: Counts, medium: Medium) -> bool:
-    """Whether so many slots of each pool are free, or would be if all that may leave left."""
+    """Whether `needed` slots of each pool are free, or would be if all that may be evicted were."""
     return all(
-        needed[component] <= board.free[component, medium] + evictable(board, component, medium)
+        needed[component]
+        <= board.free[component, medium] + evictable_slots(board, component, medium)
         for component in board.config.components
         if needed[component]
     )
 
 
-def evictable(board: Board, component: Component, medium: Medium) -> int:
+def evictable_slots(board: Board, component: Component, medium: Medium) -> int:
     """The slots of a pool that evictions could free, one victim after the other."""
     return sum(
         piece.size(component)
@@ -25,7 +26,7 @@ def evictable(board: Board, component: Component, medium: Medium) -> int:
 
 
 def _leaving(board: Board, component: Component, medium: Medium) -> list[Piece]:
-    """The pieces whose data of a component may leave a medium."""
+    """The pieces whose data of a component may be evicted from a medium."""
     if component is not FULL:
         return [
             piece
@@ -34,7 +35,7 @@ def _leaving(board: Board, component: Component, medium: Medium) -> list[Piece]:
         ]
     may_go: dict[Piece, bool] = {}
     for piece in sorted(board.every(), key=lambda piece: piece.begin, reverse=True):
-        # On the host a piece leaves with the tree below it, on the device with what is there.
+        # A piece leaves the host with all pieces below it, the device with those on the device.
         here = medium is GPU or FULL not in piece.on[GPU]
         below = [each for each in piece.children if medium is CPU or FULL in each.on[GPU]]
         may_go[piece] = here and not piece.locked and all(may_go[each] for each in below)
