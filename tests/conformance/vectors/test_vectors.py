@@ -137,7 +137,7 @@ GOOD = vector_text(VECTORS[0])
         ('"format": "kvcanon-vector/1"', '"format": "kvcanon-vector/2"', "format"),
         (f'"law": "{VECTORS[0].law_id}"', '"law": "TREE-99"', "no law"),
         (f'"id": "{VECTORS[0].vector_id}"', '"id": "TREE-1-zz"', "its id"),
-        ('"level": "', '"level": "very ', "not a valid Level"),
+        ('"level": "', '"level": "very ', "not a valid VectorLevel"),
         ('"reason"', '"because"', "exactly"),
         ('"actions": [', '"actions": [["dance", 0, 0, 0],', "no action"),
         ('"drain": [', '"drain": ["brain"', "no case"),
