@@ -22,7 +22,7 @@ from kvcanon.conformance.report.call_code import lines_of, literal
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replayed import calls_of
 from kvcanon.conformance.report.text import calls
-from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
 from kvcanon.spec.law import LAWS, RETIRED, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
