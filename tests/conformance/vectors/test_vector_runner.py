@@ -39,13 +39,11 @@ def counted(line: str) -> dict[str, int]:
 
 @needs_node
 def test_the_simple_cache_passes() -> None:
-    """The example cache answers all that it offers as expected, or lawfully otherwise."""
+    """The example cache passes, and the runner prints what docs/vectors.md shows."""
     code, lines = play(str(NODE), str(SIMPLE))
     assert code == 0
-    counts = counted(lines[-1])
-    assert sum(counts.values()) == len(read_vectors())
-    assert counts["as expected"] >= 20
-    assert counts["wrong"] == 0
+    assert sum(counted(lines[-1]).values()) == len(read_vectors())
+    assert f"\n{lines[-1]}\n" in (DOCS / "vectors.md").read_text(encoding="utf-8")
 
 
 @needs_node
