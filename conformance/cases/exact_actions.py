@@ -1,14 +1,12 @@
-"""Exact actions: operations on keys that the action itself spells out.
+"""Exact actions: operations on a key that the action itself spells out.
 
-An action that is drawn picks its key among those that were used before, so that chance hits
-prefixes that are shared. Whoever goes through all possibilities in turn wants each of them named
-once, whatever went before. So here `a` is the number of pages of a key and `b` says what is in
-them: page `i` is made of the letter `b // 4**i % 4` alone. `c` is a number in digits of several
-sizes, the smallest first: the namespace (8), the first page that is handed over (16), and how many
-of the pages from there on come without window data (16).
+An action that is drawn picks its key among those that were used before. An exploration has to name
+every possible key once, whatever went before; so its actions carry their key: `a` is the number of
+pages, and page `i` is made of the letter `b // 4**i % 4` alone. `c` holds three numbers, as digits
+of different sizes, the smallest first: the namespace (8), the first page that is inserted (16), and
+how many pages from there on come without window data (16).
 
-What readers get wrong: an exact action makes no room and takes no lock. What it asks for is
-refused, or it is not.
+An exact action neither evicts nor locks first: the cache may refuse it for lack of slots.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ EXACT: dict[str, ActionKind] = {}
 """Every exact action by name."""
 
 
-def exactly(
+def exact_action(
     name: str,
     letters: Sequence[int],
     namespace: int = 0,
@@ -48,26 +46,26 @@ def exactly(
 
 
 @enter(EXACT, 0)
-def look(client: Client, a: int, b: int, c: int) -> None:
+def match_exactly(client: Client, a: int, b: int, c: int) -> None:
     """Match a key."""
     client.cache.match(_key(client, a, b, c))
 
 
 @enter(EXACT, 0)
-def hold(client: Client, a: int, b: int, c: int) -> None:
-    """Lock a key, without a request."""
+def lock_exactly(client: Client, a: int, b: int, c: int) -> None:
+    """Lock a key, for no request."""
     client.receipts.append(client.cache.lock(_key(client, a, b, c)))
 
 
 @enter(EXACT, 0)
-def compute(client: Client, a: int, b: int, c: int) -> None:
-    """Begin a request: allocate and fill what is to be handed over of a key."""
+def allocate_exactly(client: Client, a: int, b: int, c: int) -> None:
+    """Begin a request: allocate the slots of a key's new pages, and write them."""
     _compute(client, a, b, c)
 
 
 @enter(EXACT, 0)
-def put(client: Client, a: int, b: int, c: int) -> None:
-    """A whole request: allocate, fill and insert, or give back what was allocated."""
+def insert_exactly(client: Client, a: int, b: int, c: int) -> None:
+    """A whole request: allocate, write and insert; free the slots if the insert is refused."""
     request = _compute(client, a, b, c)
     try:
         client.insert(request, priority=0)
@@ -77,14 +75,14 @@ def put(client: Client, a: int, b: int, c: int) -> None:
 
 
 @enter(EXACT, 0, Capability.LOAD_BACK, host=True)
-def bring(client: Client, a: int, b: int, c: int) -> None:
-    """Load a key back."""
+def load_back_exactly(client: Client, a: int, b: int, c: int) -> None:
+    """Load a key back to the device."""
     client.cache.load_back(_key(client, a, b, c))
 
 
 @enter(EXACT, 0, Capability.INSERT_HOST, host=True)
-def fetch(client: Client, a: int, b: int, c: int) -> None:
-    """Place pages of a key in the host tier, as if they came from storage."""
+def insert_host_exactly(client: Client, a: int, b: int, c: int) -> None:
+    """Insert pages of a key on the host, as if they came from storage."""
     key = _key(client, a, b, c)
     start, windowed = _handed_over(key, c)
     client.fetch(key, start, windowed)

@@ -1,8 +1,8 @@
-"""`kvcanon laws`: the book's laws as a list, or one law whole.
+"""`kvcanon laws`: all laws as a list, or one law whole.
 
-What readers get wrong: the list has the first sentence of each law only. Why it is a law, where it
-was seen broken, and a fault that breaks it in as few calls as could be found, is on its page:
-`kvcanon laws RES-4`. Of a law that is retired there is one sentence: what became of it.
+The list has the first sentence of each law. The page of a law, as `kvcanon laws RES-4`, has its
+reason, where it was seen broken, and its witnesses: faults that break it, each in a few calls. The
+page of a retired law has one sentence, which says what replaced it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcanon.conformance.report.call_code import lines_of, literal
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replayed import calls_of
 from kvcanon.conformance.report.text import calls
-from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
 from kvcanon.spec.law import LAWS, RETIRED, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
@@ -103,7 +103,7 @@ def _to_json(law: Law) -> dict[str, object]:
 
 
 def _print_retired(law_id: str, *, as_json: bool) -> None:
-    """What became of a law that is no more."""
+    """Print what replaced a retired law."""
     if as_json:
         print_json({"id": law_id, "retired": RETIRED[law_id]})
     else:
@@ -141,7 +141,7 @@ def _witnesses(law: Law) -> list[Vector]:
 
 
 def _print_witness(witness: Vector) -> None:
-    """What goes wrong in a vector, and the calls in which it does, with a sound cache's answers."""
+    """Print the fault of a vector, and the calls in which it shows, with a lawful answer each."""
     out = ReportConsole()
     out.print()
     out.print(Text(f"Witness {witness.vector_id}", "bold cyan"))

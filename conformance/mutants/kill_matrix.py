@@ -33,7 +33,7 @@ from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case, scale_of
 from kvcanon.conformance.variants.override import Plant, overriding
-from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -12,7 +12,7 @@ from kvcanon.conformance.search.campaign import Search
 from kvcanon.conformance.search.finding import Finding
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case, scale_of
-from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import read_vectors
 
 

@@ -56,20 +56,23 @@ class NotOnTheWire(ValueError):
     """JSON that is no value of the type that it should have."""
 
 
-def to_json(value: object) -> object:
-    """A value as JSON has it."""
+def to_json(value: object, *, brief: bool = False) -> object:
+    """A value as JSON has it; a brief one leaves out the fields that have their default."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {key: to_json(each) for key, each in value.items()}
-        return [[to_json(key), to_json(each)] for key, each in value.items()]
+            return {key: to_json(each, brief=brief) for key, each in value.items()}
+        return [[to_json(key), to_json(each, brief=brief)] for key, each in value.items()]
     if isinstance(value, Collection):
         # Most lists are of numbers, or of pages of numbers, and long: they need no second look.
-        return value if _is_plain(value) else [to_json(each) for each in value]
-    sent = {name: to_json(getattr(value, name)) for name in _sent_fields(type(value))}
+        return value if _is_plain(value) else [to_json(each, brief=brief) for each in value]
+    names = _sent_fields(type(value))
+    if brief:
+        names = _without_defaults(value, type(value), names)
+    sent = {name: to_json(getattr(value, name), brief=brief) for name in names}
     return {"kind": type(value).__name__, **sent} if isinstance(value, TAGGED) else sent
 
 
@@ -108,6 +111,12 @@ def _is_plain(values: Collection[object]) -> bool:
         type(each) is int or (type(each) is tuple and all(type(one) is int for one in each))
         for each in values
     )
+
+
+def _without_defaults(value: object, kind: type, names: Sequence[str]) -> tuple[str, ...]:
+    """Those fields of a value of a class that are other than their default."""
+    defaults = {each.name: each.default for each in fields(kind)}
+    return tuple(name for name in names if getattr(value, name) != defaults[name])
 
 
 def _sent_fields(kind: type) -> tuple[str, ...]:

@@ -1,10 +1,8 @@
-"""The stage of a check that plays the vectors, each on each cache in every way that is meant.
+"""The stage of a check that plays the vectors.
 
-Every vector is accounted for: it was played, or the cache does not offer its configuration. A
-vector that got lost on the way would be taken for one that was passed, and is a fault.
-
-What readers get wrong: laws that are known to be broken are asked here, by themselves and last. So
-they do not hide other laws, and that they are still broken is seen and not believed.
+The judge plays the case of a vector, not its calls: it checks laws, and does not compare answers.
+Every vector is counted as played or as not offered; a check that loses one fails. Laws that are
+known to be broken are checked last and by themselves, so that they do not hide other broken laws.
 """
 
 from __future__ import annotations
@@ -36,21 +34,21 @@ from kvcanon.spec.law import LAWS, Need
 
 NAME = "vectors"
 PART = 12
-"""Vectors that a process plays at a time."""
+"""Vectors that one process plays in a row."""
 
 
 @define
 class VectorResult:
-    """What came of some vectors on one cache."""
+    """What was found in some vectors on one cache."""
 
     tally: Tally = Factory(Tally)
-    """A vector is one case of it, in however many ways it was played."""
+    """A vector counts as one case, though it may be played in several ways."""
     failures: list[Failure] = Factory(list)
     why_not_all: str = ""
-    """Why not all of them were played; empty if they were."""
+    """Why some were not played; empty if all were."""
 
     def add(self, other: VectorResult) -> None:
-        """Take in what came of others."""
+        """Add the result of other vectors."""
         self.tally.add(other.tally)
         self.failures += other.failures
         self.why_not_all = self.why_not_all or other.why_not_all
@@ -79,7 +77,7 @@ def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
 
 
 def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorResult:
-    """Play all vectors on one cache. Raises: UsageError: not all of them were."""
+    """Play all vectors on one cache. Raises: UsageError: some were neither played nor counted."""
     asked = SearchSpec(name, plan.seed, plan.against, plan.only or None, plan.black_box)
     if plan.against == name:
         asked = evolve(asked, against=None)
@@ -124,9 +122,9 @@ def play_vectors(
 def play_vector(
     vector: Vector, trial: Trial, law_ids: Sequence[str] = (), known: frozenset[str] = frozenset()
 ) -> VectorResult:
-    """Play a vector on one cache: by the states, if it shows any, and from outside.
+    """Play a vector on one cache: by its states, if it shows any, and perhaps from outside, too.
 
-    The laws are all, unless some are given; those that are known to be broken are asked last.
+    All laws are checked, unless some are given; those that are known to be broken come last.
     """
     held = VectorResult()
     if not is_offered(vector.case.config, trial.adapter.offer):
@@ -157,7 +155,7 @@ def play_vector(
 def _ways(
     level: VectorLevel, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
 ) -> Iterator[Trial]:
-    """How a vector is played: the laws of each way, and whether they look at states."""
+    """The ways in which a vector is played: with which laws, and by states or from outside."""
     for asked in (
         [law_id for law_id in law_ids if law_id not in known],
         [law_id for law_id in law_ids if law_id in known],
@@ -171,7 +169,7 @@ def _ways(
 
 
 def _shows_states(adapter: Adapter, case: Case) -> bool:
-    """Whether there is more to see of a cache than what it answers."""
+    """Whether a cache shows its states."""
     if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
         return False
     try:

@@ -1,36 +1,45 @@
-"""A vector: one case in a file of its own, and what goes wrong in it where its law is broken.
+"""A vector: a file with one short case, its calls with their answers, and what goes wrong in it.
 
 `README.md` beside this module is the format, and what is promised about it.
-
-What readers get wrong: the transcript is no answer key. It is a digest of what the plain cache is
-asked in the case and what it answers, so that nobody changes unawares what a vector means.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.vectors.script import Script, call_to_json, script_from_json
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, RETIRED
 
-FORMAT = "kvcanon-vector/1"
-FIELDS = ("format", "id", "law", "reason", "mutant", "level", "case", "transcript")
+FORMAT = "kvcanon-vector/2"
+FIELDS = (
+    "format",
+    "id",
+    "law",
+    "reason",
+    "mutant",
+    "level",
+    "config",
+    "keys",
+    "calls",
+    "case",
+)
 
 FOLDER = Path(__file__).with_name("cases")
-"""The vectors, one a file, which is called by its id."""
+"""The vectors, one a file; its name is the vector's id."""
 
 
 class VectorLevel(StrEnum):
@@ -57,7 +66,9 @@ class Vector:
     """What a cache with that fault does wrong, in a sentence."""
     level: VectorLevel
     case: Case
-    transcript: str
+    """What the judge plays: actions, from which clients make calls as the cache answers."""
+    script: Script = field(hash=False)
+    """What everybody else plays: the calls that the plain cache gets in the case."""
 
 
 def vector_files() -> list[Path]:
@@ -92,49 +103,49 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     made_for = re.fullmatch(r"([A-Z]+-[0-9]+)-[a-z]+", name)
     if value["id"] != name or made_for is None or made_for[1] not in (LAWS.keys() | RETIRED):
         raise ValueError(f"its id is {value['id']!r}, which is not a law, a letter and its name")
-    case = case_from_json(value["case"])
+    if tuple(value["case"]) != ("actions", "drain"):
+        raise ValueError("its case has not exactly actions, drain, in this order")
+    case = case_from_json({"config": value["config"], **value["case"]})
     unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:
         raise ValueError(f"there is no action {unknown[0]!r}")
     level = VectorLevel(value["level"])
-    return Vector(name, law_id, value["mutant"], value["reason"], level, case, value["transcript"])
+    script = script_from_json(value["keys"], value["calls"])
+    return Vector(name, law_id, value["mutant"], value["reason"], level, case, script)
 
 
 def vector_text(vector: Vector) -> str:
-    """A vector as it stands in its file: a line for each thing that may differ between two."""
+    """A vector as it stands in its file: a line for each call, and for each field before."""
     case = case_to_json(vector.case)
-    # What is as usual today is said, too: a vector does not change when that does.
-    config = asdict(vector.case.config)
-    actions = [f"      {json.dumps(each)}" for each in case["actions"]]
-    fields = [f"      {json.dumps(name)}: {json.dumps(each)}" for name, each in config.items()]
-    return "\n".join(
-        [
-            "{",
-            *_lines(
-                {
-                    "format": FORMAT,
-                    "id": vector.vector_id,
-                    "law": vector.law_id,
-                    "reason": vector.reason,
-                    "mutant": vector.mutant,
-                    "level": vector.level.value,
-                }
-            ),
-            '  "case": {',
-            '    "config": {',
-            ",\n".join(fields),
-            "    },",
-            '    "actions": [',
-            ",\n".join(actions),
-            "    ],",
-            f'    "drain": {json.dumps(case["drain"])}',
-            "  },",
-            f'  "transcript": {json.dumps(vector.transcript)}',
-            "}\n",
-        ]
-    )
+    head = {
+        "format": FORMAT,
+        "id": vector.vector_id,
+        "law": vector.law_id,
+        "reason": vector.reason,
+        "mutant": vector.mutant,
+        "level": vector.level.value,
+    }
+    lines = [
+        *(f"  {json.dumps(name)}: {json.dumps(each)}," for name, each in head.items()),
+        # Fields with their defaults are written, too: a vector stays the same when these change.
+        *_object("config", asdict(vector.case.config)),
+        *_object("keys", vector.script.keys),
+        *_list("  ", "calls", [call_to_json(each) for each in vector.script.calls]),
+        '  "case": {',
+        *_list("    ", "actions", case["actions"]),
+        f'    "drain": {json.dumps(case["drain"])}',
+        "  }",
+    ]
+    return "\n".join(["{", *lines, "}\n"])
 
 
-def _lines(values: Mapping[str, str]) -> Iterator[str]:
-    for name, value in values.items():
-        yield f"  {json.dumps(name)}: {json.dumps(value)},"
+def _object(name: str, fields: Mapping[str, object]) -> list[str]:
+    """The lines of a field that holds an object."""
+    lines = [f"    {json.dumps(each)}: {json.dumps(value)}" for each, value in fields.items()]
+    return [f"  {json.dumps(name)}: {{", ",\n".join(lines), "  },"]
+
+
+def _list(indent: str, name: str, values: Iterable[object]) -> list[str]:
+    """The lines of a field that holds a list."""
+    lines = [f"{indent}  {json.dumps(each)}" for each in values]
+    return [f"{indent}{json.dumps(name)}: [", ",\n".join(lines), f"{indent}],"]

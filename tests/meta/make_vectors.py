@@ -1,10 +1,8 @@
-"""Makes vectors: for each fault that none makes its law speak of yet, a case that does, reduced.
+"""Makes vectors: for each planted fault that no vector shows yet, a short case that shows it.
 
-It only ever adds. A vector that is there keeps its id and its content; of several that would do,
-the one is added that serves most of the faults that are left.
-
-What readers get wrong: a fault that breaks several laws needs one vector, of the law that it is
-made to break. That other laws speak in it too is chance, and not relied on.
+A vector that is there keeps its id and its case. Of several candidates for one law
+the one is added that shows the most faults. A fault may break several laws; its vector is
+made for the law that its mutant names.
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.vectors.transcript import PLAIN, transcript_of
+from kvcanon.conformance.vectors.freedoms import script_of
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
     Vector,
@@ -148,7 +147,7 @@ def vectors_of(law_id: str, taken: Sequence[Candidate], there: Collection[str]) 
             what_goes_wrong(BY_NAME[each.mutant]),
             each.level,
             each.case,
-            transcript_of(each.case),
+            script_of(each.case),
         )
         for at, each in enumerate(taken)
     ]
@@ -178,9 +177,20 @@ def make(by: Executor) -> int:
     for law_id, group in groupby(found, key=lambda each: BY_NAME[each.mutant].law_id):
         ids = [vector.vector_id for vector in there]
         for vector in vectors_of(law_id, chosen(list(group), by), ids):
-            (FOLDER / f"{vector.vector_id}.json").write_text(vector_text(vector), "utf-8")
+            write(vector)
             say(f"{vector.vector_id}: {vector.mutant}, {vector.level}")
     return len(missing) - len(found)
+
+
+def rewrite() -> None:
+    """Write the calls of all vectors anew, from their cases."""
+    for vector in read_vectors():
+        write(evolve(vector, script=script_of(vector.case)))
+
+
+def write(vector: Vector) -> None:
+    """Write the file of a vector."""
+    (FOLDER / f"{vector.vector_id}.json").write_text(vector_text(vector), "utf-8")
 
 
 def say(line: str) -> None:
@@ -193,9 +203,15 @@ def main() -> int:
     """Make vectors, in several processes."""
     parser = argparse.ArgumentParser(description="Add the vectors that are missing.")
     parser.add_argument("--jobs", type=int, default=2, help="processes that search")
-    jobs = parser.parse_args().jobs
+    parser.add_argument(
+        "--rewrite", action="store_true", help="write the calls of all vectors anew, and no more"
+    )
+    given = parser.parse_args()
+    if given.rewrite:
+        rewrite()
+        return 0
     assert len(find_mutants(Path(__file__).parent)) == len(BY_NAME)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as by:
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as by:
         return int(make(by) > 0)
 
 

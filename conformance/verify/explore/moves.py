@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact_actions import exactly
+from kvcanon.conformance.cases.exact_actions import exact_action
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.verify.explore.plain_cache import performed_by
 from kvcanon.conformance.verify.explore.product import Product
@@ -136,14 +136,18 @@ def _letter(page: Page) -> int:
 
 
 def _looks(prompts: Prompts) -> Iterator[Action]:
-    yield from (exactly("look", letters, number) for number, letters in prompts.there)
-    yield from (exactly("look", letters, number) for number, letters in prompts.gone)
+    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.there)
+    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.gone)
 
 
 def _locks(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
     if len(product.client.receipts) < scope.receipts:
-        yield from (exactly("hold", letters, number) for number, letters in prompts.there)
-        yield from (exactly("hold", letters, number) for number, letters in prompts.gone[:1])
+        yield from (
+            exact_action("lock_exactly", letters, number) for number, letters in prompts.there
+        )
+        yield from (
+            exact_action("lock_exactly", letters, number) for number, letters in prompts.gone[:1]
+        )
     for index in _different(product.client.receipts, state):
         yield Action("unlock", index, 0, 1)
         yield Action("unlock_window", index)
@@ -163,14 +167,14 @@ def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
 
 
 def _inserts(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
-    name = "compute" if len(product.client.requests) < scope.requests else "put"
+    name = "allocate_exactly" if len(product.client.requests) < scope.requests else "insert_exactly"
     windowed = SWA in scope.config.components
     for number, letters in prompts.all:
         usable = usable_pages(state, prompts.key(number, letters), (GPU,))
         for start in sorted({usable, 0} if scope.from_first else {usable}):
             for bare in scope.bare_pages if windowed else (0,):
                 if bare <= len(letters) - start:
-                    yield exactly(name, letters, number, start_pages=start, bare_pages=bare)
+                    yield exact_action(name, letters, number, start_pages=start, bare_pages=bare)
 
 
 def _requests(product: Product, *, idle: bool) -> Iterator[Action]:
@@ -186,8 +190,13 @@ def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Ite
     for counts in scope.host_evictions:
         yield Action("evict_host", counts.full, counts.swa, counts.mamba)
     if idle:
-        yield from (exactly("bring", letters, number) for number, letters in prompts.there)
-        yield from (exactly("bring", letters, number) for number, letters in prompts.gone[:1])
+        yield from (
+            exact_action("load_back_exactly", letters, number) for number, letters in prompts.there
+        )
+        yield from (
+            exact_action("load_back_exactly", letters, number)
+            for number, letters in prompts.gone[:1]
+        )
     if not scope.fetches:
         return
     windowed = SWA in scope.config.components
@@ -196,7 +205,9 @@ def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Ite
         for start in sorted({0, there} - {len(letters)}):
             for bare in scope.bare_pages if windowed else (0,):
                 if bare <= len(letters) - start:
-                    yield exactly("fetch", letters, number, start_pages=start, bare_pages=bare)
+                    yield exact_action(
+                        "insert_host_exactly", letters, number, start_pages=start, bare_pages=bare
+                    )
 
 
 def _copies(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:

@@ -7,7 +7,7 @@ import pytest
 from kvcanon.conformance.cases.actions import ACTIONS, act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
-from kvcanon.conformance.cases.exact_actions import EXACT, exactly
+from kvcanon.conformance.cases.exact_actions import EXACT, exact_action
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.reference import ReferenceCache
@@ -49,7 +49,7 @@ def test_an_action_spells_its_key_out() -> None:
     spelled = [((), 0), ((0,), 0), ((1,), 0), ((0, 1), 0), ((1, 0), 0), ((1, 0), 2), ((3, 2, 1), 1)]
     for _ in range(2):
         for letters, namespace in spelled:
-            act(client, *exactly("look", letters, namespace))
+            act(client, *exact_action("match_exactly", letters, namespace))
     assert isinstance(client.cache, Overheard)
     first, second = client.cache.keys[: len(spelled)], client.cache.keys[len(spelled) :]
     assert first == second
@@ -60,15 +60,15 @@ def test_an_action_spells_its_key_out() -> None:
 def test_a_bigram_key_is_made_of_bigrams() -> None:
     """A cache of bigrams is asked for tokens, and refuses."""
     client = client_of(CacheConfig(page_size=2, bigram=True))
-    assert act(client, *exactly("put", (1, 0))) is None
-    assert act(client, *exactly("look", (1, 0))) is None
+    assert act(client, *exact_action("insert_exactly", (1, 0))) is None
+    assert act(client, *exact_action("match_exactly", (1, 0))) is None
     assert client.cache.match(Key((((1, 1), (1, 1)),))).prefix_pages == 1
 
 
 def test_what_was_put_is_there_with_its_stamps() -> None:
     """An insert hands over other pages than it says, or slots that nobody filled."""
     client = client_of()
-    assert act(client, *exactly("put", (1, 0, 1))) is None
+    assert act(client, *exact_action("insert_exactly", (1, 0, 1))) is None
     key = Key(((1, 1), (0, 0), (1, 1)))
     found = client.cache.match(key)
     assert found.device_pages == 3
@@ -79,10 +79,10 @@ def test_what_was_put_is_there_with_its_stamps() -> None:
 def test_pages_can_come_without_window_data() -> None:
     """Bare pages have window data all the same, or others lack it."""
     client = client_of()
-    act(client, *exactly("compute", (0, 1, 2), bare_pages=2))
+    act(client, *exact_action("allocate_exactly", (0, 1, 2), bare_pages=2))
     (request,) = client.requests
     assert request.slots.counts() == Counts(full=3, swa=1, mamba=1)
-    act(client, *exactly("compute", (0, 1), start_pages=1))
+    act(client, *exact_action("allocate_exactly", (0, 1), start_pages=1))
     assert client.requests[1].start_pages == 1
     assert client.requests[1].slots.counts() == Counts(full=1, swa=1, mamba=1)
 
@@ -90,7 +90,7 @@ def test_pages_can_come_without_window_data() -> None:
 def test_a_put_that_is_refused_leaves_nothing_with_the_client() -> None:
     """What was allocated for an insert that is refused is lost."""
     client = client_of()
-    refusal = act(client, *exactly("put", (0, 1), start_pages=1))
+    refusal = act(client, *exact_action("insert_exactly", (0, 1), start_pages=1))
     assert isinstance(refusal, PrefixNotCached)
     assert not client.requests
     assert len(client.cache.free_slots(FULL, GPU)) == 4
@@ -99,16 +99,16 @@ def test_a_put_that_is_refused_leaves_nothing_with_the_client() -> None:
 def test_an_exact_action_makes_no_room() -> None:
     """What does not fit evicts, so that what was done is more than was said."""
     client = client_of()
-    act(client, *exactly("put", (0, 1, 2)))
-    assert isinstance(act(client, *exactly("put", (1, 1))), OutOfSlots)
+    act(client, *exact_action("insert_exactly", (0, 1, 2)))
+    assert isinstance(act(client, *exact_action("insert_exactly", (1, 1))), OutOfSlots)
     assert client.cache.match(Key(((0, 0), (1, 1), (2, 2)))).device_pages == 3
 
 
 def test_what_is_held_can_be_released() -> None:
     """A lock is not among the client's receipts."""
     client = client_of()
-    act(client, *exactly("put", (0, 1)))
-    assert act(client, *exactly("hold", (0,))) is None
+    act(client, *exact_action("insert_exactly", (0, 1)))
+    assert act(client, *exact_action("lock_exactly", (0,))) is None
     assert len(client.receipts) == 1
     assert act(client, "unlock", 0, 0, 1) is None
     assert not client.cache.snapshot().holds
@@ -117,13 +117,13 @@ def test_what_is_held_can_be_released() -> None:
 def test_what_was_fetched_can_be_brought_back() -> None:
     """Pages from storage are others than were said, or lie beside their pages."""
     client = client_of()
-    act(client, *exactly("fetch", (0, 1, 2), start_pages=0, bare_pages=1))
+    act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=0, bare_pages=1))
     state = client.cache.snapshot()
     slots = {
         c: sum(len(n[c].slots(CPU) or ()) for n in state.below_root()) for c in (FULL, SWA, MAMBA)
     }
     assert slots == {FULL: 3, SWA: 2, MAMBA: 1}
-    assert act(client, *exactly("bring", (0, 1, 2))) is None
+    assert act(client, *exact_action("load_back_exactly", (0, 1, 2))) is None
     client.cache.flush()
     key = Key(((0, 0), (1, 1), (2, 2)))
     found = client.cache.match(key)
@@ -135,7 +135,7 @@ def test_what_was_fetched_can_be_brought_back() -> None:
 def test_a_fetch_starts_where_it_says() -> None:
     """A fetch brings pages that it was not to bring."""
     client = client_of()
-    refusal = act(client, *exactly("fetch", (0, 1, 2), start_pages=1))
+    refusal = act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=1))
     assert isinstance(refusal, PrefixNotCached)
 
 
@@ -159,7 +159,7 @@ def test_exact_actions_are_total(name: str) -> None:
 def test_a_key_is_never_longer_than_any_other() -> None:
     """A pick is the length of a key that is as long as the pick."""
     client = client_of()
-    act(client, *Action("look", 1 << 11))
+    act(client, *Action("match_exactly", 1 << 11))
     assert isinstance(client.cache, Overheard)
     assert len(client.cache.keys[0]) <= LONGEST_PAGES
 
@@ -167,5 +167,5 @@ def test_a_key_is_never_longer_than_any_other() -> None:
 def test_an_insert_of_nothing_is_none() -> None:
     """An empty prompt is inserted."""
     client = client_of()
-    assert act(client, *exactly("put", ())) is None
+    assert act(client, *exact_action("insert_exactly", ())) is None
     assert not client.requests

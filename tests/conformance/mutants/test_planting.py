@@ -14,7 +14,7 @@ from kvcanon.conformance.mutants.planted_package import mutant_of
 from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.vectors.transcript import PLAIN
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 

@@ -1,4 +1,4 @@
-"""The vectors: files that say what they mean, are all played, and pass on every sound cache."""
+"""The vectors are all read and all played, and lawful caches pass them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.vector_stage import play_vector
 from kvcanon.conformance.variants.variant import VARIANT
 from kvcanon.conformance.vectors import vector
-from kvcanon.conformance.vectors.transcript import PLAIN, transcript_of
+from kvcanon.conformance.vectors.freedoms import script_of
+from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
     Vector,
@@ -38,21 +39,21 @@ each_vector = pytest.mark.parametrize("each", VECTORS, ids=IDS)
 
 
 @each_vector
-def test_a_vector_means_what_it_meant(each: Vector) -> None:
-    """Clients, actions or the plain cache have changed, and with them what a released id says."""
-    assert transcript_of(each.case) == each.transcript
+def test_calls_are_those_of_the_case(each: Vector) -> None:
+    """The plain cache, given the case, gets exactly the written calls and gives the answers."""
+    assert script_of(each.case) == each.script
 
 
 @each_vector
-def test_a_vector_is_written_in_one_way(each: Vector) -> None:
-    """Two files with one content differ, or a file holds what is not read."""
+def test_a_file_has_one_form(each: Vector) -> None:
+    """A file is what is written of the vector that is read from it."""
     assert (FOLDER / f"{each.vector_id}.json").read_text("utf-8") == vector_text(each)
 
 
 @each_vector
 @pytest.mark.parametrize("adapter", [PLAIN, VARIANT], ids=["reference", "variant"])
 def test_sound_caches_pass(adapter: Adapter, each: Vector) -> None:
-    """A vector accuses a cache in which no fault is planted, by its states or from outside."""
+    """No vector finds anything in a lawful cache, by its states or from outside."""
     for black_box in (False, True):
         finding, tally = Trial(adapter, JudgeConfig(black_box=black_box)).play(each.case)
         assert finding is None
@@ -60,13 +61,13 @@ def test_sound_caches_pass(adapter: Adapter, each: Vector) -> None:
 
 
 def test_every_file_is_read() -> None:
-    """A file lies among the vectors that nobody plays."""
+    """Every file in the folder is a vector that is read."""
     assert {path.stem for path in FOLDER.iterdir()} == {each.vector_id for each in read_vectors()}
     assert len(vector_files()) == len(IDS)
 
 
 def test_every_file_is_played_or_counted() -> None:
-    """The stage loses vectors, and a cache passes what it was never asked."""
+    """The stage plays every vector that is there."""
     result = check(["reference"], only=["vectors"], jobs=1)
     (played,) = result.stages
     assert (played.name, played.cases, played.unoffered) == ("vectors", len(IDS), 0)
@@ -75,7 +76,7 @@ def test_every_file_is_played_or_counted() -> None:
 
 
 def test_what_a_cache_does_not_offer_is_counted() -> None:
-    """A cache without a window is accused of what it never claimed; or it seems to have passed."""
+    """A cache without a window is not judged by vectors with one; they are counted."""
     offer = Offer(windows_tokens=(None,))
     windowed = [each for each in VECTORS if each.case.config.window_tokens is not None]
     held = [play_vector(each, Trial(Adapter("windowless", PLAIN.make, offer))) for each in VECTORS]
@@ -84,14 +85,14 @@ def test_what_a_cache_does_not_offer_is_counted() -> None:
 
 
 def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is on the disk and not among the vectors goes unnoticed."""
+    """A check that plays fewer vectors than there are files fails."""
     monkeypatch.setattr(vector_stage, "read_vectors", lambda: VECTORS[:-1])
     with pytest.raises(UsageError, match=f"{len(IDS) - 1} of {len(IDS)} vectors were read"):
         check(["reference"], only=["vectors"], jobs=1)
 
 
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that had no time for its vectors looks like one that played them."""
+    """A check that had no time for its vectors says so."""
     monkeypatch.setattr(vector_stage, "monotonic", lambda: 1e12)
     held = vector_stage.play_vectors(SearchSpec("reference"), frozenset(), range(len(IDS)), 0)
     assert held.why_not_all
@@ -99,20 +100,20 @@ def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_faulty_cache_fails_by_name_of_the_vector() -> None:
-    """What a vector shows is not said to be shown by it."""
+    """A failure names the vector that shows it."""
     result = check(["faulty:Leaky"], only=["vectors"], jobs=1)
     assert result.failures
     assert all(each.origin.removeprefix("vector ") in IDS for each in result.failures)
 
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
-    """Parts of the vectors are lost, or told in another order, where several processes play."""
+    """One process and two report the same."""
     one, two = (check(["faulty:Leaky"], only=["vectors"], jobs=jobs) for jobs in (1, 2))
     assert one.caches == two.caches
 
 
 def test_black_box_vectors_are_also_judged_from_outside() -> None:
-    """A vector that can be seen from outside is judged by states alone."""
+    """A black-box vector is played twice on a cache that shows states."""
     some = next(each for each in VECTORS if each.level is VectorLevel.BLACK_BOX)
     inside = play_vector(evolve(some, level=VectorLevel.SNAPSHOT), Trial(PLAIN)).tally
     both = play_vector(some, Trial(PLAIN)).tally
@@ -120,8 +121,8 @@ def test_black_box_vectors_are_also_judged_from_outside() -> None:
     assert both.steps == 2 * inside.steps
 
 
-def test_known_laws_are_asked_last_and_by_themselves() -> None:
-    """A known difference hides what else is broken, or is believed without a look."""
+def test_known_laws_are_checked_last_and_by_themselves() -> None:
+    """A known law does not hide other broken laws."""
     known = check(["faulty:Leaky"], only=["vectors"], jobs=1, known=["LOCK-4"]).caches[0]
     assert known.standings["LOCK-4"] in {Standing.KNOWN, Standing.HELD}
     every = {law_id for each in known.failures for law_id in each.laws}
@@ -134,18 +135,20 @@ GOOD = vector_text(VECTORS[0])
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format": "kvcanon-vector/1"', '"format": "kvcanon-vector/2"', "format"),
+        ('"format": "kvcanon-vector/2"', '"format": "kvcanon-vector/1"', "format"),
         (f'"law": "{VECTORS[0].law_id}"', '"law": "TREE-99"', "no law"),
         (f'"id": "{VECTORS[0].vector_id}"', '"id": "TREE-1-zz"', "its id"),
-        ('"level": "', '"level": "very ', "not a valid Level"),
+        ('"level": "', '"level": "very ', "not a valid VectorLevel"),
         ('"reason"', '"because"', "exactly"),
         ('"actions": [', '"actions": [["dance", 0, 0, 0],', "no action"),
         ('"drain": [', '"drain": ["brain"', "no case"),
+        ('"op": ', '"up": ', "no call"),
+        ('"keys": {', '"keys": 1, "locks": {', "exactly"),
         ("{", "", "cannot be read"),
     ],
 )
 def test_a_file_that_is_no_vector_is_refused(old: str, new: str, said: str) -> None:
-    """A vector with a slip in it is played as something else."""
+    """A file with a mistake in it is refused."""
     with pytest.raises(UsageError, match=said):
         vector_from_json(VECTORS[0].vector_id, GOOD.replace(old, new, 1))
 
@@ -153,7 +156,7 @@ def test_a_file_that_is_no_vector_is_refused(old: str, new: str, said: str) -> N
 def test_a_broken_file_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A vector that cannot be read ends a check with a traceback, or not at all."""
+    """A vector that cannot be read ends a command with one line and exit code 2."""
     (tmp_path / "LOAD-1-a.json").write_text("{}")
     monkeypatch.setattr(vector, "FOLDER", tmp_path)
     read_vectors.cache_clear()
@@ -165,7 +168,7 @@ def test_a_broken_file_is_said_in_one_line(
 
 
 def test_the_page_of_a_law_has_its_witness(capsys: pytest.CaptureFixture[str]) -> None:
-    """A law's page does not say how it is broken, or says it of another law."""
+    """The page of a law has a fault that breaks it, and the calls in which it does."""
     some = VECTORS[0]
     assert main(["laws", some.law_id]) == 0
     page = " ".join(capsys.readouterr().out.split())
@@ -175,15 +178,15 @@ def test_the_page_of_a_law_has_its_witness(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_list_names_witnesses(capsys: pytest.CaptureFixture[str]) -> None:
-    """A reader of the JSON does not find the vectors of a law."""
+    """The list of laws as JSON names every vector, once."""
     assert main(["laws", "--json"]) == 0
     listed = {each["id"]: each["witnesses"] for each in json.loads(capsys.readouterr().out)}
     assert listed.keys() == LAWS.keys()
     assert sorted(one for some in listed.values() for one in some) == sorted(IDS)
 
 
-def test_a_cache_that_does_not_answer_is_not_asked_again() -> None:
-    """A cache that hangs is waited for in every vector; or it is not said that some are left."""
+def test_a_silent_cache_gets_no_more_vectors() -> None:
+    """The first vector that a cache leaves without an answer is the last; the rest is reported."""
     result = check(["faulty:Silent"], only=["vectors"], jobs=1)
     (played,) = result.stages
     assert "faulty:Silent: it gave no answer after" in played.cut_short
@@ -192,6 +195,6 @@ def test_a_cache_that_does_not_answer_is_not_asked_again() -> None:
 
 
 def test_a_cache_that_takes_its_process_along_is_a_fault() -> None:
-    """Vectors that nobody finished are passed."""
+    """A cache that ends its process fails the check."""
     with pytest.raises(UsageError, match="faulty:Dying ended its process, in one of the vectors"):
         check(["faulty:Dying"], only=["vectors"], jobs=2)

@@ -23,7 +23,7 @@ from exploring import (
 )
 from faulty import choosy
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact_actions import exactly
+from kvcanon.conformance.cases.exact_actions import exact_action
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.variants.override import Overrides, Plant, overriding
@@ -190,21 +190,21 @@ def fails_at_the_second_insert(patch: Overrides) -> None:
     patch.setattr(cache, "insert", fragile)
 
 
-PUT = exactly("put", (0,))
+PUT = exact_action("insert_exactly", (0,))
 FAULTS: list[tuple[Plant, Scope, str, Path]] = [
     (
         evicts_too_much,
         FULL,
         "REC-3",
-        (PUT, exactly("put", (0, 0), start_pages=1), Action("evict", 1, 0, 0)),
+        (PUT, exact_action("insert_exactly", (0, 0), start_pages=1), Action("evict", 1, 0, 0)),
     ),
-    (finds_too_much, FULL, "MATCH-1", (PUT, exactly("look", (0, 0)))),
-    (miscounts_locked_room, FULL, "ALLOC-2", (PUT, exactly("hold", (0,)))),
+    (finds_too_much, FULL, "MATCH-1", (PUT, exact_action("match_exactly", (0, 0)))),
+    (miscounts_locked_room, FULL, "ALLOC-2", (PUT, exact_action("lock_exactly", (0,)))),
     (
         fails_at_the_second_insert,
         FULL,
         "ZeroDivisionError",
-        (PUT, exactly("put", (0,), start_pages=1)),
+        (PUT, exact_action("insert_exactly", (0,), start_pages=1)),
     ),
     (
         copies_nothing,
@@ -214,9 +214,9 @@ FAULTS: list[tuple[Plant, Scope, str, Path]] = [
             PUT,
             Action("flush"),
             Action("evict", 1, 0, 0),
-            exactly("bring", (0,)),
+            exact_action("load_back_exactly", (0,)),
             Action("flush"),
-            exactly("look", (0,)),
+            exact_action("match_exactly", (0,)),
         ),
     ),
 ]
@@ -251,7 +251,7 @@ def test_what_the_guard_does_not_see_is_told_as_such() -> None:
     found = explore(expander(HOST, adapter))
     assert found.broken is not None
     # The guard knows what is behind slots from the first write on, and there is none here.
-    assert found.broken.path[0].name == "fetch"
+    assert found.broken.path[0].name == "insert_host_exactly"
     failure = failure_of(adapter, HOST, found.broken, found.law_ids)
     assert failure.finding.name == found.broken.name == "DATA-1"
     assert UNSEEN in failure.finding.words
@@ -292,7 +292,7 @@ def test_any_number_of_processes_finds_the_same() -> None:
     one, two = (explore(ExplorationSpec("faulty:Short", HOST), jobs) for jobs in (1, 2))
     assert told(one) == told(two)
     assert one.broken is not None
-    assert one.broken.path == (PUT, exactly("look", (0,)))
+    assert one.broken.path == (PUT, exact_action("match_exactly", (0,)))
 
 
 def test_several_processes_need_a_name() -> None:

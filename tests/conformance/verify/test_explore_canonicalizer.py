@@ -10,7 +10,7 @@ from attrs import evolve
 
 from exploring import FULL, NAMESPACES, STATES, TINY, WINDOW, expander, paths_in
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.exact_actions import EXACT, LETTERS, exactly
+from kvcanon.conformance.cases.exact_actions import EXACT, LETTERS, exact_action
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.variants import numbers
 from kvcanon.conformance.variants.override import Plant, overriding
@@ -69,9 +69,12 @@ def test_tokens_have_no_names(scope: Scope) -> None:
 def test_pages_are_known_by_what_comes_before_them() -> None:
     """A token that follows two prefixes has to have one name below both."""
     by = expander(evolve(FULL, config=CacheConfig(device_slots=Counts(4)), fans=(2, 2)))
-    one, other = ((exactly("put", (0, 0)), exactly("put", (1, letter))) for letter in (0, 1))
+    one, other = (
+        (exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (1, letter)))
+        for letter in (0, 1)
+    )
     assert form_at(by, one) == form_at(by, other)
-    apart = (exactly("put", (0, 0)), exactly("put", (0, 1)))
+    apart = (exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (0, 1)))
     assert form_at(by, apart) != form_at(by, one)
 
 
@@ -105,19 +108,26 @@ def test_slots_and_ids_have_no_names(scope: Scope, plant: Plant) -> None:
 def test_ticks_count_by_their_order_alone() -> None:
     """Two states are told apart by how long ago something was used."""
     by = expander(FULL)
-    used = (Action("put", 1, 0), Action("put", 1, 1))
-    later = (Action("put", 1, 0), *[Action("look", 1, 0)] * 5, Action("put", 1, 1))
-    order = (*used, Action("look", 1, 0))
+    used = (Action("insert_exactly", 1, 0), Action("insert_exactly", 1, 1))
+    later = (
+        Action("insert_exactly", 1, 0),
+        *[Action("match_exactly", 1, 0)] * 5,
+        Action("insert_exactly", 1, 1),
+    )
+    order = (*used, Action("match_exactly", 1, 0))
     assert form_at(by, later) == form_at(by, used)
     # Which of two alike is the older has no name either; which of two unlike has.
     assert form_at(by, order) == form_at(by, used)
-    longer = (Action("put", 2, 0), Action("put", 1, 1))
-    assert form_at(by, (*longer, Action("look", 2, 0))) != form_at(by, longer)
+    longer = (Action("insert_exactly", 2, 0), Action("insert_exactly", 1, 1))
+    assert form_at(by, (*longer, Action("match_exactly", 2, 0))) != form_at(by, longer)
 
 
 def test_hits_count_up_to_what_waits_for_them() -> None:
     """Two states are told apart by hits that nothing looks at; or not by those that it does."""
-    put, again = exactly("put", (0,)), exactly("put", (0,), start_pages=1)
+    put, again = (
+        exact_action("insert_exactly", (0,)),
+        exact_action("insert_exactly", (0,), start_pages=1),
+    )
 
     def forms(eviction_policy: str = "lru", write_policy: str = "none") -> list[Form]:
         config = CacheConfig(
@@ -141,8 +151,8 @@ def test_hits_count_up_to_what_waits_for_them() -> None:
 def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) -> None:
     """Two states are told apart by what nothing looks at; or not by what the policy does."""
     by = expander(evolve(FULL, config=evolve(FULL.config, eviction_policy=policy)))
-    first, second = exactly("put", (0, 0)), exactly("put", (1,))
-    long, short = exactly("look", (0, 0)), exactly("look", (1,))
+    first, second = exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (1,))
+    long, short = exact_action("match_exactly", (0, 0)), exact_action("match_exactly", (1,))
     one = form_at(by, (first, second, long, short))
     other = form_at(by, (second, first, long, short))
     assert (one != other) is is_seen
@@ -238,7 +248,7 @@ def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
 def test_what_no_snapshot_shows_is_in_the_form() -> None:
     """Two states that look alike, and go on in different ways, are taken for one."""
     by = expander(STATES)
-    path = (exactly("put", (0,)), exactly("look", (0,)))
+    path = (exact_action("insert_exactly", (0,)), exact_action("match_exactly", (0,)))
     product = by.origin.at(path)
     hidden = hidden_in(product.subject.cache)
     assert hidden is not None
