@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.layout import layout_for_slot_bytes
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
@@ -39,9 +40,6 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, Slot, Slots
 
-COMPONENTS = tuple(Component)
-MEDIA = tuple(Medium)
-
 Words = npt.NDArray[np.uint32]
 
 
@@ -62,7 +60,7 @@ class OptimizedCache:
 
     def match(self, key: Key) -> Matched:
         """Find the longest usable prefix of a key."""
-        found = self._tree.match(self._words(key), self._cache.namespace(key.namespace))
+        found = self._cache.match(self._words(key), self._cache.namespace(key.namespace))
         return Matched(
             found.prefix_pages,
             found.device_pages,
@@ -72,34 +70,34 @@ class OptimizedCache:
 
     def lock(self, key: Key) -> Receipt:
         """Hold all of a cached key."""
-        number = self._tree.lock(self._words(key), self._cache.namespace(key.namespace))
+        number = self._cache.lock(self._words(key), self._cache.namespace(key.namespace))
         self._receipts[number] = Receipt(number, key)
         return self._receipts[number]
 
     def unlock(self, receipt: Receipt) -> None:
         """Release what a receipt still holds."""
         self._require_receipt(receipt)
-        self._tree.unlock(receipt.receipt_id)
+        self._cache.unlock(receipt.receipt_id)
         del self._receipts[receipt.receipt_id]
 
     def unlock_window(self, receipt: Receipt) -> None:
         """Release the window data and the state that a receipt holds."""
         self._require_receipt(receipt)
-        self._tree.unlock_window(receipt.receipt_id)
+        self._cache.unlock_window(receipt.receipt_id)
 
     def allocate(self, counts: Counts) -> Slots:
         """Take free device slots."""
-        return _slots(*self._tree.allocate(counts.full, counts.swa, counts.mamba))
+        return _slots(*self._cache.allocate(counts.full, counts.swa, counts.mamba))
 
     def free(self, slots: Slots) -> None:
         """Give allocated slots back."""
-        self._tree.free(*_arrays(slots))
+        self._cache.free(*_arrays(slots))
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
         """Hand over the data of a key from page `start_pages` on."""
-        done = self._tree.insert(
+        done = self._cache.insert(
             self._words(key),
             start_pages,
             *_arrays(slots),
@@ -117,15 +115,15 @@ class OptimizedCache:
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
-        return Evicted(Counts(*self._tree.evict(counts.full, counts.swa, counts.mamba)))
+        return Evicted(Counts(*self._cache.evict(counts.full, counts.swa, counts.mamba)))
 
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots."""
-        return Evicted(Counts(*self._tree.evict_host(counts.full, counts.swa, counts.mamba)))
+        return Evicted(Counts(*self._cache.evict_host(counts.full, counts.swa, counts.mamba)))
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
         """Enqueue the load of what a cached key has on the host only."""
-        done = self._tree.load_back(
+        done = self._cache.load_back(
             self._words(key), quota_pages, self._cache.namespace(key.namespace)
         )
         return LoadedBack(
@@ -150,11 +148,11 @@ class OptimizedCache:
 
     def reset(self) -> None:
         """Forget everything in the tree."""
-        self._tree.reset()
+        self._cache.reset()
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
-        return events_of(self._cache, self._tree.take_events())
+        return events_of(self._cache, self._cache.take_events())
 
     def snapshot(self) -> Snapshot:
         """The whole state, as a value."""

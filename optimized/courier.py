@@ -10,14 +10,12 @@ import logging
 
 from attrs import field, frozen
 
+from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
 from kvcanon.optimized.orders import LayerwiseEngine, Move, PageOrder, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
-from kvcanon.spec.types import Component, TransferId
-
-COMPONENTS = tuple(Component)
-DIRECTIONS = tuple(Direction)
+from kvcanon.spec.types import TransferId
 
 logger = logging.getLogger(__name__)
 

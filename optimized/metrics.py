@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from kvcanon.optimized.codes import COMPONENTS
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.stats import Stats
-from kvcanon.spec.types import Component
 
 try:
     from prometheus_client.core import (
@@ -36,8 +36,6 @@ except ModuleNotFoundError as error:
 Metric: TypeAlias = CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamily
 Values: TypeAlias = Iterator[tuple[tuple[str, ...], float]]
 """Values of one metric for one cache, each with its labels."""
-
-COMPONENTS = tuple(Component)
 
 
 @frozen

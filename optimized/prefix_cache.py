@@ -12,7 +12,8 @@ A load-back is enqueued, and names the slots that it fills. Compute may start on
 from __future__ import annotations
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.courier import COMPONENTS, Courier
+from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
+from kvcanon.optimized.courier import Courier
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -24,23 +25,19 @@ from kvcanon.spec.transfer import TransferEngine, TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
     Counts,
-    EvictionPolicy,
     Namespace,
     TransferId,
-    WritePolicy,
 )
 
-STATUSES = tuple(TransferStatus)
-MOST_PAGES = 1 << 31
-MOST_WINDOW_TOKENS = 1 << 60
 
-
-class PrefixCache:
+class PrefixCache(_core.CacheCore):
     """A prefix KV cache for an engine's scheduler, which calls it from one thread.
 
-    `pools` hold the bytes; a cache without a host tier can do without any, when the engine keeps
-    them itself. `engine` copies between them; where none is given it is a `ThreadedEngine` for
+    `pools` hold the bytes; a cache without a host tier works without pools, when the engine keeps
+    the bytes itself. `engine` copies between the pools; by default it is a `ThreadedEngine` for
     pools on the CPU, and a `CudaEngine` for pools on a GPU.
+
+    The operations are methods of the native base class, so that a call enters no Python code.
 
     Raises:
         BadArgument: a host tier without pools.
@@ -62,24 +59,28 @@ class PrefixCache:
         self._courier = (
             Courier(self.engine, pools) if self.engine is not None and pools is not None else None
         )
-        self.tree = _make_tree(config, self._courier)
+        super().__init__(
+            page_size=config.page_size,
+            unit_words=2 if config.bigram else 1,
+            # A window or threshold larger than every prompt is as good as infinite.
+            window_tokens=min(config.window_tokens or 0, _core.MAX_WINDOW_TOKENS),
+            mamba=config.mamba,
+            device_slots=_three(config.device_slots),
+            host_slots=_three(config.host_slots),
+            write_policy=WRITE_POLICIES.index(config.write_policy),
+            eviction_policy=EVICTION_POLICIES.index(config.eviction_policy),
+            load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
+            events=config.events,
+            engine=self._courier,
+        )
         self._namespaces: list[Namespace] = []
         self._numbers: dict[Namespace, int] = {}
         self.namespace(DEFAULT_NAMESPACE)
-        tree = self.tree
-        # The tree's own methods, so that a call costs no frame of Python.
-        self.match = tree.match
-        self.lock = tree.lock
-        self.unlock = tree.unlock
-        self.unlock_window = tree.unlock_window
-        self.allocate = tree.allocate
-        self.free = tree.free
-        self.insert = tree.insert
-        self.evict = tree.evict
-        self.evict_host = tree.evict_host
-        self.load_back = tree.load_back
-        self.reset = tree.reset
-        self.take_events = tree.take_events
+
+    @property
+    def tree(self) -> _core.Tree:
+        """A view of the state for snapshots and tests."""
+        return _core.Tree(self)
 
     def namespace(self, namespace: Namespace) -> int:
         """The number of a namespace, which every call with tokens takes; 0 is the default one.
@@ -97,7 +98,7 @@ class PrefixCache:
             texts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
             if not all(text is None or isinstance(text, str) for text in texts):
                 raise BadArgument("namespace", "has a field that is neither text nor None")
-            number = self.tree.namespace(encode_namespace(namespace), namespace_seed(namespace))
+            number = self._add_namespace(encode_namespace(namespace), namespace_seed(namespace))
             self._numbers[namespace] = number
             self._namespaces.append(namespace)
         return number
@@ -131,9 +132,7 @@ class PrefixCache:
                         f"a slot has {layout.page_bytes} bytes; some differ",
                     )
         full, swa, mamba = map(len, payloads)
-        *pages, placements = self.tree.insert_host(
-            tokens, start_pages, (full, swa, mamba), namespace
-        )
+        *pages, placements = self._insert_host(tokens, start_pages, (full, swa, mamba), namespace)
         if self.pools is not None:
             for number, first, slots in placements:
                 data = payloads[number][first : first + len(slots)]
@@ -155,19 +154,15 @@ class PrefixCache:
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
         """Take acknowledgements, in order, as far as they have come."""
-        return [(each, STATUSES[status]) for each, status in self.tree.poll()]
+        return [(each, STATUSES[status]) for each, status in self._poll()]
 
     def flush(self) -> list[tuple[TransferId, TransferStatus]]:
         """Wait for every transfer in flight, and settle it."""
-        return [(each, STATUSES[status]) for each, status in self.tree.flush()]
+        return [(each, STATUSES[status]) for each, status in self._flush()]
 
     def stats(self) -> Stats:
         """What the cache has done since it was made, and what it holds now; from any thread."""
         return read_stats(self.tree, self.config, self.pools)
-
-    def free_slot_counts(self) -> tuple[int, int, int]:
-        """Free device slots: full, swa, mamba."""
-        return self.tree.free_counts(0)
 
 
 def _engine_for(pools: Pools) -> TransferEngine:
@@ -176,23 +171,6 @@ def _engine_for(pools: Pools) -> TransferEngine:
     from kvcanon.optimized.cuda_engine import CudaEngine  # noqa: PLC0415 (it needs Triton)
 
     return CudaEngine(pools)
-
-
-def _make_tree(config: CacheConfig, courier: Courier | None) -> _core.Tree:
-    return _core.Tree(
-        page_size=config.page_size,
-        unit_words=2 if config.bigram else 1,
-        # What is larger than any prompt is as good as infinite.
-        window_tokens=min(config.window_tokens or 0, MOST_WINDOW_TOKENS),
-        mamba=config.mamba,
-        device_slots=_three(config.device_slots),
-        host_slots=_three(config.host_slots),
-        write_policy=tuple(WritePolicy).index(config.write_policy),
-        eviction_policy=tuple(EvictionPolicy).index(config.eviction_policy),
-        load_back_threshold_pages=min(config.load_back_threshold_pages, MOST_PAGES),
-        events=config.events,
-        engine=courier,
-    )
 
 
 def _three(counts: Counts) -> tuple[int, int, int]:

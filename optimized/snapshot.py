@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvcanon.optimized import _core
+from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS, MEDIA
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -26,13 +27,7 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
-from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, Namespace, NodeId, Page, Slot
-
-COMPONENTS = tuple(Component)
-MEDIA = (GPU, CPU)
-DIRECTIONS = tuple(Direction)
-NAME_BYTES = 32
+from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Page, Slot
 
 
 def take_snapshot(cache: PrefixCache) -> Snapshot:
@@ -67,10 +62,10 @@ def _page_events(cache: PrefixCache, batch: _core.Event) -> tuple[Event, ...]:
         return (AllBlocksCleared(),)
     medium = Medium(batch.medium)
     if batch.kind == "removed":
-        return _removed(batch.names, medium)
+        return _removed(batch.hashes, medium)
     namespace, words = cache.namespace_of(batch.namespace), batch.tokens.tobytes()
     size, bigram = cache.config.page_size, cache.config.bigram
-    stretch = _Stretch(batch.names, batch.parent_name, words, size, bigram, medium, namespace)
+    stretch = _Stretch(batch.hashes, batch.parent_hash, words, size, bigram, medium, namespace)
     return _stored(stretch)
 
 
@@ -181,4 +176,6 @@ def _pages(words: bytes, page_size: int, bigram: bool) -> tuple[Page, ...]:
 
 
 def _names(joined: bytes) -> tuple[bytes, ...]:
-    return tuple(joined[at : at + NAME_BYTES] for at in range(0, len(joined), NAME_BYTES))
+    return tuple(
+        joined[at : at + _core.HASH_BYTES] for at in range(0, len(joined), _core.HASH_BYTES)
+    )

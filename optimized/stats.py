@@ -15,12 +15,10 @@ from typing import cast
 from attrs import frozen
 
 from kvcanon.optimized import _core
+from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import CPU, GPU, Component, Counts, Medium
-
-COMPONENTS = tuple(Component)
-MEDIA = (GPU, CPU)
 
 
 @frozen

@@ -266,7 +266,7 @@ WRONG_CALLS: list[tuple[str, Call, type[CacheError], str]] = [
     ("medium", lambda s: s.cache.tree.pool(0, 2), BadArgument, "medium: is 2; there are 0 and 1"),
     ("whose slot", lambda s: s.cache.tree.holds_slot(-1, 0), BadArgument, "component: is -1"),
     ("where", lambda s: s.cache.tree.free_counts(-1), BadArgument, "medium: is -1"),
-    ("seed", lambda s: s.cache.tree.namespace(b"x", b"short"), BadArgument, "seed: has neither"),
+    ("seed", lambda s: s.cache._add_namespace(b"x", b"short"), BadArgument, "seed: has neither"),
 ]
 
 

@@ -94,7 +94,7 @@ def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int])
     assert np.array_equal(stored.tokens.reshape(-1), LONG)
     assert np.array_equal(removed.tokens.reshape(-1), LONG[16:])
     del stored
-    assert removed.names[-32:] == page_hashes(b"", [(token,) for token in range(17)])[-1]
+    assert removed.hashes[-32:] == page_hashes(b"", [(token,) for token in range(17)])[-1]
     assert growth() == LONG.size * 36
     del removed
     assert growth() == 16 * 36
@@ -111,7 +111,7 @@ def test_events_outlive_their_cache() -> None:
     gc.collect()
     assert [each.kind for each in events] == ["cleared", "stored", "stored"]
     assert events[2].tokens.reshape(-1).tolist() == list(range(20, 40))
-    assert events[2].parent_name == events[1].names[-32:]
+    assert events[2].parent_hash == events[1].hashes[-32:]
 
 
 def test_nodes_are_used_again() -> None:
@@ -236,8 +236,8 @@ def test_pools_around_the_sizes_of_words(capacity: int) -> None:
 # Pages that share their hash.
 
 
-def make_tree(**others: object) -> _core.Tree:
-    """A tree all of whose pages share one of two hashes."""
+def make_core(**others: object) -> _core.CacheCore:
+    """A cache all of whose pages share one of two hashes."""
     arguments: dict[str, object] = {
         "page_size": 2,
         "unit_words": 1,
@@ -252,15 +252,16 @@ def make_tree(**others: object) -> _core.Tree:
         "engine": None,
         "tag_bits": 1,
     }
-    tree = _core.Tree(**{**arguments, **others})  # type: ignore[arg-type]
+    core = _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
     for number in range(3):
-        assert tree.namespace(bytes([number]), b"") == number
-    return tree
+        assert core._add_namespace(bytes([number]), b"") == number
+    return core
 
 
 def test_pages_that_share_their_hash_are_told_apart() -> None:
     """A page is taken for another, of another prompt, place or namespace, because of its hash."""
-    tree = make_tree()
+    core = make_core()
+    tree = _core.Tree(core)
     drawn = random.Random(3)
     prompts = [
         (np.array(tokens, dtype=np.uint32), space)
@@ -272,22 +273,22 @@ def test_pages_that_share_their_hash_are_told_apart() -> None:
 
     def look() -> None:
         for prompt, space in prompts:
-            found = tree.match(prompt, space)
+            found = core.match(prompt, space)
             tokens = tuple(prompt.tolist())
             expected = [there.get((tokens[:end], space)) for end in (2, 4, 6)]
             assert found.full.tolist() == [slot for slot in expected if slot is not None]
 
     for prompt, space in prompts[:100]:
-        start = tree.match(prompt, space).device_pages
-        slots = tree.allocate(3 - start)[0]
-        tree.insert(prompt, start, slots, namespace=space)
+        start = core.match(prompt, space).device_pages
+        slots = core.allocate(3 - start)[0]
+        core.insert(prompt, start, slots, namespace=space)
         tokens = tuple(prompt.tolist())
         for page, slot in enumerate(slots.tolist(), start=start):
             there[tokens[: 2 * page + 2], space] = slot
     look()
     tree.check()
     while there:
-        tree.evict(7)
+        core.evict(7)
         free = set(tree.pool(0, 0)[1])
         there = {name: slot for name, slot in there.items() if slot not in free}
         look()
@@ -302,10 +303,10 @@ def told(
 ) -> list[tuple[str, int]]:
     """Take what was told of, and hold each name to the law; what, and how many pages."""
     for event in events:
-        names = [event.names[at : at + 32] for at in range(0, len(event.names), 32)]
+        names = [event.hashes[at : at + 32] for at in range(0, len(event.hashes), 32)]
         assert len(names) == event.pages == len(event.tokens)
         if event.kind == "stored":
-            parent = event.parent_name
+            parent = event.parent_hash
             if parent is None:
                 parent = namespace_seed(cache.namespace_of(event.namespace))
             pages = [tuple(page) for page in event.tokens.tolist()]
@@ -426,6 +427,6 @@ def test_deep_chain_of_stretches() -> None:
         insert(cache, prompt[:end])
     events = cache.take_events()
     assert len(events) == pages + 1
-    assert events[-1].names == page_hashes(b"", [(token,) for token in range(pages)])[-1]
+    assert events[-1].hashes == page_hashes(b"", [(token,) for token in range(pages)])[-1]
     del cache, events
     gc.collect()

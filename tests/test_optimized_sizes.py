@@ -113,8 +113,8 @@ def test_largest_page() -> None:
         assert cache.match(CACHED).prefix_pages == 0
 
 
-def make_tree(**others: object) -> _core.Tree:
-    """A tree without its Python side."""
+def make_core(**others: object) -> _core.CacheCore:
+    """A cache without its Python side."""
     arguments: dict[str, object] = {
         "page_size": 1,
         "unit_words": 1,
@@ -128,7 +128,7 @@ def make_tree(**others: object) -> _core.Tree:
         "events": True,
         "engine": None,
     }
-    return _core.Tree(**{**arguments, **others})  # type: ignore[arg-type]
+    return _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def make_tree(**others: object) -> _core.Tree:
 )
 def test_tree_of_wrong_parts(wrong: dict[str, object]) -> None:
     """A number that stands for nothing is taken for a policy, or a size below zero for a size."""
-    make_tree()
+    make_core()
     with pytest.raises(BadArgument):
-        make_tree(**wrong)
+        make_core(**wrong)
 
 
 # The book's door.

@@ -5,13 +5,14 @@
 #include <optional>
 
 #include "bind_numbers.hpp"
+#include "cache_core.hpp"
+#include "docstrings.hpp"
 #include "evict.hpp"
 #include "host_insert.hpp"
 #include "insert.hpp"
 #include "load.hpp"
 #include "lock.hpp"
 #include "match.hpp"
-#include "py_tree.hpp"
 #include "reset.hpp"
 #include "transfer.hpp"
 
@@ -55,41 +56,41 @@ nb::tuple settled(const Settled& transfers) {
 // The operations. What a client hands over is looked at within its turn, since a foreign array may
 // run code of Python's.
 
-Matched do_match(PyTree& self, nb::handle tokens, nb::handle space) {
+Matched do_match(CacheCore& self, nb::handle tokens, nb::handle space) {
     return self.operate(Operation::MATCH, [&] {
         const GivenKey given = self.key(tokens, space_of(space));
         return match(self.state, given.key);
     });
 }
 
-uint64_t do_lock(PyTree& self, nb::handle tokens, nb::handle space, nb::handle pages) {
+uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle space, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
         const GivenKey given = self.key(tokens, space_of(space));
         return lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
     });
 }
 
-void do_unlock(PyTree& self, nb::handle receipt) {
+void do_unlock(CacheCore& self, nb::handle receipt) {
     self.operate(Operation::UNLOCK, [&] { unlock(self.state, receipt_number(receipt)); });
 }
 
-void do_unlock_window(PyTree& self, nb::handle receipt) {
+void do_unlock_window(CacheCore& self, nb::handle receipt) {
     self.operate(Operation::UNLOCK_WINDOW,
                  [&] { unlock_window(self.state, receipt_number(receipt)); });
 }
 
-nb::tuple do_allocate(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
         const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
         return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]), array_of(slots[MAMBA]));
     });
 }
 
-void do_free(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     self.operate(Operation::FREE, [&] { free_slots(self.state, slots_of(full, swa, mamba)); });
 }
 
-Inserted do_insert(PyTree& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
+Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
                    nb::handle swa, nb::handle mamba, nb::handle space, nb::handle counted_pages,
                    nb::handle priority) {
     return self.operate(Operation::INSERT, [&] {
@@ -100,7 +101,7 @@ Inserted do_insert(PyTree& self, nb::handle tokens, nb::handle start_pages, nb::
     });
 }
 
-Three do_evict(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::EVICT, [&] {
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
@@ -108,7 +109,7 @@ Three do_evict(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) 
     });
 }
 
-Three do_evict_host(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::EVICT_HOST, [&] {
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
@@ -116,7 +117,7 @@ Three do_evict_host(PyTree& self, nb::handle full, nb::handle swa, nb::handle ma
     });
 }
 
-LoadedBack do_load_back(PyTree& self, nb::handle tokens, nb::handle quota_pages, nb::handle space) {
+LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages, nb::handle space) {
     return self.operate(Operation::LOAD_BACK, [&] {
         const std::optional<int64_t> quota = whole_number_or_none(quota_pages, "quota_pages");
         if (quota && *quota < 0) {
@@ -128,7 +129,7 @@ LoadedBack do_load_back(PyTree& self, nb::handle tokens, nb::handle quota_pages,
     });
 }
 
-nb::tuple do_insert_host(PyTree& self, nb::handle tokens, nb::handle start_pages,
+nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
                          const Three& payloads, nb::handle space) {
     return self.operate(Operation::INSERT_HOST, [&] {
         const GivenKey given = self.key(tokens, space_of(space));
@@ -145,43 +146,57 @@ nb::tuple do_insert_host(PyTree& self, nb::handle tokens, nb::handle start_pages
     });
 }
 
-nb::tuple do_poll(PyTree& self) {
+nb::tuple do_poll(CacheCore& self) {
     return self.operate(Operation::POLL, [&] { return settled(settle(self.state)); });
 }
 
-nb::tuple do_flush(PyTree& self) {
+nb::tuple do_flush(CacheCore& self) {
     return self.operate(Operation::FLUSH, [&] { return settled(flush(self.state)); });
 }
 
-void do_reset(PyTree& self) {
+nb::tuple free_slot_counts(CacheCore& self) {
+    const Counts free = free_room(self.state, GPU);
+    return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
+}
+
+void do_reset(CacheCore& self) {
     self.operate(Operation::RESET, [&] { reset(self.state); });
 }
 
 }  // namespace
 
-void bind_operations(nb::class_<PyTree>& tree) {
-    // None goes in wherever it comes: what is wrong with it is said in the same words as ever.
+void bind_operations(nb::class_<CacheCore>& core) {
+    // None is let in, so that it is refused with the words for every wrong value.
     const auto argument = [](const char* name) { return nb::arg(name).none(); };
     const auto number = [](const char* name) { return nb::arg(name).none() = 0; };
     const auto nothing = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-    tree.def("match", &do_match, argument("tokens"), number("namespace"))
-        .def("lock", &do_lock, argument("tokens"), number("namespace"), nothing("pages"))
-        .def("unlock", &do_unlock, argument("receipt"))
-        .def("unlock_window", &do_unlock_window, argument("receipt"))
-        .def("allocate", &do_allocate, argument("full"), number("swa"), number("mamba"))
-        .def("free", &do_free, argument("full"), nothing("swa"), nothing("mamba"))
-        .def("insert", &do_insert, argument("tokens"), argument("start_pages"), argument("full"),
-             nothing("swa"), nothing("mamba"), number("namespace"), number("counted_pages"),
-             number("priority"))
-        .def("evict", &do_evict, argument("full"), number("swa"), number("mamba"))
-        .def("evict_host", &do_evict_host, argument("full"), number("swa"), number("mamba"))
-        .def("load_back", &do_load_back, argument("tokens"), nothing("quota_pages"),
-             number("namespace"))
-        .def("insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
-             nb::arg("payloads"), number("namespace"))
-        .def("poll", &do_poll)
-        .def("flush", &do_flush)
-        .def("reset", &do_reset);
+    const auto add = [&core](const char* name, auto function, const Docstring& doc,
+                             const auto&... arguments) {
+        core.def(name, function, arguments..., nb::sig(doc.signature), doc.text);
+    };
+    add("match", &do_match, docs::MATCH, argument("tokens"), number("namespace"));
+    add("lock", &do_lock, docs::LOCK, argument("tokens"), number("namespace"), nothing("pages"));
+    add("unlock", &do_unlock, docs::UNLOCK, argument("receipt"));
+    add("unlock_window", &do_unlock_window, docs::UNLOCK_WINDOW, argument("receipt"));
+    add("allocate", &do_allocate, docs::ALLOCATE, argument("full"), number("swa"),
+        number("mamba"));
+    add("free", &do_free, docs::FREE, argument("full"), nothing("swa"), nothing("mamba"));
+    add("insert", &do_insert, docs::INSERT, argument("tokens"), argument("start_pages"),
+        argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
+        number("counted_pages"), number("priority"));
+    add("evict", &do_evict, docs::EVICT, argument("full"), number("swa"), number("mamba"));
+    add("evict_host", &do_evict_host, docs::EVICT_HOST, argument("full"), number("swa"),
+        number("mamba"));
+    add("load_back", &do_load_back, docs::LOAD_BACK, argument("tokens"), nothing("quota_pages"),
+        number("namespace"));
+    add("reset", &do_reset, docs::RESET);
+    add("free_slot_counts", &free_slot_counts, docs::FREE_SLOT_COUNTS);
+    // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
+    core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
+             nb::arg("payloads"), number("namespace"),
+             "Find host slots for fetched pages, of which `payloads` counts each component's.")
+        .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
+        .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }
 
 }  // namespace kvcanon

@@ -10,8 +10,6 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 void require(bool holds, const Node* node, const char* what) {
     if (holds) return;
     throw SpecViolation(std::string("node ") + std::to_string(node->node_id) + ": " + what);
@@ -54,7 +52,7 @@ void check_stretch(const Node* node) {
 }
 
 void check_data(const Node* node) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];
         for (const Medium medium : {GPU, CPU}) {
             const int32_t slots = data.slots[medium].slots();
@@ -134,7 +132,7 @@ void check(State& state) {
         check_data(node);
         require(!node->marked, node, "it is still marked");
     }
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             check_queue(state, component, medium, nodes);
             check_pool(state, component, medium, nodes);

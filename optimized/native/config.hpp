@@ -8,6 +8,7 @@ namespace kvcanon {
 enum Component : int { FULL = 0, SWA = 1, MAMBA = 2 };
 enum Medium : int { GPU = 0, CPU = 1 };
 constexpr int COMPONENTS = 3;
+constexpr Component ALL_COMPONENTS[COMPONENTS] = {FULL, SWA, MAMBA};
 constexpr int MEDIA = 2;
 
 enum class WritePolicy : int { NONE, WRITE_THROUGH, WRITE_THROUGH_SELECTIVE, WRITE_BACK };

@@ -14,8 +14,6 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 // Free all that a node has on a medium, what stands on full data first, and announce it.
 void vacate(State& state, Node* node, Medium medium) {
     announce_removed(state, node, medium);
@@ -126,7 +124,7 @@ int64_t goal(const State& state, Component component, Medium medium, const Count
 
 Counts freed(State& state, Medium medium, const Counts& before) {
     Counts freed = free_room(state, medium);
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         freed[component] -= before[component];
         state.counters.evicted_slots[medium][component] += static_cast<uint64_t>(freed[component]);
     }
@@ -136,7 +134,7 @@ Counts freed(State& state, Medium medium, const Counts& before) {
 }  // namespace
 
 void check_counts(const Counts& counts) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (counts[component] < 0) {
             throw BadArgument(name_of(component), std::to_string(counts[component]) +
                                                       " slots asked; ask for 0 or more");
@@ -146,7 +144,7 @@ void check_counts(const Counts& counts) {
 
 Counts evict(State& state, const Counts& counts) {
     const Counts before = free_room(state, GPU);
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_device(state, component, goal(state, component, GPU, before, counts));
     }
@@ -155,7 +153,7 @@ Counts evict(State& state, const Counts& counts) {
 
 Counts evict_host(State& state, const Counts& counts) {
     const Counts before = free_room(state, CPU);
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_host(state, component, goal(state, component, CPU, before, counts));
     }

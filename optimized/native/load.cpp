@@ -13,8 +13,6 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 bool on_host_only(const Data& data) { return !data.on(GPU) && data.on(CPU); }
 
 // The first page of which a component's data is of use at the end.
@@ -28,7 +26,7 @@ Counts needed_for(const State& state, const Path& path, int32_t end_pages) {
     Counts needed;
     for (const Stop& stop : path) {
         const int64_t end = stop.node->start + stop.shared;
-        for (const Component component : ALL) {
+        for (const Component component : ALL_COMPONENTS) {
             const int64_t begin = first_of_use(state, component, end_pages);
             if (!on_host_only(stop.node->data[component]) || end <= begin) continue;
             if (component == MAMBA) {
@@ -45,7 +43,7 @@ Counts needed_for(const State& state, const Path& path, int32_t end_pages) {
 std::vector<Part> parts_of(const State& state, Node* end) {
     std::vector<Part> parts;
     for (Node* node : path_to(end)) {
-        for (const Component component : ALL) {
+        for (const Component component : ALL_COMPONENTS) {
             if (on_host_only(node->data[component]) &&
                 node->end() > first_of_use(state, component, end->end())) {
                 parts.push_back({node, component});
@@ -83,7 +81,7 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
     // The path is held before anything is evicted, so that it is never its own victim.
     const uint64_t receipt = hold(state, end, held_window_start(state, end)).receipt;
     const Counts evicted = make_device_room(state, needed, receipt);
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         state.counters.evicted_for_load_slots[component] +=
             static_cast<uint64_t>(evicted[component]);
     }

@@ -2,10 +2,10 @@
 #include <nanobind/nanobind.h>
 
 #include "bind_hashing.hpp"
-#include "bind_tree.hpp"
+#include "bind_core.hpp"
 
 NB_MODULE(_core, m) {
     m.doc() = "The native core of kvcanon.optimized.";
     kvcanon::bind_hashing(m);
-    kvcanon::bind_tree(m);
+    kvcanon::bind_core(m);
 }

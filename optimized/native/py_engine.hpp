@@ -18,7 +18,7 @@ class PyEngine : public Engine {
 
     void submit(const Transfer& transfer) override {
         nanobind::list moves;
-        for (const Component component : {FULL, SWA, MAMBA}) {
+        for (const Component component : ALL_COMPONENTS) {
             if (!transfer.sources[component]) continue;
             moves.append(nanobind::make_tuple(static_cast<int>(component),
                                               array_of(transfer.sources[component]),

@@ -9,8 +9,6 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 [[noreturn]] void refuse_component(Component component, const char* what) {
     throw BadArgument(name_of(component), std::string("is no component of this cache; ") + what);
 }
@@ -53,7 +51,7 @@ std::string pool_name(Component component, Medium medium) {
 }
 
 SlotLists allocate(State& state, const Counts& counts) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (counts[component] < 0) {
             throw BadArgument(name_of(component), std::to_string(counts[component]) +
                                                       " slots asked; ask for 0 or more");
@@ -66,14 +64,14 @@ SlotLists allocate(State& state, const Counts& counts) {
         throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
                                      std::to_string(counts[FULL]) + " pages of full data");
     }
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const int64_t free = state.free_slots(component, GPU);
         if (free < counts[component]) {
             throw OutOfSlots(pool_name(component, GPU), counts[component], free);
         }
     }
     SlotLists taken;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         Pool& pool = state.pool(component, GPU);
         taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
         pool.held.add(taken[component]);
@@ -89,11 +87,11 @@ SlotLists allocate(State& state, const Counts& counts) {
 void free_slots(State& state, const SlotLists& slots) {
     Handover handover(state, slots);
     handover.keep();
-    for (const Component component : ALL) release(state, component, GPU, slots[component]);
+    for (const Component component : ALL_COMPONENTS) release(state, component, GPU, slots[component]);
 }
 
 Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_(slots) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const Runs& some = slots[component];
         if (some && !state.config.has(component)) {
             refuse_component(component, "hand over no slots");
@@ -113,7 +111,7 @@ Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_
 
 Handover::~Handover() {
     if (kept_) return;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         state_.pool(component, GPU).held.add(slots_[component]);
     }
 }
@@ -194,13 +192,13 @@ void drop(State& state, Node* node, Component component, Medium medium) {
 
 Counts free_room(const State& state, Medium medium) {
     Counts room;
-    for (const Component component : ALL) room[component] = state.free_slots(component, medium);
+    for (const Component component : ALL_COMPONENTS) room[component] = state.free_slots(component, medium);
     return room;
 }
 
 Counts shortage(const Counts& needed, const Counts& free) {
     Counts lacking;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         lacking[component] = std::max<int64_t>(0, needed[component] - free[component]);
     }
     return lacking;
@@ -210,7 +208,7 @@ void free_tree(State& state) {
     for (uint32_t index = 0; index < state.arena.size(); ++index) {
         Node* node = state.arena.at(index);
         if (node->parent == nullptr) continue;
-        for (const Component component : ALL) {
+        for (const Component component : ALL_COMPONENTS) {
             for (const Medium medium : {GPU, CPU}) drop(state, node, component, medium);
         }
     }

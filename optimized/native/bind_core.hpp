@@ -5,6 +5,6 @@
 
 namespace kvcanon {
 
-void bind_tree(nanobind::module_& m);
+void bind_core(nanobind::module_& m);
 
 }  // namespace kvcanon

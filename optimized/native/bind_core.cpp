@@ -1,12 +1,13 @@
-#include "bind_tree.hpp"
+#include "bind_core.hpp"
 
 #include <limits>
 
 #include "announce.hpp"
 #include "bind_errors.hpp"
 #include "bind_numbers.hpp"
-#include "check.hpp"
-#include "py_tree.hpp"
+#include "cache_core.hpp"
+#include "docstrings.hpp"
+#include "enum_values.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -31,7 +32,7 @@ void require(bool holds, const char* argument, int64_t number, const char* limit
 Counts pool_sizes(const nb::tuple& slots, const char* argument) {
     if (slots.size() != COMPONENTS) throw BadArgument(argument, "are not three numbers");
     Counts counts;
-    for (const Component component : {FULL, SWA, MAMBA}) {
+    for (const Component component : ALL_COMPONENTS) {
         counts[component] = whole_number(slots[static_cast<size_t>(component)], argument);
         require(0 <= counts[component] && counts[component] <= MOST_SLOTS, argument,
                 counts[component], "at least 0 and at most 2**31 - 1");
@@ -39,7 +40,7 @@ Counts pool_sizes(const nb::tuple& slots, const char* argument) {
     return counts;
 }
 
-void make_tree(PyTree* self, nb::handle page_units, int64_t unit_words, int64_t window_tokens,
+void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64_t window_tokens,
                bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
                int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
                bool events, nb::object engine, int tag_bits) {
@@ -71,13 +72,13 @@ void make_tree(PyTree* self, nb::handle page_units, int64_t unit_words, int64_t 
     if (config.host_tier() && engine.is_none()) {
         throw BadArgument("engine", "is needed where there is a host tier");
     }
-    new (self) PyTree(config, std::move(engine));
+    new (self) CacheCore(config, std::move(engine));
     self->state.serial = next_serial();
     announce_cleared(self->state);
 }
 
-uint32_t namespace_number(PyTree& tree, nb::bytes encoded, nb::bytes seed) {
-    State& state = tree.state;
+uint32_t namespace_number(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
+    State& state = core.state;
     if (seed.size() != 0 && seed.size() != NAME_BYTES) {
         throw BadArgument("seed", "has neither 32 bytes nor none");
     }
@@ -91,40 +92,79 @@ uint32_t namespace_number(PyTree& tree, nb::bytes encoded, nb::bytes seed) {
     return state.space_numbers[name] = number;
 }
 
-// An engine may know the cache that it copies for, and Python must see the circle to collect it.
+// The engine may refer back to the cache: Python's garbage collector must see that cycle.
 
-int visit_engine(PyObject* self, visitproc visit, void* arg) {
+nb::object& reference_of(CacheCore* core) { return core->engine.object(); }
+
+nb::object& reference_of(TreeView* tree) { return tree->owner; }
+
+template <typename Type>
+int visit(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     if (!nb::inst_ready(self)) return 0;
-    const nb::handle engine = nb::inst_ptr<PyTree>(self)->engine.object();
-    Py_VISIT(engine.ptr());
+    const nb::handle referred = reference_of(nb::inst_ptr<Type>(self));
+    Py_VISIT(referred.ptr());
     return 0;
 }
 
-int forget_engine(PyObject* self) {
-    if (nb::inst_ready(self)) nb::inst_ptr<PyTree>(self)->engine.object().reset();
+template <typename Type>
+int clear(PyObject* self) {
+    if (nb::inst_ready(self)) reference_of(nb::inst_ptr<Type>(self)).reset();
     return 0;
 }
 
-PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_engine)},
-                       {Py_tp_clear, reinterpret_cast<void*>(forget_engine)},
-                       {0, nullptr}};
+template <typename Type>
+PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit<Type>)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear<Type>)},
+                           {0, nullptr}};
+
+// The enums that Python has too: the values of each, by the name that it has there.
+nb::dict enums() {
+    nb::dict found;
+    const auto add = [&found](const char* name, const auto& values) {
+        nb::list listed;
+        for (const char* value : values) listed.append(value);
+        found[name] = nb::tuple(listed);
+    };
+    add("Component", COMPONENT_VALUES);
+    add("Medium", MEDIUM_VALUES);
+    add("Direction", DIRECTION_VALUES);
+    add("TransferStatus", STATUS_VALUES);
+    add("LoadDecision", LOAD_DECISION_VALUES);
+    add("WritePolicy", WRITE_POLICY_VALUES);
+    add("EvictionPolicy", EVICTION_POLICY_VALUES);
+    add("EventKind", EVENT_KIND_VALUES);
+    return found;
+}
 
 }  // namespace
 
-void bind_tree(nb::module_& m) {
+void bind_core(nb::module_& m) {
     bind_errors();
     bind_outcomes(m);
-    nb::class_<PyTree> tree(m, "Tree", nb::type_slots(slots));
-    tree.def("__init__", &make_tree, nb::kw_only(), "page_size"_a, "unit_words"_a,
+    m.attr("ENUMS") = enums();
+    m.attr("HASH_BYTES") = NAME_BYTES;
+    m.attr("MAX_SLOTS") = MOST_SLOTS;
+    m.attr("MAX_WINDOW_TOKENS") = MOST_WINDOW_TOKENS;
+    nb::class_<CacheCore> core(m, "CacheCore", nb::type_slots(collected<CacheCore>),
+                               docs::CACHE_CORE);
+    core.def("__init__", &make_core, nb::kw_only(), "page_size"_a, "unit_words"_a,
              "window_tokens"_a, "mamba"_a, "device_slots"_a, "host_slots"_a, "write_policy"_a,
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a, "engine"_a.none(),
              "tag_bits"_a = 32);
-    tree.def("namespace", &namespace_number, "encoded"_a, "seed"_a);
-    bind_operations(tree);
-    bind_events(m, tree);
+    core.def("_add_namespace", &namespace_number, "encoded"_a, "seed"_a,
+             "Return the number of a namespace, a new one where it has none.");
+    nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),
+                              "What snapshots, metrics and tests read of a cache.");
+    tree.def(
+        "__init__",
+        [](TreeView* self, nb::handle_t<CacheCore> cache) {
+            new (self) TreeView(nb::borrow(cache));
+        },
+        "cache"_a);
+    bind_operations(core);
+    bind_events(m, core, tree);
     bind_inspection(tree);
-    tree.def("check", [](PyTree& self) { check(self.state); });
 }
 
 }  // namespace kvcanon

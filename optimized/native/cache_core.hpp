@@ -11,7 +11,7 @@
 
 namespace kvcanon {
 
-struct PyTree {
+struct CacheCore {
     PyEngine engine;
     State state;
     // The words of a key that came as 64-bit numbers; good until the next call.
@@ -22,10 +22,10 @@ struct PyTree {
     // Whether memory ran out in the middle of a call, so that the books may not agree.
     bool broken = false;
 
-    PyTree(const Config& config, nanobind::object performer)
+    CacheCore(const Config& config, nanobind::object performer)
         : engine(std::move(performer)), state(config, &engine) {}
-    PyTree(const PyTree&) = delete;
-    PyTree& operator=(const PyTree&) = delete;
+    CacheCore(const CacheCore&) = delete;
+    CacheCore& operator=(const CacheCore&) = delete;
 
     GivenKey key(nanobind::handle tokens, int64_t space) {
         return key_of(state, tokens, space, words);
@@ -38,10 +38,20 @@ struct PyTree {
     auto operate(Operation operation, Work work);
 };
 
+// What snapshots, metrics and tests read of a cache: kvcanon.optimized._core.Tree.
+struct TreeView {
+    // Keeps the cache alive.
+    nanobind::object owner;
+    CacheCore& core;
+
+    explicit TreeView(nanobind::object cache)
+        : owner(std::move(cache)), core(nanobind::cast<CacheCore&>(owner)) {}
+};
+
 // The turn of one call: none other comes in between.
 class Turn {
   public:
-    Turn(PyTree& tree, Calls& calls) : tree_(tree), calls_(calls) {
+    Turn(CacheCore& tree, Calls& calls) : tree_(tree), calls_(calls) {
         if (tree.busy) {
             throw SpecViolation(
                 "called in the middle of another call, by its engine or from a second thread; a "
@@ -63,13 +73,13 @@ class Turn {
     }
 
   private:
-    PyTree& tree_;
+    CacheCore& tree_;
     Calls& calls_;
     std::chrono::steady_clock::time_point began_;
 };
 
 template <typename Work>
-auto PyTree::operate(Operation operation, Work work) {
+auto CacheCore::operate(Operation operation, Work work) {
     Calls& asked = calls[static_cast<int>(operation)];
     const Turn turn(*this, asked);
     try {
@@ -87,16 +97,17 @@ auto PyTree::operate(Operation operation, Work work) {
     }
 }
 
-// Adds the classes of what operations answer.
+// Adds the classes of results.
 void bind_outcomes(nanobind::module_& m);
 
-// Adds the operations to the class of trees.
-void bind_operations(nanobind::class_<PyTree>& tree);
+// Adds the operations of a cache.
+void bind_operations(nanobind::class_<CacheCore>& core);
 
-// Adds what shows a tree's state to its class.
-void bind_inspection(nanobind::class_<PyTree>& tree);
+// Adds the methods that show the state of a cache.
+void bind_inspection(nanobind::class_<TreeView>& tree);
 
-// Adds the calls that take events, and their class.
-void bind_events(nanobind::module_& m, nanobind::class_<PyTree>& tree);
+// Adds the class of events, and the methods that return them.
+void bind_events(nanobind::module_& m, nanobind::class_<CacheCore>& core,
+                 nanobind::class_<TreeView>& tree);
 
 }  // namespace kvcanon
