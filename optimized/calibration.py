@@ -20,7 +20,7 @@ from kvcanon.optimized.copy_plan import MIB, Limits
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.mover import Mover
-from kvcanon.optimized.orders import Move
+from kvcanon.optimized.page_transfer import Move
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Direction

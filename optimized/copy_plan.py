@@ -19,7 +19,7 @@ import numpy.typing as npt
 from attrs import asdict, frozen
 
 from kvcanon.optimized.layout import PageLayout, layer_groups
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument
 
 Offsets = npt.NDArray[np.int64]

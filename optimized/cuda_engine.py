@@ -19,11 +19,11 @@ from attrs import define, field
 
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
+from kvcanon.optimized.copy_workers import Lane, LaneEngine, require_layer
 from kvcanon.optimized.cuda_runtime import Event
 from kvcanon.optimized.gpu import Gpu, gpu_at
-from kvcanon.optimized.lanes import Lane, LaneEngine, require_layer
 from kvcanon.optimized.mover import Mover, movers
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
@@ -89,19 +89,21 @@ class CudaEngine(LaneEngine["_Lane"]):
             BadArgument: the order names no slots in arrays, is of other pools, or the engine was
                 closed.
         """
-        if not isinstance(order, PageOrder):
-            raise BadArgument("order", f"is a {type(order).__name__}; a GPU needs a PageOrder")
-        if order.pools is not self._pools:
+        transfer = order.perform
+        if not isinstance(transfer, PageTransfer):
+            kind = type(transfer).__name__
+            raise BadArgument("order", f"performs a {kind}; a GPU needs a PageTransfer")
+        if transfer.pools is not self._pools:
             raise BadArgument("order", "is of other pools; make an engine for those")
         submitted = self._runtime.event()
         submitted.record(self._runtime.current_stream())
-        self._lanes[order.direction].submit(_Job(order, submitted))
+        self._lanes[order.direction].submit(_Job(order.transfer_id, transfer, submitted))
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below it; False if they never come.
 
         Any thread may ask, also after the order has ended. It may be held up until the copies have
-        been enqueued, never until they are done. Layers count as in `PageOrder`.
+        been enqueued, never until they are done. Layers count as in `PageTransfer`.
 
         Raises:
             BadArgument: the layer is below 0.
@@ -120,7 +122,8 @@ class CudaEngine(LaneEngine["_Lane"]):
 class _Job:
     """An order, and how far the lane's thread has come with it."""
 
-    order: PageOrder
+    transfer_id: TransferId
+    transfer: PageTransfer
     submitted: Event
     groups: tuple[LayerGroup, ...] | None = None
     """None until it was planned."""
@@ -152,7 +155,7 @@ class _Lane(Lane[_Job]):
     def submit(self, job: _Job) -> None:
         with self.changed:
             self.put(job)
-            self.open[job.order.transfer_id] = job
+            self.open[job.transfer_id] = job
 
     def take_completions(self) -> list[Completion]:
         """Those that ended, up to the first that has not: later ones are behind it on a stream."""
@@ -173,7 +176,7 @@ class _Lane(Lane[_Job]):
             return job.done.query()
         except RuntimeError:
             # The device is lost, and whatever it had to do with it.
-            logger.exception("%r was lost", job.order)
+            logger.exception("%r %d was lost", job.transfer, job.transfer_id)
             self.end(job, None)
             return True
 
@@ -212,7 +215,7 @@ class _Lane(Lane[_Job]):
             job.done = done
             job.enqueued = True
             if done is None:
-                self.failed.add(job.order.transfer_id)
+                self.failed.add(job.transfer_id)
             self.changed.notify_all()
 
 
@@ -232,13 +235,13 @@ def _work_one(lane: _Lane) -> bool:
         return False
     done = None
     try:
-        plan = lane.mover.plan(job.order.moves)
+        plan = lane.mover.plan(job.transfer.moves)
         lane.planned(job, plan.groups)
         done = lane.mover.enqueue(plan, job.submitted, partial(lane.arriving, job))
     except BaseException:
         # Whatever it is, somebody waits for this order and for those behind it. What was enqueued
         # of it still moves bytes, and its slots are free once it is told as failed.
-        logger.exception("%r failed", job.order)
+        logger.exception("%r %d failed", job.transfer, job.transfer_id)
         with suppress(RuntimeError):
             lane.mover.settle()
     lane.end(job, done)

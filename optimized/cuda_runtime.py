@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 
 FIRST = -1
 """Priority of the transfers' streams: their small kernels go before the large ones of compute."""

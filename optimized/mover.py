@@ -28,7 +28,7 @@ from kvcanon.optimized.cuda_driver import CudaDriver, Rows
 from kvcanon.optimized.cuda_runtime import Event, Stream
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool, scatter
-from kvcanon.optimized.orders import Move, SlotArray
+from kvcanon.optimized.page_transfer import Move, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.staging import (
     DONE,

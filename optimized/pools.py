@@ -20,7 +20,7 @@ import torch
 
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import ALL_LAYERS, Move, SlotArray
+from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, SlotArray
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Direction

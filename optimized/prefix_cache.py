@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
-from kvcanon.optimized.courier import Courier
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
@@ -56,8 +56,10 @@ class PrefixCache(_core.CacheCore):
         self.engine = engine
         if self.engine is None and pools is not None and config.host_tier:
             self.engine = _engine_for(pools)
-        self._courier = (
-            Courier(self.engine, pools) if self.engine is not None and pools is not None else None
+        self._bridge = (
+            TransferBridge(self.engine, pools)
+            if self.engine is not None and pools is not None
+            else None
         )
         super().__init__(
             page_size=config.page_size,
@@ -71,7 +73,7 @@ class PrefixCache(_core.CacheCore):
             eviction_policy=EVICTION_POLICIES.index(config.eviction_policy),
             load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
             events=config.events,
-            engine=self._courier,
+            engine=self._bridge,
         )
         self._namespaces: list[Namespace] = []
         self._numbers: dict[Namespace, int] = {}
@@ -148,9 +150,9 @@ class PrefixCache(_core.CacheCore):
         Raises:
             BadArgument: the engine does not tell of layers, or the layer is below 0.
         """
-        if self._courier is None:
+        if self._bridge is None:
             raise BadArgument("engine", "is needed to load anything; there is no host tier")
-        return self._courier.wait_layer(transfer_id, layer)
+        return self._bridge.wait_layer(transfer_id, layer)
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
         """Take acknowledgements, in order, as far as they have come."""

@@ -15,9 +15,9 @@ import logging
 
 from attrs import define, field
 
-from kvcanon.optimized.lanes import Lane, LaneEngine, require_layer
+from kvcanon.optimized.copy_workers import Lane, LaneEngine, require_layer
 from kvcanon.optimized.layout import layer_groups
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import TransferId
@@ -52,7 +52,7 @@ class ThreadedEngine(LaneEngine["_Lane"]):
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Return once this layer and those below it are there, or never will be: which of the two.
 
-        Any thread may ask, also after the order has ended. Layers count as in `PageOrder`; of
+        Any thread may ask, also after the order has ended. Layers count as in `PageTransfer`; of
         another order, the layers arrive together when it ends.
 
         Raises:
@@ -129,9 +129,10 @@ def _work_one(lane: _Lane) -> bool:
 
 
 def _perform(lane: _Lane, order: TransferOrder) -> None:
-    if not isinstance(order, PageOrder):
-        order.perform()
-    elif order.layer_bytes:
-        for layers in layer_groups(order.layers, order.layer_bytes, lane.group_bytes):
-            order.perform_layers(layers)
+    transfer = order.perform
+    if not isinstance(transfer, PageTransfer):
+        transfer()
+    elif transfer.layer_bytes:
+        for layers in layer_groups(transfer.layers, transfer.layer_bytes, lane.group_bytes):
+            transfer.perform_layers(layers)
             lane.advance(order.transfer_id, layers.stop)

@@ -16,7 +16,7 @@ nothing behind but free slots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class TransferOrder:
 
     transfer_id: TransferId
     direction: Direction
-    copies: tuple[Copy, ...]
+    copies: Sequence[Copy]
     perform: Callable[[], None]
     """Moves all bytes, from where they are when it is called to where they go."""
 

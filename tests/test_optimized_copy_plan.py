@@ -26,7 +26,7 @@ from kvcanon.optimized.copy_plan import (
     runs,
 )
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument
 
 LAYOUT = PageLayout(5, (3, 2))

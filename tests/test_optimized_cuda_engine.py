@@ -30,7 +30,7 @@ from kvcanon.optimized.gpu import Gpu, prove_batches
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.page_transfer import Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -144,9 +144,9 @@ def moves(direction: Direction) -> tuple[Move, ...]:
     )
 
 
-def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> PageOrder:
+def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> TransferOrder:
     """An order of all those moves."""
-    return PageOrder(transfer_id, direction, moves(direction), pools)
+    return page_order(transfer_id, direction, moves(direction), pools)
 
 
 def contents(pools: Pools) -> list[bytes]:
@@ -340,8 +340,8 @@ def test_a_lost_device_fails_what_was_under_way(
 
 def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
     """There is nothing to move, and nothing to wait for."""
-    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
-    engine.submit(PageOrder(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
+    engine.submit(page_order(1, LOAD_BACK, (), pools))
+    engine.submit(page_order(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
     assert engine.wait_layer(1, 3)
     engine.wait(1)
     engine.wait(2)
@@ -351,7 +351,7 @@ def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
 def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:
     """Each with what is wrong about it."""
     engine = device.engine(pools)
-    with pytest.raises(BadArgument, match="order: is a TransferOrder; a GPU needs a PageOrder"):
+    with pytest.raises(BadArgument, match="order: performs a function; a GPU needs a PageTransfer"):
         engine.submit(TransferOrder(1, BACKUP, (), lambda: None))
     with pytest.raises(BadArgument, match="order: is of other pools"):
         engine.submit(order(Pools(CONFIG, LAYOUTS), 1, BACKUP))

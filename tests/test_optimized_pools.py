@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kvcanon.optimized import pools
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout, layout_for_slot_bytes, mha_layout
-from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.page_transfer import Move, PageTransfer, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -348,10 +348,10 @@ def test_an_order_moves_every_component() -> None:
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
     moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
-    order = PageOrder(9, BACKUP, moves, made)
-    assert order.copies == (Copy(FULL, (4, 5), (1, 2)), Copy(SWA, (3,), (0,)))
+    order = page_order(9, BACKUP, moves, made)
+    assert tuple(order.copies) == (Copy(FULL, (4, 5), (1, 2)), Copy(SWA, (3,), (0,)))
     assert (order.transfer_id, order.direction) == (9, BACKUP)
-    assert repr(order) == "PageOrder(9, backup: 2 full, 1 swa)"
+    assert repr(order.perform) == "PageTransfer(backup: 2 full, 1 swa)"
     order.perform()
     after = contents(made)
     assert after[FULL, CPU, 1] == before[FULL, GPU, 4]
@@ -365,13 +365,13 @@ def test_an_order_goes_layer_by_layer() -> None:
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
     moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
-    order = PageOrder(9, BACKUP, moves, made)
-    assert order.layers == 5
-    assert order.layer_bytes == 2 * 6 + 3
-    order.perform_layers(slice(0, 2))
+    transfer = PageTransfer(BACKUP, moves, made)
+    assert transfer.layers == 5
+    assert transfer.layer_bytes == 2 * 6 + 3
+    transfer.perform_layers(slice(0, 2))
     assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4][:12] + before[FULL, CPU, 1][12:]
     assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3][:6] + before[SWA, CPU, 0][6:]
-    order.perform_layers(slice(2, 5))
+    transfer.perform_layers(slice(2, 5))
     assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4]
     assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3]
 
@@ -380,8 +380,10 @@ def test_an_order_without_moves_moves_nothing() -> None:
     """Nothing to do is an error."""
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
-    order = PageOrder(9, LOAD_BACK, (), made)
-    assert (order.layers, order.layer_bytes, order.copies) == (0, 0, ())
+    transfer = PageTransfer(LOAD_BACK, (), made)
+    assert (transfer.layers, transfer.layer_bytes) == (0, 0)
+    order = page_order(9, LOAD_BACK, (), made)
+    assert len(order.copies) == 0
     order.perform()
     assert contents(made) == before
 

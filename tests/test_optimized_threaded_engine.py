@@ -22,7 +22,7 @@ import pytest
 from attrs import define, field
 
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import ALL_LAYERS, Move, PageOrder
+from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
@@ -233,7 +233,7 @@ def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
     """Compute begins before its layer is there, or waits for layers that it does not need."""
     gates = {1: Gate(), 2: Gate()}
     pools = GatedPools(3, gates=gates)
-    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
+    order = page_order(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
     engine.submit(order)
     assert wait_layer(engine, 7, 0)
     assert pools.moved == [(FULL, 0)]
@@ -258,7 +258,7 @@ def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) ->
     gates = {2: Gate()}
     pools = GatedPools(3, gates=gates)
     moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
-    engine.submit(PageOrder(7, LOAD_BACK, moves, pools))
+    engine.submit(page_order(7, LOAD_BACK, moves, pools))
     assert wait_layer(engine, 7, 1)
     assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
     gates[2].opened.set()
@@ -272,7 +272,7 @@ def test_layers_go_in_groups_that_are_worth_it() -> None:
     gates = {3: Gate()}
     pools = GatedPools(4, gates=gates)
     with ThreadedEngine(group_bytes=6) as engine:
-        engine.submit(PageOrder(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
+        engine.submit(page_order(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
         assert gates[3].reached.wait(PATIENCE_S)
         assert wait_layer(engine, 1, 1)
         # The group of layers 2 and 3 is under way.
@@ -286,7 +286,7 @@ def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedE
     """Compute waits for ever for a copy that failed, or reads what is not there."""
     gate = Gate()
     pools = GatedPools(3, gates={1: gate})
-    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
+    order = page_order(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
     engine.submit(order)
     assert wait_layer(engine, 7, 0)
     pools.moved = None  # type: ignore[assignment]
@@ -312,8 +312,8 @@ def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
 def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
     """An order without pages is never told of."""
     pools = GatedPools(3)
-    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
-    engine.submit(PageOrder(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
+    engine.submit(page_order(1, LOAD_BACK, (), pools))
+    engine.submit(page_order(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
     wait(engine, 2)
     assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
 
@@ -349,8 +349,8 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
     with ThreadedEngine(group_bytes) as engine:
         for transfer_id, (direction, sources, targets) in enumerate(steps):
             move = Move(FULL, sources, targets.astype(np.int32))
-            PageOrder(transfer_id, direction, (move,), made[0]).perform()
-            engine.submit(PageOrder(transfer_id, direction, (move,), made[1]))
+            page_order(transfer_id, direction, (move,), made[0]).perform()
+            engine.submit(page_order(transfer_id, direction, (move,), made[1]))
             # As the tree does: what the next copy reads is settled before.
             wait(engine, transfer_id)
     for medium in (GPU, CPU):
@@ -414,7 +414,7 @@ def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
     pools = GatedPools(2)
     gone = Event()
     weakref.finalize(pools, gone.set)
-    order = PageOrder(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
+    order = page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
     engine.submit(order)
     wait(engine, 1)
     engine.poll()

@@ -22,7 +22,7 @@ from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.measuring.scenes import Scene, make_scene
 from kvcanon.optimized.measuring.timing import GIGA, timed
 from kvcanon.optimized.measuring.transfers import require_all_well, run
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import page_order
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import TransferId
 
@@ -87,7 +87,7 @@ class _Side:
         self.gpu.runtime.synchronize()
         for at in range(count):
             move = self.scene.move(self.direction)
-            self.engine.submit(PageOrder(at, self.direction, (move,), self.scene.pools))
+            self.engine.submit(page_order(at, self.direction, (move,), self.scene.pools))
         return count - 1
 
     def finish(self, last: TransferId, taken: Sequence[Completion] = ()) -> None:

@@ -15,7 +15,7 @@ from attrs import frozen
 from kvcanon.optimized.copy_plan import MIB
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.layout import PageLayout, mha_layout, mla_layout
-from kvcanon.optimized.orders import Move, SlotArray
+from kvcanon.optimized.page_transfer import Move, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Direction

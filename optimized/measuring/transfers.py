@@ -27,7 +27,7 @@ from kvcanon.optimized.measuring.scenes import (
     require_same,
 )
 from kvcanon.optimized.measuring.timing import Timing, timed, timing_of
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import page_order
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import FULL
 
@@ -126,7 +126,7 @@ def run(scene: Scene, engine: CudaEngine, gpu: Gpu, *directions: Direction) -> R
         WrongBytes: a transfer failed.
     """
     orders = [
-        PageOrder(at, direction, (scene.move(direction),), scene.pools)
+        page_order(at, direction, (scene.move(direction),), scene.pools)
         for at, direction in enumerate(directions)
     ]
     gpu.runtime.synchronize()

@@ -8,8 +8,8 @@ an engine must never report an order as complete while a byte of it may still mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -45,45 +45,21 @@ class PageCopier(Protocol):
         """Move the bytes of some layers; returns when they are there."""
 
 
-class PageOrder(TransferOrder):
-    """An order that names its slots in arrays, and can be performed some layers at a time.
+@frozen(eq=False, repr=False)
+class PageTransfer:
+    """What a `TransferOrder` of the fast cache performs: moves of pages, in some layers or in all.
 
-    Layers are counted from 0 in each component, and a component has no part in the layers behind
-    its last: an order is through with layer 5 when every component is that has one.
+    Layers are counted from 0 in each component. A component with fewer layers than another has
+    nothing to move in the upper ones.
     """
 
-    __slots__ = ("moves", "pools")
-
+    direction: Direction
     moves: tuple[Move, ...]
     pools: PageCopier
 
-    def __init__(
-        self,
-        transfer_id: TransferId,
-        direction: Direction,
-        moves: tuple[Move, ...],
-        pools: PageCopier,
-    ) -> None:
-        # The base is frozen, and its own two other fields are worked out here.
-        for name, value in (
-            ("transfer_id", transfer_id),
-            ("direction", direction),
-            ("moves", moves),
-            ("pools", pools),
-        ):
-            object.__setattr__(self, name, value)
-
     def __repr__(self) -> str:
         pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)
-        return f"PageOrder({self.transfer_id}, {self.direction}: {pages or 'nothing'})"
-
-    @property
-    def copies(self) -> tuple[Copy, ...]:
-        """The moves in numbers of Python, made when asked for: a large order has thousands."""
-        return tuple(
-            Copy(move.component, tuple(move.sources.tolist()), tuple(move.targets.tolist()))
-            for move in self.moves
-        )
+        return f"PageTransfer({self.direction}: {pages or 'nothing'})"
 
     @property
     def layers(self) -> int:
@@ -92,13 +68,13 @@ class PageOrder(TransferOrder):
 
     @property
     def layer_bytes(self) -> int:
-        """What one layer of all pages has, as long as every component has that layer."""
+        """Bytes of all pages in one layer that every component has."""
         return sum(
             len(move.sources) * self.pools.layouts[move.component].layer_bytes
             for move in self.moves
         )
 
-    def perform(self) -> None:
+    def __call__(self) -> None:
         """Move all bytes, from where they are when it is called to where they go."""
         self.perform_layers(ALL_LAYERS)
 
@@ -108,6 +84,40 @@ class PageOrder(TransferOrder):
             self.pools.copy(move, self.direction, layers)
 
 
+@frozen(eq=False)
+class _Copies(Sequence[Copy]):
+    """Moves as copies, made when they are read.
+
+    A large order has thousands of slots, and the engines of this package read none as numbers.
+    """
+
+    moves: tuple[Move, ...]
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    @overload
+    def __getitem__(self, index: int) -> Copy: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Copy]: ...
+    def __getitem__(self, index: int | slice) -> Copy | Sequence[Copy]:
+        if isinstance(index, slice):
+            return _Copies(self.moves[index])
+        move = self.moves[index]
+        return Copy(move.component, tuple(move.sources.tolist()), tuple(move.targets.tolist()))
+
+
+def page_order(
+    transfer_id: TransferId,
+    direction: Direction,
+    moves: tuple[Move, ...],
+    pools: PageCopier,
+) -> TransferOrder:
+    """An order for any engine. One that knows `PageTransfer` finds it in `perform`."""
+    transfer = PageTransfer(direction, moves, pools)
+    return TransferOrder(transfer_id, direction, _Copies(moves), transfer)
+
+
 @runtime_checkable
 class LayerwiseEngine(TransferEngine, Protocol):
     """An engine that can tell of single layers before an order has ended."""
@@ -115,5 +125,5 @@ class LayerwiseEngine(TransferEngine, Protocol):
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Return once this layer and those below it are there, or never will be: which of the two.
 
-        Layers count as in `PageOrder`. What waits is the thread, or the stream that is current.
+        Layers count as in `PageTransfer`. What waits is the thread, or the stream that is current.
         """

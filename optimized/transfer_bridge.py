@@ -1,4 +1,4 @@
-"""The courier: carries the tree's orders to an engine, and the engine's completions to the tree.
+"""The bridge: carries the tree's orders to an engine, and the engine's completions to the tree.
 
 What readers get wrong: the tree does not know that there are bytes. It names slots; which bytes are
 behind them, and who moves these, is settled here, once for each cache.
@@ -11,7 +11,7 @@ import logging
 from attrs import field, frozen
 
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
-from kvcanon.optimized.orders import LayerwiseEngine, Move, PageOrder, SlotArray
+from kvcanon.optimized.page_transfer import LayerwiseEngine, Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @frozen(eq=False)
-class Courier:
+class TransferBridge:
     """An engine with the pools that it copies between, as the tree calls it.
 
     An engine that raises when it is given an order has not taken it. That is logged, and the tree
@@ -47,7 +47,7 @@ class Courier:
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
         try:
-            self.engine.submit(PageOrder(transfer_id, way, named, self.pools))
+            self.engine.submit(page_order(transfer_id, way, named, self.pools))
         except SpecViolation:
             raise
         except Exception:
