@@ -39,8 +39,8 @@ def growth() -> Callable[[], int]:
     """By how many bytes the tokens and names of all trees have grown in this test."""
     gc.collect()
     idle = new_cache(PLAIN)
-    before = counted(idle, "stretch_bytes")
-    return lambda: counted(idle, "stretch_bytes") - before
+    before = counted(idle, "span_bytes")
+    return lambda: counted(idle, "span_bytes") - before
 
 
 def test_cuts_share_their_tokens(growth: Callable[[], int]) -> None:

@@ -30,7 +30,7 @@ uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts) {
     for (const Part& part : parts) {
         needed[part.component] = node->data[part.component].slots[GPU].slots();
     }
-    if (!make_host_room(state, needed)) return 0;
+    if (!free_host_slots(state, needed)) return 0;
     Hold& held = hold(state, node, state.config.swa() ? node->start : -1);
     return enqueue(state, Direction::BACKUP, std::move(parts), held);
 }

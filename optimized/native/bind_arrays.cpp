@@ -100,10 +100,10 @@ Runs slots_from(nb::handle given, Component component) {
 
 }  // namespace
 
-GivenKey key_of(const State& state, nb::handle given, int64_t space,
+GivenKey key_of(const State& state, nb::handle given, int64_t namespace_id,
                 std::vector<uint32_t>& scratch) {
-    if (space < 0 || space >= static_cast<int64_t>(state.spaces.size())) {
-        throw BadArgument("namespace", "is " + std::to_string(space) +
+    if (namespace_id < 0 || namespace_id >= static_cast<int64_t>(state.namespaces.size())) {
+        throw BadArgument("namespace", "is " + std::to_string(namespace_id) +
                                            ", a number that `namespace` did not give out");
     }
     ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
@@ -124,7 +124,7 @@ GivenKey key_of(const State& state, nb::handle given, int64_t space,
     } else {
         refuse_array(given, "tokens", TOKEN_TYPES);
     }
-    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(space)};
+    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(namespace_id)};
     return {std::move(tokens), key};
 }
 

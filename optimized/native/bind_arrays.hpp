@@ -28,9 +28,9 @@ struct GivenKey {
     Key key;
 };
 
-// The whole pages of a prompt. `scratch` holds the words where the array is of another type; the key
-// is good while that and the array live. Throws: BadArgument.
-GivenKey key_of(const State& state, nanobind::handle tokens, int64_t space,
+// The whole pages of a prompt. `scratch` holds the words where the array is of another type; the
+// key is good while that and the array live. Throws: BadArgument.
+GivenKey key_of(const State& state, nanobind::handle tokens, int64_t namespace_id,
                 std::vector<uint32_t>& scratch);
 
 // Slots as a client hands them over, None for none of a component. Throws: BadArgument, and

@@ -2,11 +2,11 @@
 
 #include <limits>
 
-#include "announce.hpp"
 #include "bind_errors.hpp"
 #include "bind_numbers.hpp"
 #include "cache_core.hpp"
 #include "docstrings.hpp"
+#include "emit.hpp"
 #include "enum_values.hpp"
 
 namespace nb = nanobind;
@@ -74,22 +74,22 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     }
     new (self) CacheCore(config, std::move(engine));
     self->state.serial = next_serial();
-    announce_cleared(self->state);
+    emit_cleared(self->state);
 }
 
 uint32_t namespace_number(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
     State& state = core.state;
-    if (seed.size() != 0 && seed.size() != NAME_BYTES) {
+    if (seed.size() != 0 && seed.size() != HASH_BYTES) {
         throw BadArgument("seed", "has neither 32 bytes nor none");
     }
     const std::string name(encoded.c_str(), encoded.size());
-    const auto found = state.space_numbers.find(name);
-    if (found != state.space_numbers.end()) return found->second;
-    const auto number = static_cast<uint32_t>(state.spaces.size());
-    Namespace space{name, {}, seed.size()};
-    std::memcpy(space.seed, seed.c_str(), seed.size());
-    state.spaces.push_back(space);
-    return state.space_numbers[name] = number;
+    const auto found = state.namespace_ids.find(name);
+    if (found != state.namespace_ids.end()) return found->second;
+    const auto number = static_cast<uint32_t>(state.namespaces.size());
+    Namespace added{name, {}, seed.size()};
+    std::memcpy(added.seed, seed.c_str(), seed.size());
+    state.namespaces.push_back(added);
+    return state.namespace_ids[name] = number;
 }
 
 // The engine may refer back to the cache: Python's garbage collector must see that cycle.
@@ -143,7 +143,7 @@ void bind_core(nb::module_& m) {
     bind_errors();
     bind_outcomes(m);
     m.attr("ENUMS") = enums();
-    m.attr("HASH_BYTES") = NAME_BYTES;
+    m.attr("HASH_BYTES") = HASH_BYTES;
     m.attr("MAX_SLOTS") = MOST_SLOTS;
     m.attr("MAX_WINDOW_TOKENS") = MOST_WINDOW_TOKENS;
     nb::class_<CacheCore> core(m, "CacheCore", nb::type_slots(collected<CacheCore>),

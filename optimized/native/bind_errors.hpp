@@ -7,8 +7,8 @@ namespace kvcanon {
 
 void bind_errors();
 
-// Refuse in words of Python, where a number of Python's is what is wrong: `field` is the error's only
-// one.
+// Refuse in words of Python, where a number of Python's is what is wrong: `field` is the error's
+// only one.
 [[noreturn]] void raise_in_python(const char* name, nanobind::handle field);
 
 }  // namespace kvcanon

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "announce.hpp"
 #include "cache_core.hpp"
 #include "docstrings.hpp"
+#include "emit.hpp"
 #include "enum_values.hpp"
 
 namespace nb = nanobind;
@@ -22,22 +22,20 @@ struct TakenEvent {
     TakenEvent(TakenEvent&& other) noexcept = default;
     TakenEvent& operator=(TakenEvent&&) = delete;
     ~TakenEvent() {
-        if (event.stretch) unpin(event.stretch.get(), static_cast<size_t>(page_words));
+        if (event.span) unpin(event.span.get(), static_cast<size_t>(page_words));
     }
 
     const uint8_t* hash(int32_t index) const {
         // Of what was removed the last page comes first.
         const int32_t page = event.kind == EventKind::REMOVED ? event.pages - 1 - index : index;
-        return name_of(event.stretch.get(), event.offset + page);
+        return hash_of(event.span.get(), event.offset + page);
     }
 };
 
-const char* kind(const TakenEvent& self) {
-    return EVENT_KIND_VALUES[number_of(self.event.kind)];
-}
+const char* kind(const TakenEvent& self) { return EVENT_KIND_VALUES[number_of(self.event.kind)]; }
 
 nb::bytes hashes(const TakenEvent& self) {
-    const auto bytes = static_cast<size_t>(self.event.pages) * NAME_BYTES;
+    const auto bytes = static_cast<size_t>(self.event.pages) * HASH_BYTES;
     // What was stored is named in the order in which the names are kept.
     if (bytes == 0 || self.event.kind != EventKind::REMOVED) {
         return nb::bytes(bytes == 0 ? nullptr : self.hash(0), bytes);
@@ -45,7 +43,7 @@ nb::bytes hashes(const TakenEvent& self) {
     std::string joined;
     joined.reserve(bytes);
     for (int32_t index = 0; index < self.event.pages; ++index) {
-        joined.append(reinterpret_cast<const char*>(self.hash(index)), NAME_BYTES);
+        joined.append(reinterpret_cast<const char*>(self.hash(index)), HASH_BYTES);
     }
     return nb::bytes(joined.data(), joined.size());
 }
@@ -53,12 +51,12 @@ nb::bytes hashes(const TakenEvent& self) {
 // The name of the page before the first; None where it is the first of its namespace.
 nb::object parent_hash(const TakenEvent& self) {
     const Event& event = self.event;
-    if (!event.stretch) return nb::none();
-    const uint8_t* name = event.offset != 0           ? name_of(event.stretch.get(), event.offset - 1)
-                          : event.stretch->has_parent ? event.stretch->parent_name
-                                                      : nullptr;
-    if (name == nullptr) return nb::none();
-    return nb::bytes(reinterpret_cast<const char*>(name), NAME_BYTES);
+    if (!event.span) return nb::none();
+    const uint8_t* hash = event.offset != 0        ? hash_of(event.span.get(), event.offset - 1)
+                          : event.span->has_parent ? event.span->parent_hash
+                                                   : nullptr;
+    if (hash == nullptr) return nb::none();
+    return nb::bytes(reinterpret_cast<const char*>(hash), HASH_BYTES);
 }
 
 // The tokens where the tree has them: the array keeps the event, and the event its pages.
@@ -68,8 +66,7 @@ nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEve
     const auto page_words = static_cast<size_t>(self.page_words);
     const uint32_t* words =
         pages == 0 ? nullptr
-                   : self.event.stretch->words +
-                         static_cast<size_t>(self.event.offset) * page_words;
+                   : self.event.span->words + static_cast<size_t>(self.event.offset) * page_words;
     return nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>>(words, {pages, page_words}, event);
 }
 
@@ -87,10 +84,10 @@ nb::list taken_events(CacheCore& core) {
 // The events that nobody has taken yet, without taking them.
 nb::list pending_events(CacheCore& core) {
     State& state = core.state;
-    name_events(state);
+    hash_events(state);
     nb::list listed;
     for (const Event& event : state.events) {
-        if (event.stretch) pin(event.stretch.get());
+        if (event.span) pin(event.span.get());
         listed.append(nb::cast(TakenEvent(event, state.config.page_words), nb::rv_policy::move));
     }
     return listed;
@@ -100,14 +97,16 @@ nb::list pending_events(CacheCore& core) {
 
 void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeView>& tree) {
     nb::class_<TakenEvent>(m, "Event", docs::EVENT)
-        .def_prop_ro("kind", &kind, "What happened: \"stored\", \"removed\", or \"cleared\" for all pages at once.")
+        .def_prop_ro(
+            "kind", &kind,
+            "What happened: \"stored\", \"removed\", or \"cleared\" for all pages at once.")
         .def_prop_ro(
             "medium", [](const TakenEvent& self) { return MEDIUM_VALUES[self.event.medium]; },
             "A value of kvcanon.spec.types.Medium.")
         .def_prop_ro(
             "namespace",
             [](const TakenEvent& self) -> uint32_t {
-                return self.event.stretch ? self.event.stretch->space : 0;
+                return self.event.span ? self.event.span->namespace_id : 0;
             },
             "Number of the namespace.")
         .def_prop_ro(

@@ -55,21 +55,21 @@ nb::tuple node_of(const State& state, const Node* node) {
     for (const Component component : ALL_COMPONENTS) {
         if (state.config.has(component)) data.append(data_of(node->data[component]));
     }
-    nb::object words = nb::bytes("", 0), names = nb::none(), parent = nb::none();
+    nb::object words = nb::bytes("", 0), hashes = nb::none(), parent = nb::none();
     if (node->parent != nullptr) {
         const size_t bytes = static_cast<size_t>(node->pages) *
                              static_cast<size_t>(state.config.page_words) * sizeof(uint32_t);
         words = nb::bytes(reinterpret_cast<const char*>(state.words(node)), bytes);
         parent = nb::cast(node->parent->node_id);
-        if (node->stretch->named >= node->offset + node->pages) {
-            names = nb::bytes(
-                reinterpret_cast<const char*>(name_of(node->stretch.get(), node->offset)),
-                static_cast<size_t>(node->pages) * NAME_BYTES);
+        if (node->span->hashed >= node->offset + node->pages) {
+            hashes =
+                nb::bytes(reinterpret_cast<const char*>(hash_of(node->span.get(), node->offset)),
+                          static_cast<size_t>(node->pages) * HASH_BYTES);
         }
     }
-    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->space, words,
+    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->namespace_id, words,
                           node->start, nb::tuple(data), node->hit_count, node->priority,
-                          node->created, node->last_access, names);
+                          node->created, node->last_access, hashes);
 }
 
 nb::list nodes(TreeView& tree) {
@@ -104,7 +104,7 @@ nb::list holds(TreeView& tree) {
         nb::object window = nb::none();
         if (held->window_from >= 0) window = nb::cast(held->window_from);
         const uint64_t transfer = held->transfer == nullptr ? 0 : held->transfer->transfer_id;
-        listed.append(nb::make_tuple(held->receipt, held->node->node_id, window, held->state_held,
+        listed.append(nb::make_tuple(held->receipt, held->node->node_id, window, held->mamba_held,
                                      id_or_none(transfer)));
     }
     return listed;
@@ -149,8 +149,8 @@ nb::tuple usage(TreeView& tree, int64_t component) {
 }
 
 nb::tuple free_counts(TreeView& tree, int64_t medium) {
-    const Counts room = free_room(tree.core.state, medium_at(medium));
-    return nb::make_tuple(room[FULL], room[SWA], room[MAMBA]);
+    const Counts free = free_slot_counts(tree.core.state, medium_at(medium));
+    return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
 }
 
 // What the pools of a component hold: capacity, free, held by requests, in the tree, and locked of
@@ -161,7 +161,7 @@ nb::tuple pool_counts(TreeView& tree, int64_t component, int64_t medium) {
                           pool.owned_slots, pool.protected_slots);
 }
 
-// What was counted since the tree was made, and what there is now; `stretch_bytes` is of all trees.
+// What was counted since the tree was made, and what there is now; `span_bytes` is of all trees.
 nb::dict counters(TreeView& tree) {
     const State& state = tree.core.state;
     const Counters& all = state.counters;
@@ -191,7 +191,7 @@ nb::dict counters(TreeView& tree) {
     found["events"] = all.events;
     found["pending_events"] = state.events.size();
     found["nodes"] = state.node_count;
-    found["stretch_bytes"] = stretch_bytes;
+    found["span_bytes"] = span_bytes;
     found["arena_nodes"] = state.arena.size();
     found["receipts"] = state.holds.size();
     size_t queued = 0;
@@ -232,8 +232,7 @@ void bind_inspection(nb::class_<TreeView>& tree) {
         .def("pool_counts", &pool_counts, component, medium,
              "Return slot counts: capacity, free, held by requests, in the tree, locked there.")
         .def("counters", &counters, "Return all counters of the core by name.")
-        .def("calls", &calls,
-             "Return calls, refusals and nanoseconds of each operation by name.")
+        .def("calls", &calls, "Return calls, refusals and nanoseconds of each operation by name.")
         .def(
             "check", [](TreeView& self) { check(self.core.state); },
             "Check that redundant state agrees. Raises: SpecViolation.");

@@ -1,4 +1,5 @@
-// Numbers across the border: whatever Python calls a whole number comes in as 64 bits, or is refused.
+// Numbers across the border: whatever Python calls a whole number comes in as 64 bits, or is
+// refused.
 #pragma once
 
 #include <nanobind/nanobind.h>

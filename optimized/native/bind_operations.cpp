@@ -34,7 +34,7 @@ Counts counts_of(nb::handle full, nb::handle swa, nb::handle mamba) {
     return counts;
 }
 
-int64_t space_of(nb::handle number) { return whole_number(number, "namespace"); }
+int64_t namespace_id_of(nb::handle number) { return whole_number(number, "namespace"); }
 
 Key first_pages(const Key& key, std::optional<int64_t> pages) {
     if (!pages) return key;
@@ -42,7 +42,7 @@ Key first_pages(const Key& key, std::optional<int64_t> pages) {
         throw BadArgument("pages", "is " + std::to_string(*pages) + "; the tokens are " +
                                        std::to_string(key.pages) + " pages");
     }
-    return {key.words, static_cast<int32_t>(*pages), key.space};
+    return {key.words, static_cast<int32_t>(*pages), key.namespace_id};
 }
 
 nb::tuple settled(const Settled& transfers) {
@@ -56,16 +56,16 @@ nb::tuple settled(const Settled& transfers) {
 // The operations. What a client hands over is looked at within its turn, since a foreign array may
 // run code of Python's.
 
-Matched do_match(CacheCore& self, nb::handle tokens, nb::handle space) {
+Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     return self.operate(Operation::MATCH, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return match(self.state, given.key);
     });
 }
 
-uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle space, nb::handle pages) {
+uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
     });
 }
@@ -91,10 +91,10 @@ void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba)
 }
 
 Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
-                   nb::handle swa, nb::handle mamba, nb::handle space, nb::handle counted_pages,
-                   nb::handle priority) {
+                   nb::handle swa, nb::handle mamba, nb::handle namespace_id,
+                   nb::handle counted_pages, nb::handle priority) {
     return self.operate(Operation::INSERT, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return insert(self.state, given.key, whole_number(start_pages, "start_pages"),
                       slots_of(full, swa, mamba), whole_number(counted_pages, "counted_pages"),
                       whole_number(priority, "priority"));
@@ -117,29 +117,30 @@ Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle
     });
 }
 
-LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages, nb::handle space) {
+LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages,
+                        nb::handle namespace_id) {
     return self.operate(Operation::LOAD_BACK, [&] {
         const std::optional<int64_t> quota = whole_number_or_none(quota_pages, "quota_pages");
         if (quota && *quota < 0) {
             throw BadArgument("quota_pages",
                               "is " + std::to_string(*quota) + "; it must be at least 0");
         }
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return load_back(self.state, given.key, quota.value_or(-1));
     });
 }
 
 nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
-                         const Three& payloads, nb::handle space) {
+                         const Three& payloads, nb::handle namespace_id) {
     return self.operate(Operation::INSERT_HOST, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const Counts counts{{payloads[FULL], payloads[SWA], payloads[MAMBA]}};
-        const HostInserted done = insert_host(self.state, given.key,
-                                              whole_number(start_pages, "start_pages"), counts);
+        const HostInserted done =
+            insert_host(self.state, given.key, whole_number(start_pages, "start_pages"), counts);
         nb::list placements;
         for (const Placement& each : done.placements) {
-            placements.append(nb::make_tuple(static_cast<int>(each.component), each.first,
-                                             array_of(each.slots)));
+            placements.append(
+                nb::make_tuple(static_cast<int>(each.component), each.first, array_of(each.slots)));
         }
         return nb::make_tuple(done.placed_pages, done.refilled_pages, done.present_pages,
                               done.dropped_pages, placements);
@@ -154,8 +155,8 @@ nb::tuple do_flush(CacheCore& self) {
     return self.operate(Operation::FLUSH, [&] { return settled(flush(self.state)); });
 }
 
-nb::tuple free_slot_counts(CacheCore& self) {
-    const Counts free = free_room(self.state, GPU);
+nb::tuple count_free_slots(CacheCore& self) {
+    const Counts free = free_slot_counts(self.state, GPU);
     return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
 }
 
@@ -178,8 +179,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
     add("lock", &do_lock, docs::LOCK, argument("tokens"), number("namespace"), nothing("pages"));
     add("unlock", &do_unlock, docs::UNLOCK, argument("receipt"));
     add("unlock_window", &do_unlock_window, docs::UNLOCK_WINDOW, argument("receipt"));
-    add("allocate", &do_allocate, docs::ALLOCATE, argument("full"), number("swa"),
-        number("mamba"));
+    add("allocate", &do_allocate, docs::ALLOCATE, argument("full"), number("swa"), number("mamba"));
     add("free", &do_free, docs::FREE, argument("full"), nothing("swa"), nothing("mamba"));
     add("insert", &do_insert, docs::INSERT, argument("tokens"), argument("start_pages"),
         argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
@@ -190,7 +190,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
     add("load_back", &do_load_back, docs::LOAD_BACK, argument("tokens"), nothing("quota_pages"),
         number("namespace"));
     add("reset", &do_reset, docs::RESET);
-    add("free_slot_counts", &free_slot_counts, docs::FREE_SLOT_COUNTS);
+    add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
     // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"),

@@ -46,8 +46,7 @@ void bind_slots(nb::class_<Outcome>& outcome) {
 
 void bind_outcomes(nb::module_& m) {
     nb::class_<Matched> matched(m, "Matched", docs::MATCHED);
-    matched
-        .def_ro("prefix_pages", &Matched::prefix_pages, "Pages of the prefix, on any medium.")
+    matched.def_ro("prefix_pages", &Matched::prefix_pages, "Pages of the prefix, on any medium.")
         .def_ro("device_pages", &Matched::device_pages,
                 "Pages of the prefix that can be used on the device now.")
         .def_prop_ro(
@@ -69,8 +68,7 @@ void bind_outcomes(nb::module_& m) {
         .def_ro("backup_declined_pages", &Inserted::backup_declined_pages,
                 "Pages that were not backed up, because the host had too few free slots.");
     nb::class_<LoadedBack> loaded(m, "LoadedBack", docs::LOADED_BACK);
-    loaded
-        .def_prop_ro("decision", &decision, "A value of kvcanon.spec.operations.LoadDecision.")
+    loaded.def_prop_ro("decision", &decision, "A value of kvcanon.spec.operations.LoadDecision.")
         .def_prop_ro(
             "transfer_id",
             [](const LoadedBack& self) -> std::optional<uint64_t> {

@@ -27,8 +27,8 @@ struct CacheCore {
     CacheCore(const CacheCore&) = delete;
     CacheCore& operator=(const CacheCore&) = delete;
 
-    GivenKey key(nanobind::handle tokens, int64_t space) {
-        return key_of(state, tokens, space, words);
+    GivenKey key(nanobind::handle tokens, int64_t namespace_id) {
+        return key_of(state, tokens, namespace_id, words);
     }
 
     // Do the work of an operation, alone. What the engine raises comes out of it as it is: every

@@ -33,7 +33,7 @@ void check_links(State& state, const Node* node) {
         require(child->previous == previous, child, "its links to siblings do not agree");
         require(child->start == node->end(), child, "it does not begin where its parent ends");
         const size_t page_words = static_cast<size_t>(state.config.page_words);
-        require(state.children.find(state.arena, node, child->space, state.words(child),
+        require(state.children.find(state.arena, node, child->namespace_id, state.words(child),
                                     page_words) == child,
                 child, "it is not found by its first page");
         device_children += child->data[FULL].on(GPU) ? 1 : 0;
@@ -44,11 +44,11 @@ void check_links(State& state, const Node* node) {
 }
 
 void check_stretch(const Node* node) {
-    const Stretch* stretch = node->stretch.get();
+    const TokenSpan* span = node->span.get();
     require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
-    require(node->offset + node->pages <= stretch->needed, node, "its tokens were given up");
-    require(stretch->needed <= stretch->pages, node, "its stretch needs more than it has");
-    require(stretch->space == node->space, node, "its stretch is of another namespace");
+    require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
+    require(span->needed <= span->pages, node, "its stretch needs more than it has");
+    require(span->namespace_id == node->namespace_id, node, "its stretch is of another namespace");
 }
 
 void check_data(const Node* node) {
@@ -61,9 +61,9 @@ void check_data(const Node* node) {
             require(slots != 0 || data.filling[medium] == nullptr, node,
                     "a copy fills slots that it does not have");
             const bool candidate =
-                component == FULL ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
-                                  : data.on(medium) && data.lock_refs == 0 &&
-                                        (medium == GPU || !data.on(GPU));
+                component == FULL
+                    ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
+                    : data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
             const int bit = 1 << (component * MEDIA + medium);
             require(!candidate || (node->queued & bit) != 0, node,
                     "it could be evicted, and no queue has it");

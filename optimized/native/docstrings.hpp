@@ -1,5 +1,5 @@
-// Signatures and docstrings of the calls that Python users see. `_core.pyi` has the same text, and a
-// test compares the two.
+// Signatures and docstrings of the calls that Python users see. `_core.pyi` has the same text, and
+// a test compares the two.
 #pragma once
 
 namespace kvcanon {
@@ -12,7 +12,8 @@ struct Docstring {
 
 namespace docs {
 
-constexpr const char* CACHE_CORE = R"(The decisions of a prefix cache: which pages are where, who holds them, and what leaves.
+constexpr const char* CACHE_CORE =
+    R"(The decisions of a prefix cache: which pages are where, who holds them, and what leaves.
 
 A call that raises a `CacheError` changes nothing. Tokens are a one-dimensional contiguous
 array of int32, uint32 or int64, of NumPy or of torch on the CPU; a part page at the end is
@@ -29,7 +30,8 @@ constexpr const char* LOADED_BACK = R"(What a load-back did.
 transfer has settled; they are empty where nothing was enqueued. A layer may be read as soon as
 `wait_layer` returns for it.)";
 
-constexpr const char* EVENT = R"(A run of consecutive pages that was stored on a medium or removed from it.)";
+constexpr const char* EVENT =
+    R"(A run of consecutive pages that was stored on a medium or removed from it.)";
 
 constexpr Docstring MATCH{
     "def match(self, tokens: Tokens, namespace: int = 0) -> Matched",
@@ -51,9 +53,8 @@ Raises:
     PrefixNotCached: some of the pages are not in the tree; match again.
     BadArgument: the tokens, the namespace or `pages` are not valid.)"};
 
-constexpr Docstring UNLOCK{
-    "def unlock(self, receipt: int) -> None",
-    R"(Release all that a receipt still locks. The receipt is spent then.
+constexpr Docstring UNLOCK{"def unlock(self, receipt: int) -> None",
+                           R"(Release all that a receipt still locks. The receipt is spent then.
 
 Raises:
     ReceiptSpent: the receipt was released before, or another cache gave it.)"};
@@ -138,9 +139,8 @@ Raises:
     PrefixNotCached: the prompt is not in the tree; match again.
     BadArgument: the tokens, the quota or the namespace are not valid.)"};
 
-constexpr Docstring RESET{
-    "def reset(self) -> None",
-    R"(Forget the whole tree.
+constexpr Docstring RESET{"def reset(self) -> None",
+                          R"(Forget the whole tree.
 
 Slots that requests hold stay theirs, and namespaces keep their numbers.
 

@@ -1,5 +1,5 @@
-// The values of the enums that Python has too, in the order of their numbers here. Python takes them
-// from `_core.ENUMS` and never writes a number down.
+// The values of the enums that Python has too, in the order of their numbers here. Python takes
+// them from `_core.ENUMS` and never writes a number down.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ constexpr std::array LOAD_DECISION_VALUES = {"enqueued", "nothing_to_load", "bel
                                              "over_quota", "no_room"};
 constexpr std::array WRITE_POLICY_VALUES = {"none", "write_through", "write_through_selective",
                                             "write_back"};
-constexpr std::array EVICTION_POLICY_VALUES = {"lru", "lfu", "fifo", "mru", "filo", "slru", "priority"};
+constexpr std::array EVICTION_POLICY_VALUES = {"lru",  "lfu",  "fifo",    "mru",
+                                               "filo", "slru", "priority"};
 
 static_assert(DIRECTION_VALUES.size() == number_of(Direction::LOAD_BACK) + 1);
 static_assert(STATUS_VALUES.size() == number_of(Status::CANCELLED) + 1);

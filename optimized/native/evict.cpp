@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "announce.hpp"
 #include "backup.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "slots.hpp"
 #include "tree.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 // Free all that a node has on a medium, what stands on full data first, and announce it.
 void vacate(State& state, Node* node, Medium medium) {
-    announce_removed(state, node, medium);
+    emit_removed(state, node, medium);
     for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
 }
 
@@ -75,8 +75,9 @@ void evict_duplicates(State& state, int64_t enough) {
     for (uint32_t index = 0; index < state.arena.size(); ++index) {
         Node* node = state.arena.at(index);
         if (node->parent == nullptr || !node->data[FULL].on(CPU) || node->locked()) continue;
-        const bool spare = std::all_of(std::begin(node->data), std::end(node->data),
-                                       [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
+        const bool spare =
+            std::all_of(std::begin(node->data), std::end(node->data),
+                        [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
         if (spare) {
             duplicates.push_back({is_device_leaf(node), rank(state, node), node->start, node});
         }
@@ -119,11 +120,12 @@ void evict_from_host(State& state, Component component, int64_t enough) {
 // Free slots with which `counts` more are free than before; a pool's size is as good as infinity.
 int64_t goal(const State& state, Component component, Medium medium, const Counts& before,
              const Counts& counts) {
-    return before[component] + std::min(counts[component], state.config.capacity(component, medium));
+    return before[component] +
+           std::min(counts[component], state.config.capacity(component, medium));
 }
 
 Counts freed(State& state, Medium medium, const Counts& before) {
-    Counts freed = free_room(state, medium);
+    Counts freed = free_slot_counts(state, medium);
     for (const Component component : ALL_COMPONENTS) {
         freed[component] -= before[component];
         state.counters.evicted_slots[medium][component] += static_cast<uint64_t>(freed[component]);
@@ -143,7 +145,7 @@ void check_counts(const Counts& counts) {
 }
 
 Counts evict(State& state, const Counts& counts) {
-    const Counts before = free_room(state, GPU);
+    const Counts before = free_slot_counts(state, GPU);
     for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_device(state, component, goal(state, component, GPU, before, counts));
@@ -152,7 +154,7 @@ Counts evict(State& state, const Counts& counts) {
 }
 
 Counts evict_host(State& state, const Counts& counts) {
-    const Counts before = free_room(state, CPU);
+    const Counts before = free_slot_counts(state, CPU);
     for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_host(state, component, goal(state, component, CPU, before, counts));
@@ -160,9 +162,9 @@ Counts evict_host(State& state, const Counts& counts) {
     return freed(state, CPU, before);
 }
 
-bool make_host_room(State& state, const Counts& needed) {
-    evict_host(state, shortage(needed, free_room(state, CPU)));
-    return !shortage(needed, free_room(state, CPU));
+bool free_host_slots(State& state, const Counts& needed) {
+    evict_host(state, shortage(needed, free_slot_counts(state, CPU)));
+    return !shortage(needed, free_slot_counts(state, CPU));
 }
 
 }  // namespace kvcanon

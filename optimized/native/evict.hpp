@@ -22,7 +22,7 @@ Counts evict(State& state, const Counts& counts);
 Counts evict_host(State& state, const Counts& counts);
 
 // Evict what is missing for `needed` free host slots; whether there is room then.
-bool make_host_room(State& state, const Counts& needed);
+bool free_host_slots(State& state, const Counts& needed);
 
 // Refuse counts that cannot be asked for. Throws: BadArgument.
 void check_counts(const Counts& counts);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "evict.hpp"
 #include "lock.hpp"
@@ -36,8 +36,7 @@ void check(const State& state, const Key& key, int64_t start, const Counts& payl
                                               " pages for pages " + std::to_string(start) + ".." +
                                               std::to_string(key.pages));
     }
-    if (payloads[SWA] > payloads[FULL] ||
-        payloads[MAMBA] > std::min<int64_t>(1, payloads[FULL])) {
+    if (payloads[SWA] > payloads[FULL] || payloads[MAMBA] > std::min<int64_t>(1, payloads[FULL])) {
         throw BadArgument("payload", "has window data or states for pages that it lacks");
     }
     for (const Component component : {FULL, SWA, MAMBA}) {
@@ -76,10 +75,10 @@ bool refill(State& state, Node* node, Fetched& fetched) {
     }
     if (begin > node->start && state.config.backed_parents()) return false;
     if (begin >= node->end()) return true;
-    if (!make_host_room(state, only(FULL, node->end() - begin))) return false;
+    if (!free_host_slots(state, only(FULL, node->end() - begin))) return false;
     if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
     fill(state, node, FULL, node->start - fetched.full_from, node->pages, fetched);
-    announce_stored(state, node, CPU);
+    emit_stored(state, node, CPU);
     fetched.outcome.refilled_pages += node->pages;
     return true;
 }
@@ -87,12 +86,12 @@ bool refill(State& state, Node* node, Fetched& fetched) {
 // A leaf for the rest of the key, or for as much of it as there is room for.
 Node* new_host_leaf(State& state, const Key& key, Node* parent, Fetched& fetched) {
     const int64_t wanted = key.pages - parent->end();
-    make_host_room(state, only(FULL, wanted));
+    free_host_slots(state, only(FULL, wanted));
     const auto fitting = static_cast<int32_t>(std::min(wanted, state.free_slots(FULL, CPU)));
     if (fitting == 0) return parent;
     Node* leaf = add_leaf(state, parent, key, parent->end() + fitting, fetched.tick, 0);
     fill(state, leaf, FULL, leaf->start - fetched.full_from, leaf->pages, fetched);
-    announce_stored(state, leaf, CPU);
+    emit_stored(state, leaf, CPU);
     fetched.outcome.placed_pages += fitting;
     return leaf;
 }
@@ -124,7 +123,7 @@ void place_window(State& state, Node* end, Fetched& fetched) {
         lacking.push_back(node);
         pages += node->pages;
     }
-    if (make_host_room(state, only(SWA, pages))) {
+    if (free_host_slots(state, only(SWA, pages))) {
         for (Node* node : lacking) {
             fill(state, node, SWA, node->start - fetched.swa_from, node->pages, fetched);
         }
@@ -133,9 +132,9 @@ void place_window(State& state, Node* end, Fetched& fetched) {
 }
 
 // Give the end the recurrent state that it lacks on the host.
-void place_state(State& state, Node* end, Fetched& fetched) {
+void place_mamba(State& state, Node* end, Fetched& fetched) {
     if (fetched.payloads[MAMBA] != 0 && lacks(end, MAMBA) &&
-        make_host_room(state, only(MAMBA, 1))) {
+        free_host_slots(state, only(MAMBA, 1))) {
         fill(state, end, MAMBA, 0, 1, fetched);
     }
 }
@@ -153,7 +152,7 @@ HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
     Node* end = place_full(state, key, node, fetched);
     if (end->end() == key.pages) {
         place_window(state, end, fetched);
-        place_state(state, end, fetched);
+        place_mamba(state, end, fetched);
     }
     release_hold(state, receipt);
     HostInserted& outcome = fetched.outcome;

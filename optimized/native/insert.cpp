@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "announce.hpp"
 #include "backup.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "match.hpp"
 #include "tree.hpp"
@@ -75,10 +75,10 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
 
 [[noreturn]] void refuse_pair(Slot full, Slot paired, Slot expected) {
     const auto word = [](Slot slot) { return slot < 0 ? "None" : std::to_string(slot); };
-    throw BadArgument("slots.swa", "full slot " + std::to_string(full) +
-                                       " is paired with window slot " + word(paired) + ", but " +
-                                       word(expected) +
-                                       " is handed over for its page; free the one or hand it over");
+    throw BadArgument("slots.swa",
+                      "full slot " + std::to_string(full) + " is paired with window slot " +
+                          word(paired) + ", but " + word(expected) +
+                          " is handed over for its page; free the one or hand it over");
 }
 
 // Each window slot goes with its own full slot, and none is left behind.
@@ -149,7 +149,7 @@ void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
         incoming.free(FULL, full);
     } else {
         incoming.adopt(node, FULL, std::move(full));
-        announce_stored(state, node, GPU);
+        emit_stored(state, node, GPU);
     }
     merge_window(state, node, std::max(begin, incoming.swa_from), incoming, tick);
 }
@@ -157,7 +157,7 @@ void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
 // Give a new leaf its slots, and cut it so that window data ends in a node of one window.
 void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     incoming.adopt(leaf, FULL, incoming.full(leaf->start, leaf->end()));
-    announce_stored(state, leaf, GPU);
+    emit_stored(state, leaf, GPU);
     if (!state.config.swa() || incoming.swa_from >= leaf->end()) return;
     if (leaf->start < incoming.swa_from) {
         cut(state, leaf, static_cast<int32_t>(incoming.swa_from) - leaf->start);
@@ -171,7 +171,7 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
 }
 
 // Keep the recurrent state where the end has none.
-void attach_state(Node* end, const Runs& states, Incoming& incoming) {
+void attach_mamba(Node* end, const Runs& states, Incoming& incoming) {
     if (!states) return;
     if (end->data[MAMBA].on(GPU)) {
         incoming.free(MAMBA, states);
@@ -222,7 +222,7 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
         end = add_leaf(state, end, key, key.pages, tick, priority);
         fill_leaf(state, end, incoming, tick);
     }
-    attach_state(end, slots[MAMBA], incoming);
+    attach_mamba(end, slots[MAMBA], incoming);
 
     touch(state, end, tick);
     count_hits(end, counted_pages, priority);

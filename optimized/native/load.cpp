@@ -55,9 +55,9 @@ std::vector<Part> parts_of(const State& state, Node* end) {
 
 // Evict what the pools lack of the slots needed, while a hold keeps the path. The engine copies for
 // it under write_back; where that raises nobody has the hold any more.
-Counts make_device_room(State& state, const Counts& needed, uint64_t receipt) {
+Counts free_device_slots(State& state, const Counts& needed, uint64_t receipt) {
     try {
-        return evict(state, shortage(needed, free_room(state, GPU)));
+        return evict(state, shortage(needed, free_slot_counts(state, GPU)));
     } catch (...) {
         release_hold(state, receipt);
         throw;
@@ -80,17 +80,17 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
     Node* end = node_ending_at(state, path, key.pages);
     // The path is held before anything is evicted, so that it is never its own victim.
     const uint64_t receipt = hold(state, end, held_window_start(state, end)).receipt;
-    const Counts evicted = make_device_room(state, needed, receipt);
+    const Counts evicted = free_device_slots(state, needed, receipt);
     for (const Component component : ALL_COMPONENTS) {
         state.counters.evicted_for_load_slots[component] +=
             static_cast<uint64_t>(evicted[component]);
     }
-    if (shortage(needed, free_room(state, GPU))) {
+    if (shortage(needed, free_slot_counts(state, GPU))) {
         release_hold(state, receipt);
         return {LoadDecision::NO_ROOM, 0, {}, evicted};
     }
-    const uint64_t transfer_id = enqueue(state, Direction::LOAD_BACK, parts_of(state, end),
-                                         state.holds.at(receipt));
+    const uint64_t transfer_id =
+        enqueue(state, Direction::LOAD_BACK, parts_of(state, end), state.holds.at(receipt));
     return {LoadDecision::ENQUEUED, transfer_id, needed, evicted,
             device_slots(state, path_to(end), true)};
 }

@@ -1,8 +1,8 @@
 // The extension module kvcanon.optimized._core: each part of the core binds its own names.
 #include <nanobind/nanobind.h>
 
-#include "bind_hashing.hpp"
 #include "bind_core.hpp"
+#include "bind_hashing.hpp"
 
 NB_MODULE(_core, m) {
     m.doc() = "The native core of kvcanon.optimized.";

@@ -14,13 +14,13 @@ size_t length_of_run(const Slot* slots, size_t count) {
     while (at + BLOCK <= count) {
         uint32_t differs = 0;
         for (size_t i = 0; i < BLOCK; ++i) {
-            differs |= static_cast<uint32_t>(slots[at + i]) ^ (first + static_cast<uint32_t>(at + i));
+            differs |=
+                static_cast<uint32_t>(slots[at + i]) ^ (first + static_cast<uint32_t>(at + i));
         }
         if (differs != 0) break;
         at += BLOCK;
     }
-    while (at < count &&
-           static_cast<uint32_t>(slots[at]) == first + static_cast<uint32_t>(at)) {
+    while (at < count && static_cast<uint32_t>(slots[at]) == first + static_cast<uint32_t>(at)) {
         ++at;
     }
     return at;

@@ -84,7 +84,9 @@ class Runs {
         Runs upper, lower;
         int32_t before = 0;
         for (const Run& run : *this) {
-            const int32_t here = at - before < 0 ? 0 : at - before < run.size ? at - before : run.size;
+            const int32_t here = at - before < 0          ? 0
+                                 : at - before < run.size ? at - before
+                                                          : run.size;
             upper.append({run.begin, here});
             lower.append({run.begin + here, run.size - here});
             before += run.size;

@@ -17,8 +17,8 @@ struct Chain {
 
     HashRun rest() const {
         const uint8_t* seed = job.seed_len == 0 ? nullptr : job.seed;
-        uint8_t* out = job.out + page * NAME_BYTES;
-        return {page == 0 ? seed : out - NAME_BYTES, job.words + page * job.words_per_page, out};
+        uint8_t* out = job.out + page * HASH_BYTES;
+        return {page == 0 ? seed : out - HASH_BYTES, job.words + page * job.words_per_page, out};
     }
 
     void hash_alone(const HashWay& way, size_t pages) {

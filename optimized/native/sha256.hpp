@@ -14,7 +14,7 @@
 
 namespace kvcanon {
 
-constexpr size_t NAME_BYTES = 32;
+constexpr size_t HASH_BYTES = 32;
 
 // A chain of names that is to be computed: where its pages lie, and where the names go.
 struct HashJob {

@@ -30,7 +30,7 @@ struct HashWay {
     void (*two)(const HashRun& first, const HashRun& second, size_t words_per_page, size_t pages);
 };
 
-constexpr size_t WORDS_PER_NAME = 8;
+constexpr size_t WORDS_PER_HASH = 8;
 constexpr size_t WORDS_PER_BLOCK = 16;
 
 // Where in the messages of some pages their parts lie, counted in words.
@@ -41,7 +41,7 @@ struct MessageLayout {
     uint64_t bits;  // In the last two words, the higher half first.
 
     MessageLayout(bool has_parent, size_t words_per_page)
-        : page_begin(has_parent ? WORDS_PER_NAME : 0),
+        : page_begin(has_parent ? WORDS_PER_HASH : 0),
           page_end(page_begin + words_per_page),
           blocks((page_end + 1 + 2 + WORDS_PER_BLOCK - 1) / WORDS_PER_BLOCK),
           bits(uint64_t{page_end} * 32) {}
@@ -49,7 +49,8 @@ struct MessageLayout {
 
 constexpr uint32_t END_OF_MESSAGE = 0x80000000;
 
-// The other order of a word's bytes: a name is stored with the highest first, and so a token is read.
+// The other order of a word's bytes: a name is stored with the highest first, and so a token is
+// read.
 constexpr uint32_t swap_bytes(uint32_t word) {
     word = (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
     return word << 16 | word >> 16;

@@ -87,7 +87,8 @@ SlotLists allocate(State& state, const Counts& counts) {
 void free_slots(State& state, const SlotLists& slots) {
     Handover handover(state, slots);
     handover.keep();
-    for (const Component component : ALL_COMPONENTS) release(state, component, GPU, slots[component]);
+    for (const Component component : ALL_COMPONENTS)
+        release(state, component, GPU, slots[component]);
 }
 
 Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_(slots) {
@@ -190,10 +191,11 @@ void drop(State& state, Node* node, Component component, Medium medium) {
     release(state, component, medium, take(state, node, component, medium));
 }
 
-Counts free_room(const State& state, Medium medium) {
-    Counts room;
-    for (const Component component : ALL_COMPONENTS) room[component] = state.free_slots(component, medium);
-    return room;
+Counts free_slot_counts(const State& state, Medium medium) {
+    Counts counts;
+    for (const Component component : ALL_COMPONENTS)
+        counts[component] = state.free_slots(component, medium);
+    return counts;
 }
 
 Counts shortage(const Counts& needed, const Counts& free) {

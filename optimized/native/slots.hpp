@@ -1,8 +1,8 @@
 // Slots: who owns which, from the free list to a request, to a node, and back.
 //
-// What readers get wrong: attention finds a page's window slot through its full slot. The pairing is
-// part of the ownership: it begins when both are allocated, moves when a node takes over the window
-// slot of a duplicate, and ends with the first of the two that is freed.
+// What readers get wrong: attention finds a page's window slot through its full slot. The pairing
+// is part of the ownership: it begins when both are allocated, moves when a node takes over the
+// window slot of a duplicate, and ends with the first of the two that is freed.
 #pragma once
 
 #include "state.hpp"
@@ -59,7 +59,7 @@ Runs take(State& state, Node* node, Component component, Medium medium);
 // Free what a node has in a pool.
 void drop(State& state, Node* node, Component component, Medium medium);
 
-Counts free_room(const State& state, Medium medium);
+Counts free_slot_counts(const State& state, Medium medium);
 
 // What each pool lacks of the slots needed from it, whatever the others have.
 Counts shortage(const Counts& needed, const Counts& free);

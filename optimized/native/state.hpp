@@ -19,7 +19,7 @@
 #include "config.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
-#include "stretch.hpp"
+#include "token_span.hpp"
 
 namespace kvcanon {
 
@@ -45,13 +45,13 @@ struct Node {
     // Children in the order in which they came; a cut keeps the place of the node that it cuts.
     Node *first_child = nullptr, *last_child = nullptr;
     Node *previous = nullptr, *next = nullptr;
-    StretchRef stretch;
+    SpanRef span;
     // Its pages are those from `offset` on of its stretch.
     int32_t offset = 0;
     int32_t pages = 0;
     // Pages before this node.
     int32_t start = 0;
-    uint32_t space = 0;
+    uint32_t namespace_id = 0;
     uint32_t index = 0;
     uint32_t generation = 0;
     // Children with full data on the device.
@@ -92,7 +92,7 @@ class ChildTable {
   public:
     explicit ChildTable(int tag_bits);
     // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
-    Node* find(const Arena& arena, const Node* parent, uint32_t space, const uint32_t* words,
+    Node* find(const Arena& arena, const Node* parent, uint32_t namespace_id, const uint32_t* words,
                size_t page_words) const;
     void add(const Node* child, const uint32_t* words, size_t page_words);
     // Let `child` be found where `former` was: a cut puts a node in the place of another.
@@ -108,7 +108,7 @@ class ChildTable {
         uint32_t node;
     };
     static constexpr uint32_t NOBODY = 0xffffffff;
-    uint32_t tag(const Node* parent, uint32_t space, const uint32_t* words,
+    uint32_t tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
                  size_t page_words) const;
     size_t where(uint32_t tag, uint32_t node) const;
     void place(Entry entry);
@@ -146,7 +146,7 @@ struct Hold {
     Node* node = nullptr;
     // First page whose window data is held; -1 where none is.
     int64_t window_from = -1;
-    bool state_held = false;
+    bool mamba_held = false;
     Transfer* transfer = nullptr;
 };
 
@@ -184,14 +184,14 @@ enum class EventKind : int { STORED, REMOVED, CLEARED };
 struct Event {
     EventKind kind;
     Medium medium;
-    StretchRef stretch;
+    SpanRef span;
     int32_t offset = 0;
     int32_t pages = 0;
 };
 
 struct Namespace {
     std::string encoded;
-    uint8_t seed[NAME_BYTES];
+    uint8_t seed[HASH_BYTES];
     // Empty for the default namespace.
     size_t seed_bytes;
 };
@@ -237,8 +237,8 @@ struct State {
     // Completions that wait for those before them.
     std::map<uint64_t, bool> arrived;
     std::vector<Event> events;
-    std::vector<Namespace> spaces;
-    std::unordered_map<std::string, uint32_t> space_numbers;
+    std::vector<Namespace> namespaces;
+    std::unordered_map<std::string, uint32_t> namespace_ids;
     // Part of the number of a receipt, so that one cache does not take another's.
     uint64_t serial = 0;
     uint64_t clock = 0;
@@ -259,7 +259,7 @@ struct State {
         return pools[component][medium].free.size();
     }
     const uint32_t* words(const Node* node) const {
-        return node->stretch->words + static_cast<size_t>(node->offset) * config.page_words;
+        return node->span->words + static_cast<size_t>(node->offset) * config.page_words;
     }
 };
 
@@ -267,7 +267,7 @@ struct State {
 struct Key {
     const uint32_t* words;
     int32_t pages;
-    uint32_t space;
+    uint32_t namespace_id;
 
     const uint32_t* page(int32_t at, const Config& config) const {
         return words + static_cast<size_t>(at) * config.page_words;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "lock.hpp"
 #include "slots.hpp"
@@ -61,7 +61,7 @@ Status settle_one(State& state, Transfer transfer, bool done) {
     }
     for (const Part& part : transfer.parts) {
         part.node->data[part.component].filling[transfer.target()] = nullptr;
-        if (part.component == FULL) announce_stored(state, part.node, transfer.target());
+        if (part.component == FULL) emit_stored(state, part.node, transfer.target());
     }
     for (const Component component : {FULL, SWA, MAMBA}) {
         state.counters.moved_slots[static_cast<int>(transfer.direction)][component] +=

@@ -1,8 +1,8 @@
 // Victims: who may leave, and in which order.
 //
-// Each pool has a queue of candidates, a heap whose entries may be out of date: a node that was used
-// since its entry was made has a larger key now, and is put back with it when its turn comes. So a
-// use costs nothing here, and a candidate is sorted once for each time that it nearly left.
+// Each pool has a queue of candidates, a heap whose entries may be out of date: a node that was
+// used since its entry was made has a larger key now, and is put back with it when its turn comes.
+// So a use costs nothing here, and a candidate is sorted once for each time that it nearly left.
 //
 // What readers get wrong: a whole node may leave only as a leaf, but window data and states may
 // leave from anywhere. The first are ranked by the policy, the others always by their last use, of

@@ -74,7 +74,8 @@ class ManualEngine : public Engine {
     // An order and all before it in its direction; what came later has a larger id.
     void complete_up_to(Order last) {
         for (size_t at = 0; at < open_.size();) {
-            if (open_[at].direction == last.direction && open_[at].transfer_id <= last.transfer_id) {
+            if (open_[at].direction == last.direction &&
+                open_[at].transfer_id <= last.transfer_id) {
                 complete(at, !failing);
             } else {
                 ++at;

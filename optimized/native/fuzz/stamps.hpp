@@ -14,7 +14,7 @@ using Stamp = uint32_t;
 constexpr Stamp GARBAGE = 0;
 
 struct Prompt {
-    uint32_t space = 0;
+    uint32_t namespace_id = 0;
     int32_t pages = 0;
     // A page is one of two, as the bit of its place says: prompts of which many begin alike.
     uint32_t bits = 0;
@@ -22,7 +22,7 @@ struct Prompt {
     // Different for any two pages that differ, or that follow different ones.
     Stamp stamp(int32_t page) const {
         const uint32_t up_to = (uint32_t{2} << page) - 1;
-        return space << 24 | static_cast<uint32_t>(page + 1) << 16 | (bits & up_to);
+        return namespace_id << 24 | static_cast<uint32_t>(page + 1) << 16 | (bits & up_to);
     }
 
     std::vector<uint32_t> words(const Config& config) const {

@@ -21,7 +21,7 @@
 namespace kvcanon {
 
 // What all stretches take for tokens and names, in bytes.
-inline size_t stretch_bytes = 0;
+inline size_t span_bytes = 0;
 
 // Items side by side, whose number may change.
 template <typename Item>
@@ -31,7 +31,7 @@ class Block {
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
     ~Block() {
-        stretch_bytes -= bytes_;
+        span_bytes -= bytes_;
         std::free(items_);
     }
 
@@ -44,7 +44,7 @@ class Block {
         if (moved == nullptr && bytes > bytes_) throw std::bad_alloc();
         if (moved == nullptr) return;
         items_ = static_cast<Item*>(moved);
-        stretch_bytes += bytes - std::exchange(bytes_, bytes);
+        span_bytes += bytes - std::exchange(bytes_, bytes);
     }
 
   private:
@@ -52,84 +52,83 @@ class Block {
     size_t bytes_ = 0;
 };
 
-struct Stretch {
+struct TokenSpan {
     Block<uint32_t> words;
-    // Names of the first `named` pages; nullptr while there are none.
-    Block<uint8_t> names;
+    // Names of the first `hashed` pages; nullptr while there are none.
+    Block<uint8_t> hashes;
     int32_t pages = 0;
-    int32_t named = 0;
+    int32_t hashed = 0;
     uint32_t refs = 0;
     // Events that nobody has taken yet refer to pages of the stretch: none of them may go.
     uint32_t pins = 0;
     // Pages that are still in the tree, where pins keep more than those.
     int32_t needed = 0;
-    uint32_t space = 0;
+    uint32_t namespace_id = 0;
     // What the first page follows, until its name is known: the page before `above_end` of `above`,
     // or the seed of the namespace.
-    Stretch* above = nullptr;
+    TokenSpan* above = nullptr;
     int32_t above_end = 0;
-    // The name before the first page, for those who hear of it; valid once `named` is not 0.
-    uint8_t parent_name[NAME_BYTES] = {};
+    // The name before the first page, for those who hear of it; valid once `hashed` is not 0.
+    uint8_t parent_hash[HASH_BYTES] = {};
     bool has_parent = false;
-
 };
 
 // Shared ownership of a stretch, for one thread.
-class StretchRef {
+class SpanRef {
   public:
-    StretchRef() = default;
-    explicit StretchRef(Stretch* stretch) : stretch_(stretch) {
-        if (stretch_ != nullptr) ++stretch_->refs;
+    SpanRef() = default;
+    explicit SpanRef(TokenSpan* span) : span_(span) {
+        if (span_ != nullptr) ++span_->refs;
     }
-    StretchRef(const StretchRef& other) : StretchRef(other.stretch_) {}
-    StretchRef(StretchRef&& other) noexcept : stretch_(std::exchange(other.stretch_, nullptr)) {}
-    StretchRef& operator=(StretchRef other) noexcept {
-        std::swap(stretch_, other.stretch_);
+    SpanRef(const SpanRef& other) : SpanRef(other.span_) {}
+    SpanRef(SpanRef&& other) noexcept : span_(std::exchange(other.span_, nullptr)) {}
+    SpanRef& operator=(SpanRef other) noexcept {
+        std::swap(span_, other.span_);
         return *this;
     }
-    ~StretchRef() { drop(stretch_); }
+    ~SpanRef() { drop(span_); }
 
-    Stretch* get() const { return stretch_; }
-    Stretch* operator->() const { return stretch_; }
-    explicit operator bool() const { return stretch_ != nullptr; }
+    TokenSpan* get() const { return span_; }
+    TokenSpan* operator->() const { return span_; }
+    explicit operator bool() const { return span_ != nullptr; }
 
     // Give up one reference, and what nobody refers to any more up the chain.
-    static void drop(Stretch* stretch) {
-        while (stretch != nullptr && --stretch->refs == 0) {
-            Stretch* above = stretch->above;
-            delete stretch;
-            stretch = above;
+    static void drop(TokenSpan* span) {
+        while (span != nullptr && --span->refs == 0) {
+            TokenSpan* above = span->above;
+            delete span;
+            span = above;
         }
     }
 
   private:
-    Stretch* stretch_ = nullptr;
+    TokenSpan* span_ = nullptr;
 };
 
 // A stretch of its own for `pages` pages of `words_per_page` words each. `above` may be nullptr.
-StretchRef make_stretch(const uint32_t* words, int32_t pages, size_t words_per_page, uint32_t space,
-                        Stretch* above, int32_t above_end);
+SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
+                  uint32_t namespace_id, TokenSpan* above, int32_t above_end);
 
 // Pages that are to have names: the first `pages` of a stretch, whose namespace has the seed.
-struct Naming {
-    Stretch* stretch;
+struct HashRequest {
+    TokenSpan* span;
     int32_t pages;
     const uint8_t* seed;
     size_t seed_bytes;
 };
 
 // Make sure that pages have names, and what they follow, too; of many in less time than one by one.
-void name_pages(std::vector<Naming> wanted, size_t words_per_page);
+void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page);
 
 // The tree has no use for pages from `pages` on any more.
-void shorten(Stretch* stretch, int32_t pages, size_t words_per_page);
+void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);
 
 // An event refers to the stretch; until it is taken no page of it goes.
-inline void pin(Stretch* stretch) { ++stretch->pins; }
-void unpin(Stretch* stretch, size_t words_per_page);
+inline void pin(TokenSpan* span) { ++span->pins; }
+void unpin(TokenSpan* span, size_t words_per_page);
 
-inline const uint8_t* name_of(const Stretch* stretch, int32_t page) {
-    return stretch->names + static_cast<size_t>(page) * NAME_BYTES;
+inline const uint8_t* hash_of(const TokenSpan* span, int32_t page) {
+    return span->hashes + static_cast<size_t>(page) * HASH_BYTES;
 }
 
 }  // namespace kvcanon

@@ -1,8 +1,8 @@
 // Events: what is said of which pages.
 //
 // What readers get wrong: to announce is not yet to name. An event refers to its pages, and their
-// names are computed when it is taken. Until then it keeps the tokens that they are named by, though
-// the pages may have left the tree.
+// names are computed when it is taken. Until then it keeps the tokens that they are named by,
+// though the pages may have left the tree.
 #pragma once
 
 #include "state.hpp"
@@ -10,16 +10,16 @@
 namespace kvcanon {
 
 // Tell that each page of a node is now on a medium, in order.
-void announce_stored(State& state, const Node* node, Medium medium);
+void emit_stored(State& state, const Node* node, Medium medium);
 
 // Tell that each page of a node is on a medium no more, the last page first.
-void announce_removed(State& state, const Node* node, Medium medium);
+void emit_removed(State& state, const Node* node, Medium medium);
 
 // Tell that nothing is anywhere.
-void announce_cleared(State& state);
+void emit_cleared(State& state);
 
 // Name every page of the events that nobody has taken yet.
-void name_events(State& state);
+void hash_events(State& state);
 
 // The events since the last call, with every page named. Their pins are the caller's now.
 std::vector<Event> take_events(State& state);
