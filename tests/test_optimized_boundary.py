@@ -140,7 +140,7 @@ WRONG_CALLS: list[tuple[str, Call, type[CacheError], str]] = [
     ("beyond 32 bits", lambda s: s.cache.lock(array(1, 2**32)), BadArgument, "tokens: must be int"),
     ("smallest", lambda s: s.cache.lock(array(-(2**63), 1)), BadArgument, "tokens: must be integ"),
     # Namespaces.
-    ("unknown", lambda s: s.cache.match(CACHED, 1), BadArgument, "namespace: is 1, a number that"),
+    ("unknown", lambda s: s.cache.match(CACHED, 1), BadArgument, "namespace: is 1, which is no"),
     ("below zero", lambda s: s.cache.lock(CACHED, -1), BadArgument, "namespace: is -1"),
     ("huge", lambda s: s.cache.load_back(CACHED, None, HUGE), BadArgument, "namespace: is 46116"),
     (
@@ -266,7 +266,7 @@ WRONG_CALLS: list[tuple[str, Call, type[CacheError], str]] = [
     ("medium", lambda s: s.cache.tree.pool(0, 2), BadArgument, "medium: is 2; there are 0 and 1"),
     ("whose slot", lambda s: s.cache.tree.holds_slot(-1, 0), BadArgument, "component: is -1"),
     ("where", lambda s: s.cache.tree.free_counts(-1), BadArgument, "medium: is -1"),
-    ("seed", lambda s: s.cache._add_namespace(b"x", b"short"), BadArgument, "seed: has neither"),
+    ("seed", lambda s: s.cache._add_namespace(b"x", b"short"), BadArgument, "seed: must have 32"),
 ]
 
 

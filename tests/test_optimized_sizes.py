@@ -219,4 +219,4 @@ def test_memory_that_runs_out() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "memory ran out in the middle of a former call; make a new cache\n"
+    assert ran.stdout == "memory ran out in the middle of an earlier call; make a new cache\n"

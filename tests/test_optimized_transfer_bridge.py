@@ -256,7 +256,7 @@ def test_engine_that_answers_with_something_else() -> None:
     )
     tree._add_namespace(b"", b"")
     tree.insert(FIRST, 0, *tree.allocate(4))
-    with pytest.raises(SpecViolation, match="the engine's poll gave no pairs"):
+    with pytest.raises(SpecViolation, match="the engine's poll must return pairs"):
         tree._poll()
     _core.Tree(tree).check()
 

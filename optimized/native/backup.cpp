@@ -24,7 +24,7 @@ std::vector<Part> missing(const State& state, Node* node) {
     return parts;
 }
 
-// Enqueue one node's copy; 0 where the host has no room for all of it.
+// Enqueue one node's copy; 0 where the host has too few free slots for all of it.
 uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts) {
     Counts needed;
     for (const Part& part : parts) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t MOST_SLOTS = std::numeric_limits<Slot>::max();
 
-// Receipts of different trees differ, so that one does not take another's for its own.
+// Receipts of different caches differ, so that a cache does not accept the receipt of another.
 uint64_t next_serial() {
     static uint64_t serial = 0;
     return serial++ & 0x7fffff;
@@ -30,7 +30,8 @@ void require(bool holds, const char* argument, int64_t number, const char* limit
 }
 
 Counts pool_sizes(const nb::tuple& slots, const char* argument) {
-    if (slots.size() != COMPONENTS) throw BadArgument(argument, "are not three numbers");
+    if (slots.size() != COMPONENTS)
+        throw BadArgument(argument, "must be three numbers: full, swa, mamba");
     Counts counts;
     for (const Component component : ALL_COMPONENTS) {
         counts[component] = whole_number(slots[static_cast<size_t>(component)], argument);
@@ -53,9 +54,9 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     require(0 <= load_back_threshold_pages, "load_back_threshold_pages", load_back_threshold_pages,
             "at least 0");
     require(0 <= write_policy && write_policy <= static_cast<int>(WritePolicy::WRITE_BACK),
-            "write_policy", write_policy, "a number of a policy");
+            "write_policy", write_policy, "an index into _core.ENUMS");
     require(0 <= eviction_policy && eviction_policy <= static_cast<int>(EvictionPolicy::PRIORITY),
-            "eviction_policy", eviction_policy, "a number of a policy");
+            "eviction_policy", eviction_policy, "an index into _core.ENUMS");
     require(0 < tag_bits && tag_bits <= 32, "tag_bits", tag_bits, "1 to 32");
     Config config;
     config.page_size = static_cast<int32_t>(page_size);
@@ -70,7 +71,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.events = events;
     config.tag_bits = tag_bits;
     if (config.host_tier() && engine.is_none()) {
-        throw BadArgument("engine", "is needed where there is a host tier");
+        throw BadArgument("engine", "is None; a cache with a host tier needs one");
     }
     new (self) CacheCore(config, std::move(engine));
     self->state.serial = next_serial();
@@ -80,7 +81,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
 uint32_t namespace_number(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
     State& state = core.state;
     if (seed.size() != 0 && seed.size() != HASH_BYTES) {
-        throw BadArgument("seed", "has neither 32 bytes nor none");
+        throw BadArgument("seed", "must have 32 bytes, or none for the default namespace");
     }
     const std::string name(encoded.c_str(), encoded.size());
     const auto found = state.namespace_ids.find(name);
@@ -118,7 +119,7 @@ PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit<Type>)
                            {Py_tp_clear, reinterpret_cast<void*>(clear<Type>)},
                            {0, nullptr}};
 
-// The enums that Python has too: the values of each, by the name that it has there.
+// The values of each enum that kvcanon.spec has too, by its name there.
 nb::dict enums() {
     nb::dict found;
     const auto add = [&found](const char* name, const auto& values) {

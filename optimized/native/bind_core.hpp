@@ -1,4 +1,4 @@
-// The tree as Python sees it: kvcanon.optimized._core.Tree.
+// Binds the cache and its view: kvcanon.optimized._core.CacheCore and Tree.
 #pragma once
 
 #include <nanobind/nanobind.h>

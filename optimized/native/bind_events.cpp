@@ -13,7 +13,7 @@ namespace kvcanon {
 
 namespace {
 
-// An event that was taken: it keeps its pages for as long as somebody has it.
+// An event that was taken. It keeps its pages alive.
 struct TakenEvent {
     Event event;
     int32_t page_words;
@@ -36,7 +36,7 @@ const char* kind(const TakenEvent& self) { return EVENT_KIND_VALUES[number_of(se
 
 nb::bytes hashes(const TakenEvent& self) {
     const auto bytes = static_cast<size_t>(self.event.pages) * HASH_BYTES;
-    // What was stored is named in the order in which the names are kept.
+    // Stored pages are in the order of the span.
     if (bytes == 0 || self.event.kind != EventKind::REMOVED) {
         return nb::bytes(bytes == 0 ? nullptr : self.hash(0), bytes);
     }
@@ -48,7 +48,7 @@ nb::bytes hashes(const TakenEvent& self) {
     return nb::bytes(joined.data(), joined.size());
 }
 
-// The name of the page before the first; None where it is the first of its namespace.
+// The hash of the page before the first; None where there is none.
 nb::object parent_hash(const TakenEvent& self) {
     const Event& event = self.event;
     if (!event.span) return nb::none();
@@ -59,7 +59,7 @@ nb::object parent_hash(const TakenEvent& self) {
     return nb::bytes(reinterpret_cast<const char*>(hash), HASH_BYTES);
 }
 
-// The tokens where the tree has them: the array keeps the event, and the event its pages.
+// The tokens without a copy: the array keeps the event alive, and the event its pages.
 nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEvent> event) {
     const auto& self = nb::cast<const TakenEvent&>(event);
     const auto pages = static_cast<size_t>(self.event.pages);
@@ -81,7 +81,7 @@ nb::list taken_events(CacheCore& core) {
     });
 }
 
-// The events that nobody has taken yet, without taking them.
+// The pending events, without taking them.
 nb::list pending_events(CacheCore& core) {
     State& state = core.state;
     hash_events(state);

@@ -36,7 +36,7 @@ const HashWay& way_named(const std::optional<std::string>& name) {
             .c_str());
 }
 
-// A job whose names go into memory of its own. What `seed` and `words` hold must outlive it.
+// A job with its own memory for the hashes. `seed` and `words` must outlive it.
 HashJob job_of(const nb::bytes& seed, const Words& words, size_t words_per_page,
                std::unique_ptr<uint8_t[]>& hashes) {
     if (seed.size() != 0 && seed.size() != HASH_BYTES) {
@@ -55,7 +55,7 @@ HashJob job_of(const nb::bytes& seed, const Words& words, size_t words_per_page,
             hashes.get()};
 }
 
-// Hand the names over to an array, which frees them.
+// Hand the hashes over to an array, which frees them.
 Hashes as_array(std::unique_ptr<uint8_t[]> hashes, size_t pages) {
     uint8_t* data = hashes.get();
     nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });

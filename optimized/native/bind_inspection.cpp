@@ -142,7 +142,7 @@ bool holds_slot(TreeView& tree, int64_t component, int64_t slot) {
     return 0 <= slot && slot < held.capacity() && held.contains(static_cast<Slot>(slot));
 }
 
-// Slots of a device pool that could be evicted, and that a lock protects.
+// Device slots of the tree that are evictable, and that a lock protects.
 nb::tuple usage(TreeView& tree, int64_t component) {
     const Pool& pool = tree.core.state.pool(component_at(component), GPU);
     return nb::make_tuple(pool.owned_slots - pool.protected_slots, pool.protected_slots);
@@ -153,15 +153,14 @@ nb::tuple free_counts(TreeView& tree, int64_t medium) {
     return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
 }
 
-// What the pools of a component hold: capacity, free, held by requests, in the tree, and locked of
-// that.
+// Slot counts of a pool: capacity, free, held by requests, in the tree, locked in the tree.
 nb::tuple pool_counts(TreeView& tree, int64_t component, int64_t medium) {
     const Pool& pool = tree.core.state.pool(component_at(component), medium_at(medium));
     return nb::make_tuple(pool.free.capacity(), pool.free.size(), pool.held.size(),
                           pool.owned_slots, pool.protected_slots);
 }
 
-// What was counted since the tree was made, and what there is now; `span_bytes` is of all trees.
+// Counters since the cache was made, and present sizes. `span_bytes` is of all caches.
 nb::dict counters(TreeView& tree) {
     const State& state = tree.core.state;
     const Counters& all = state.counters;
@@ -202,7 +201,7 @@ nb::dict counters(TreeView& tree) {
     return found;
 }
 
-// How often each operation was called, how often that was refused, and the nanoseconds it took.
+// Calls, refusals and nanoseconds of each operation.
 nb::dict calls(TreeView& tree) {
     nb::dict found;
     for (int operation = 0; operation < OPERATIONS; ++operation) {

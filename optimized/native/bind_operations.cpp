@@ -53,8 +53,8 @@ nb::tuple settled(const Settled& transfers) {
     return nb::tuple(listed);
 }
 
-// The operations. What a client hands over is looked at within its turn, since a foreign array may
-// run code of Python's.
+// The operations. Arguments are read inside `operate`, since reading a foreign array may run Python
+// code.
 
 Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     return self.operate(Operation::MATCH, [&] {
@@ -167,7 +167,7 @@ void do_reset(CacheCore& self) {
 }  // namespace
 
 void bind_operations(nb::class_<CacheCore>& core) {
-    // None is let in, so that it is refused with the words for every wrong value.
+    // nanobind lets None in, so that it is refused with the same error line as other wrong values.
     const auto argument = [](const char* name) { return nb::arg(name).none(); };
     const auto number = [](const char* name) { return nb::arg(name).none() = 0; };
     const auto nothing = [](const char* name) { return nb::arg(name).none() = nb::none(); };

@@ -1,7 +1,7 @@
-// The tree with what belongs to it in Python: its engine, and memory for keys of other types.
+// The native base class of PrefixCache: the state, its engine, and memory for keys of other types.
 //
-// What readers get wrong: Python's lock does not keep two calls apart. An engine is Python's own
-// code, which may call back, or give the lock to another thread, in the middle of a call.
+// The GIL does not keep two calls apart. An engine is Python code: it may call the cache again, or
+// let another thread run, in the middle of a call.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ struct CacheCore {
     Calls calls[OPERATIONS];
     // Whether a call is under way.
     bool busy = false;
-    // Whether memory ran out in the middle of a call, so that the books may not agree.
+    // Whether memory ran out in the middle of a call, so that the state may be inconsistent.
     bool broken = false;
 
     CacheCore(const Config& config, nanobind::object performer)
@@ -31,9 +31,9 @@ struct CacheCore {
         return key_of(state, tokens, namespace_id, words);
     }
 
-    // Do the work of an operation, alone. What the engine raises comes out of it as it is: every
-    // call of the engine stands where the books agree.
-    // Throws: SpecViolation where a call is under way, or a former one broke off.
+    // Do the work of one operation while no other runs. An exception of the engine passes through:
+    // the state is consistent at every call of the engine. Throws: SpecViolation where another call
+    // is running, or memory ran out in an earlier one.
     template <typename Work>
     auto operate(Operation operation, Work work);
 };
@@ -48,7 +48,7 @@ struct TreeView {
         : owner(std::move(cache)), core(nanobind::cast<CacheCore&>(owner)) {}
 };
 
-// The turn of one call: none other comes in between.
+// Keeps other calls out while one runs, and measures its time.
 class Turn {
   public:
     Turn(CacheCore& tree, Calls& calls) : tree_(tree), calls_(calls) {
@@ -58,7 +58,8 @@ class Turn {
                 "cache takes one call at a time");
         }
         if (tree.broken) {
-            throw SpecViolation("memory ran out in the middle of a former call; make a new cache");
+            throw SpecViolation(
+                "memory ran out in the middle of an earlier call; make a new cache");
         }
         tree.busy = true;
         ++calls.count;

@@ -29,7 +29,7 @@ void check_links(State& state, const Node* node) {
     int32_t device_children = 0;
     const Node* previous = nullptr;
     for (const Node* child = node->first_child; child != nullptr; child = child->next) {
-        require(child->parent == node, child, "its parent does not know it");
+        require(child->parent == node, child, "its parent is another");
         require(child->previous == previous, child, "its links to siblings do not agree");
         require(child->start == node->end(), child, "it does not begin where its parent ends");
         const size_t page_words = static_cast<size_t>(state.config.page_words);
@@ -47,8 +47,8 @@ void check_stretch(const Node* node) {
     const TokenSpan* span = node->span.get();
     require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
     require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
-    require(span->needed <= span->pages, node, "its stretch needs more than it has");
-    require(span->namespace_id == node->namespace_id, node, "its stretch is of another namespace");
+    require(span->needed <= span->pages, node, "its span needs more pages than it has");
+    require(span->namespace_id == node->namespace_id, node, "its span is of another namespace");
 }
 
 void check_data(const Node* node) {
@@ -57,7 +57,7 @@ void check_data(const Node* node) {
         for (const Medium medium : {GPU, CPU}) {
             const int32_t slots = data.slots[medium].slots();
             require(slots == 0 || slots == (component == MAMBA ? 1 : node->pages), node,
-                    "it has slots for other than its pages");
+                    "it has too many or too few slots for its pages");
             require(slots != 0 || data.filling[medium] == nullptr, node,
                     "a copy fills slots that it does not have");
             const bool candidate =
@@ -66,7 +66,7 @@ void check_data(const Node* node) {
                     : data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
             const int bit = 1 << (component * MEDIA + medium);
             require(!candidate || (node->queued & bit) != 0, node,
-                    "it could be evicted, and no queue has it");
+                    "it is evictable, but in no queue");
         }
     }
 }
@@ -77,13 +77,13 @@ void check_queue(State& state, Component component, Medium medium,
     for (const Candidate& entry : state.pool(component, medium).queue) {
         const Node* node = state.arena.at(entry.node);
         if (node->generation != entry.generation) continue;
-        // An entry that comes up too late is one that is out of date.
+        // An entry that is out of date may come up later than the node's present key.
         if (!comes_after(entry, candidate(state, node, component))) due.insert(entry.node);
     }
     const int bit = 1 << (component * MEDIA + medium);
     for (const Node* node : nodes) {
         require((node->queued & bit) == 0 || due.count(node->index) != 0, node,
-                "its turn to be evicted is missed");
+                "a queue evicts it too late");
     }
 }
 
@@ -141,7 +141,7 @@ void check(State& state) {
     for (size_t full = 0; full < state.swa_of_full.size(); ++full) {
         const Slot swa = state.swa_of_full[full];
         if (swa >= 0 && state.full_of_swa[static_cast<size_t>(swa)] != static_cast<Slot>(full)) {
-            throw SpecViolation("a pairing is known from one side only");
+            throw SpecViolation("a pairing is missing on one side");
         }
     }
 }

@@ -5,7 +5,7 @@
 namespace kvcanon {
 
 struct Docstring {
-    // As in a stub, without the colon.
+    // As in a stub, without the colon at its end.
     const char* signature;
     const char* text;
 };

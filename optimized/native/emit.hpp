@@ -1,27 +1,27 @@
-// Events: what is said of which pages.
+// Events: which pages were stored on a medium or removed from it.
 //
-// What readers get wrong: to announce is not yet to name. An event refers to its pages, and their
-// names are computed when it is taken. Until then it keeps the tokens that they are named by,
-// though the pages may have left the tree.
+// Emitting computes no hashes. An event refers to its pages, and their hashes are computed when the
+// event is taken. Until then the event keeps the tokens of its pages, even after the pages left the
+// tree.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Tell that each page of a node is now on a medium, in order.
+// Emit that each page of a node is now on a medium, first page first.
 void emit_stored(State& state, const Node* node, Medium medium);
 
-// Tell that each page of a node is on a medium no more, the last page first.
+// Emit that each page of a node left a medium, last page first.
 void emit_removed(State& state, const Node* node, Medium medium);
 
-// Tell that nothing is anywhere.
+// Emit that all pages left all media.
 void emit_cleared(State& state);
 
-// Name every page of the events that nobody has taken yet.
+// Compute the hashes of all pages in pending events.
 void hash_events(State& state);
 
-// The events since the last call, with every page named. Their pins are the caller's now.
+// The events since the last call, with all page hashes. The caller must unpin their spans.
 std::vector<Event> take_events(State& state);
 
 }  // namespace kvcanon

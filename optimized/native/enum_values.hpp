@@ -1,5 +1,5 @@
-// The values of the enums that Python has too, in the order of their numbers here. Python takes
-// them from `_core.ENUMS` and never writes a number down.
+// The values of the enums that kvcanon.spec has too, in the order of their numbers here. Python
+// reads them from `_core.ENUMS`, so that no number is written down twice.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace kvcanon {
 
 namespace {
 
-// Free all that a node has on a medium, what stands on full data first, and announce it.
+// Free all data of a node on a medium, the full data last, and emit the removal.
 void vacate(State& state, Node* node, Medium medium) {
     emit_removed(state, node, medium);
     for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
@@ -26,7 +26,7 @@ void delete_from_host(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-// What is below a node, each parent before its children.
+// All nodes below a node, each parent before its children.
 std::vector<Node*> below(Node* node) {
     std::vector<Node*> found{node};
     for (size_t at = 0; at < found.size(); ++at) {
@@ -38,8 +38,8 @@ std::vector<Node*> below(Node* node) {
     return found;
 }
 
-// Demote a leaf, or delete it and (under write_back) what hangs below it on the host. None of that
-// is locked: a lock on it would hold the leaf's full data, too.
+// Demote a leaf, or delete it and, under write_back, the nodes below it on the host. None of them
+// is locked: a lock on one would hold the leaf's full data, too.
 void evict_leaf(State& state, Node* node) {
     if (state.config.writes_back()) back_up_now(state, node);
     if (node->data[FULL].on(CPU)) {
@@ -54,15 +54,16 @@ void evict_leaf(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-// Drop one component of a node that stays, and the state that is useless without its window.
+// Drop one component of an inner node; the mamba state goes with the window that it needs.
 void evict_inside(State& state, Node* node, Component component) {
     if (state.config.writes_back()) back_up_now(state, node);
     drop(state, node, component, GPU);
     if (component == SWA && state.config.mamba) drop(state, node, MAMBA, GPU);
 }
 
-// Under write_back, give up host copies of what is on the device, leaves of it last. Of a path that
-// was used at once the upper first: it is what stays on the device longest.
+// Under write_back, drop host copies of nodes that are on the device, too: of inner nodes first,
+// then of leaves, each in the order of the policy. On a tie the upper node goes first, because it
+// stays on the device longest.
 void evict_duplicates(State& state, int64_t enough) {
     if (!state.config.writes_back() || state.free_slots(FULL, CPU) >= enough) return;
     struct Duplicate {
@@ -117,7 +118,7 @@ void evict_from_host(State& state, Component component, int64_t enough) {
     }
 }
 
-// Free slots with which `counts` more are free than before; a pool's size is as good as infinity.
+// The free slots to reach so that `counts` more are free than now, at most the pool's size.
 int64_t goal(const State& state, Component component, Medium medium, const Counts& before,
              const Counts& counts) {
     return before[component] +

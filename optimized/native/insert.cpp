@@ -12,7 +12,7 @@ namespace kvcanon {
 
 namespace {
 
-// Slots by page of the key, and what became of them. They are read along the path, front to back.
+// Incoming slots by page of the key, and what happened to them. They are read front to back.
 class Incoming {
   public:
     Incoming(State& state, const SlotLists& slots, int64_t key_pages, int64_t start_pages,
@@ -24,7 +24,7 @@ class Incoming {
           swa_(slots[SWA]),
           outcome_(outcome) {}
 
-    // The slots of the pages up to `end`, from where the last ones ended.
+    // The slots of the next pages up to `end`.
     Runs full(int64_t begin, int64_t end) { return full_.next(static_cast<int32_t>(end - begin)); }
     Runs swa(int64_t begin, int64_t end) { return swa_.next(static_cast<int32_t>(end - begin)); }
 
@@ -38,7 +38,7 @@ class Incoming {
         release(state_, component, GPU, slots);
     }
 
-    // First pages with an incoming slot.
+    // The first page with an incoming slot.
     const int64_t full_from, swa_from;
 
   private:
@@ -81,7 +81,8 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
                           " is handed over for its page; free the one or hand it over");
 }
 
-// Each window slot goes with its own full slot, and none is left behind.
+// Check that each window slot comes with the full slot that it is paired with, and that none is
+// missing.
 void check_pairs(const State& state, const SlotLists& slots) {
     if (!state.config.swa()) return;
     RunReader full(slots[FULL]);
@@ -116,7 +117,7 @@ int32_t present_pages(const Path& path) {
     return present;
 }
 
-// Refuse a path that is not there as far as the caller relies on it, or not there yet.
+// Refuse a path on which pages before `start` are missing, or any data is still being loaded.
 void check_path(const Path& path, int64_t start, int32_t present) {
     if (present < start) throw PrefixNotCached(start, present);
     for (const Stop& stop : path) {
@@ -140,7 +141,7 @@ void merge_window(State& state, Node* node, int64_t begin, Incoming& incoming, u
     incoming.adopt(node, SWA, std::move(swa));
 }
 
-// Give a node on the path what it lacks of the incoming slots, and free the rest.
+// Give a node on the path the incoming slots of data that it lacks, and free the others.
 void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
     const int64_t begin = std::max<int64_t>(node->start, incoming.full_from);
     if (begin >= node->end()) return;
@@ -170,7 +171,7 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     }
 }
 
-// Keep the recurrent state where the end has none.
+// Keep the mamba state if the end node has none.
 void attach_mamba(Node* end, const Runs& states, Incoming& incoming) {
     if (!states) return;
     if (end->data[MAMBA].on(GPU)) {
@@ -204,7 +205,7 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
     check_call(key, start_pages, slots, counted_pages);
     Handover handover(state, slots);
     check_pairs(state, slots);
-    // Kept apart from `state.path`, which the copies that an insert causes walk on.
+    // A copy: backups caused by the insert overwrite `state.path`.
     const Path path = walk(state, key);
     Inserted outcome;
     outcome.present_pages = present_pages(path);

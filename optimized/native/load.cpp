@@ -15,13 +15,13 @@ namespace {
 
 bool on_host_only(const Data& data) { return !data.on(GPU) && data.on(CPU); }
 
-// The first page of which a component's data is of use at the end.
+// The first page whose data of a component is needed at the end.
 int64_t first_of_use(const State& state, Component component, int64_t end_pages) {
     if (component == SWA) return window_start(state, end_pages);
     return component == MAMBA ? end_pages - 1 : 0;
 }
 
-// Slots that the load of a walked path takes: no node is cut to find out.
+// The slots that the load of a walked path needs, found without cutting a node.
 Counts needed_for(const State& state, const Path& path, int32_t end_pages) {
     Counts needed;
     for (const Stop& stop : path) {
@@ -39,7 +39,7 @@ Counts needed_for(const State& state, const Path& path, int32_t end_pages) {
     return needed;
 }
 
-// What is to be loaded, root first, once the path is cut at its window.
+// The parts to load, root first, once the path is cut at its window.
 std::vector<Part> parts_of(const State& state, Node* end) {
     std::vector<Part> parts;
     for (Node* node : path_to(end)) {
@@ -53,8 +53,8 @@ std::vector<Part> parts_of(const State& state, Node* end) {
     return parts;
 }
 
-// Evict what the pools lack of the slots needed, while a hold keeps the path. The engine copies for
-// it under write_back; where that raises nobody has the hold any more.
+// Evict until the needed slots are free, while a hold protects the path. Under write_back the
+// engine copies, and if it raises the hold is released here.
 Counts free_device_slots(State& state, const Counts& needed, uint64_t receipt) {
     try {
         return evict(state, shortage(needed, free_slot_counts(state, GPU)));
@@ -78,7 +78,7 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
         return {LoadDecision::OVER_QUOTA, 0, {}, {}};
     }
     Node* end = node_ending_at(state, path, key.pages);
-    // The path is held before anything is evicted, so that it is never its own victim.
+    // The path is held before anything is evicted, so that it does not evict itself.
     const uint64_t receipt = hold(state, end, held_window_start(state, end)).receipt;
     const Counts evicted = free_device_slots(state, needed, receipt);
     for (const Component component : ALL_COMPONENTS) {

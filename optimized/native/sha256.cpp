@@ -29,7 +29,7 @@ struct Chain {
     void begin(const HashWay& way, const HashJob& next) {
         job = next;
         page = 0;
-        // Nothing comes before this page, so its message is not like the others.
+        // The first page of the default namespace has no parent hash in its message.
         if (job.pages != 0 && job.seed_len == 0) hash_alone(way, 1);
     }
 };

@@ -2,8 +2,8 @@
 
 #if defined(__aarch64__) && defined(__linux__)
 
-// CMakeLists.txt allows the instructions in this file alone, whatever the rest is compiled for.
-// None of them runs before the processor was asked.
+// CMakeLists.txt enables the instructions in this file only. None of them runs before the check
+// that the processor has them.
 #include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t WORDS_PER_VECTOR = 4;
 
-// Eight words, as a message holds them of a name, and as the instructions take them.
+// The eight words of a hash, in the order of the message and of the instructions.
 struct Hash {
     uint32x4_t abcd;
     uint32x4_t efgh;
@@ -61,8 +61,8 @@ inline void four_rounds(State& state, Schedule& schedule, size_t group) {
                              schedule.words[(group + 2) % 4], schedule.words[(group + 3) % 4]);
 }
 
-// Each round waits for the one before it. Where there are two runs, their rounds take turns, and
-// one's are done while the other's wait.
+// Each round waits for the one before it. With two runs their rounds alternate, so that one runs
+// while the other waits.
 template <size_t RUNS>
 inline void hash_runs(const HashRun (&runs)[RUNS], size_t words_per_page, size_t pages) {
     const MessageLayout layout(runs[0].parent != nullptr, words_per_page);

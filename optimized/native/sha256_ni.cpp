@@ -5,7 +5,7 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-// The functions are compiled for processors that have the extensions, whatever the rest is for.
+// Only the functions of this file are compiled for processors that have the extensions.
 #define KVCANON_SHA_NI __attribute__((target("sha,sse4.1")))
 #define KVCANON_SHA_NI_INLINE KVCANON_SHA_NI __attribute__((always_inline)) inline
 
@@ -15,14 +15,13 @@ namespace {
 
 constexpr size_t WORDS_PER_VECTOR = 4;
 
-// Eight words, the first in the lowest lane of the first vector. It is what a message holds of a
-// name, as a page's words are once their bytes are swapped.
+// The eight words of a hash, the first in the lowest lane of the first vector, as in a message.
 struct Hash {
     __m128i dcba;
     __m128i hgfe;
 };
 
-// The same words between two blocks, as the instructions take them.
+// The same words between two blocks, in the order of the instructions.
 struct State {
     __m128i abef;
     __m128i cdgh;
@@ -73,7 +72,7 @@ KVCANON_SHA_NI_INLINE __m128i load_some(const uint32_t* words, size_t count) {
     return count == 2 ? two : _mm_insert_epi32(two, static_cast<int>(words[2]), 2);
 }
 
-// The vector at word `at` of a message that is not all of the page.
+// The vector at word `at` of a message, where not all of its words are the page's.
 KVCANON_SHA_NI_INLINE __m128i load_edge(const MessageLayout& layout, size_t at, const Hash& hash,
                                         const uint32_t* page) {
     if (at < layout.page_begin) return at == 0 ? hash.dcba : hash.hgfe;
@@ -125,8 +124,8 @@ KVCANON_SHA_NI_INLINE void four_rounds(State& state, Schedule& schedule, int gro
     oldest = _mm_sha256msg2_epu32(sum, last);
 }
 
-// Each round waits for the one before it. Where there are two runs, their rounds take turns, and
-// one's are done while the other's wait.
+// Each round waits for the one before it. With two runs their rounds alternate, so that one runs
+// while the other waits.
 template <size_t RUNS>
 KVCANON_SHA_NI_INLINE void hash_runs(const HashRun (&runs)[RUNS], size_t words_per_page,
                                      size_t pages) {

@@ -13,7 +13,7 @@ namespace {
     throw BadArgument(name_of(component), std::string("is no component of this cache; ") + what);
 }
 
-// Say what is wrong with slots that are not all a request's own, each once.
+// Raise the error for slots that a request does not hold, or that are there twice.
 [[noreturn]] void refuse_slots(State& state, Component component, const Runs& slots) {
     std::vector<Slot> each(static_cast<size_t>(slots.slots()));
     expand(slots, each.data());
@@ -28,13 +28,13 @@ namespace {
     throw SlotNotHeld(pool_name(component, GPU), *wrong);
 }
 
-// End the pairings of some slots. What has none is passed over fast: most full slots, and all slots
-// that come fresh from a pool.
+// End the pairings of slots. Slots without a pairing are skipped fast: most full slots, and all new
+// slots of a pool.
 void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slots) {
     for (const Run run : slots) {
         Slot* partners = ours.data() + run.begin;
         for (int32_t at = first_paired(partners, 0, run.size); at < run.size;) {
-            // Those with a partner come together.
+            // Slots with a partner are usually consecutive.
             for (; at < run.size && partners[at] >= 0; ++at) {
                 theirs[static_cast<size_t>(partners[at])] = -1;
                 partners[at] = -1;
@@ -99,7 +99,7 @@ Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_
         }
         SlotSet& held = state.pool(component, GPU).held;
         const Run* run = some.begin();
-        // A slot that is named twice is gone when its second turn comes.
+        // A slot that is listed twice is no longer held the second time.
         for (; run != some.end() && held.contains(*run); ++run) held.remove(*run);
         if (run == some.end()) continue;
         for (const Run* each = some.begin(); each != run; ++each) held.add(*each);
@@ -127,7 +127,7 @@ void release(State& state, Component component, Medium medium, const Runs& slots
 
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
     constexpr int32_t BLOCK = 64;
-    // A number that is not negative lacks the sign bit: what all have in common shows that at once.
+    // Numbers are all negative if and only if their bitwise AND is negative.
     while (from + BLOCK <= size) {
         Slot common = -1;
         for (int32_t i = 0; i < BLOCK; ++i) common &= partners[from + i];

@@ -12,7 +12,7 @@ Node* Arena::make() {
     } else {
         index = used_;
         if (index / CHUNK == chunks_.size()) {
-            // Every node that is alive can be released without an allocation.
+            // Reserved, so that releasing a node never allocates.
             free_.reserve((chunks_.size() + 1) * CHUNK);
             chunks_.emplace_back(new Node[CHUNK]);
         }
@@ -55,7 +55,7 @@ ChildTable::ChildTable(int tag_bits)
 
 uint32_t ChildTable::tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
                          size_t page_words) const {
-    // Namespaces part at the root, and below it the parent says which one it is.
+    // Only children of the root need the namespace; below it the parent implies it.
     const uint64_t place = parent->node_id << 1 | (parent->parent == nullptr ? 1 : 0);
     uint64_t hash = mix(place ^ secret_[0], namespace_id + secret_[1]);
     size_t at = 0;
@@ -106,7 +106,7 @@ void ChildTable::replace(const Node* former, const Node* child, const uint32_t* 
 void ChildTable::remove(const Node* child, const uint32_t* words, size_t page_words) {
     const size_t mask = entries_.size() - 1;
     size_t hole = where(tag(child->parent, child->namespace_id, words, page_words), child->index);
-    // Entries after it move up, unless they would come before the place that they belong to.
+    // Later entries move up into the hole, unless their tag belongs behind it.
     for (size_t at = (hole + 1) & mask; entries_[at].node != NOBODY; at = (at + 1) & mask) {
         const size_t home = entries_[at].tag & mask;
         if (((at - home) & mask) >= ((at - hole) & mask)) {

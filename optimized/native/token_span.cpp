@@ -16,21 +16,21 @@ void shrink(TokenSpan* span, size_t words_per_page) {
     if (span->hashes != nullptr) span->hashes.resize(pages * HASH_BYTES);
 }
 
-// Whether what the next page of a stretch follows has a name.
+// Whether the hash before the next page of a span is known.
 bool is_next(const HashRequest& wanted) {
     const TokenSpan* span = wanted.span;
     return span->hashed != 0 || span->above == nullptr || span->above->hashed >= span->above_end;
 }
 
-// What must have names before a stretch whose turn it is not.
+// The request for the hashes that must be known first.
 HashRequest above(const HashRequest& wanted) {
     return {wanted.span->above, wanted.span->above_end, wanted.seed, wanted.seed_bytes};
 }
 
-// The names to compute of a stretch that is next.
+// The job for a span whose previous hash is known.
 HashJob begin(const HashRequest& wanted, size_t words_per_page) {
     TokenSpan* span = wanted.span;
-    // Events pin what they name, so that all that is above it is there, too.
+    // Events pin their spans, so all pages above are still there.
     assert(wanted.pages <= span->pages);
     if (span->hashes == nullptr) {
         span->hashes.resize(static_cast<size_t>(span->pages) * HASH_BYTES);
@@ -85,7 +85,7 @@ void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page) {
         later.clear();
         const TokenSpan* last = nullptr;
         for (const HashRequest& each : wanted) {
-            // Of one stretch the most pages come first; the others are among them.
+            // The largest request of a span comes first and includes the others.
             if (each.span == last || each.span->hashed >= each.pages) continue;
             last = each.span;
             if (is_next(each)) {

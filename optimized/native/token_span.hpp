@@ -1,12 +1,12 @@
-// A stretch: the tokens of one inserted leaf, kept once, and the names of its pages.
+// A token span: the tokens of one inserted leaf, stored once, and its page hashes.
 //
-// Nodes are slices of stretches, so that a cut copies nothing: both parts refer to the same tokens.
-// All slices of a stretch lie on one path, one after the other, and the tree loses nodes from their
-// lower end, so that what is given up of a stretch is always its tail.
+// Nodes are slices of spans, so that a cut copies nothing: both parts refer to the same tokens. All
+// slices of a span are on one path, one after the other, and the tree loses nodes from their lower
+// end, so a span always shrinks at its tail.
 //
-// What readers get wrong: a name depends on everything before the page, yet no stretch needs its
-// ancestors once its first page has a name. Names are computed when somebody asks for them, and
-// from where the last ones end.
+// A hash depends on all pages before, but a span does not need its ancestors once its first page
+// has a hash. Hashes are computed when an event or a snapshot needs them, and continue after the
+// last computed one.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace kvcanon {
 
-// What all stretches take for tokens and names, in bytes.
+// Memory of all spans for tokens and hashes, in bytes.
 inline size_t span_bytes = 0;
 
-// Items side by side, whose number may change.
+// An array that can be resized.
 template <typename Item>
 class Block {
   public:
@@ -40,7 +40,7 @@ class Block {
     void resize(size_t count) {
         const size_t bytes = count * sizeof(Item);
         void* moved = std::realloc(items_, bytes);
-        // What there is no memory to make smaller stays as it is.
+        // If shrinking fails, the block keeps its size.
         if (moved == nullptr && bytes > bytes_) throw std::bad_alloc();
         if (moved == nullptr) return;
         items_ = static_cast<Item*>(moved);
@@ -54,26 +54,26 @@ class Block {
 
 struct TokenSpan {
     Block<uint32_t> words;
-    // Names of the first `hashed` pages; nullptr while there are none.
+    // Hashes of the first `hashed` pages; nullptr while there are none.
     Block<uint8_t> hashes;
     int32_t pages = 0;
     int32_t hashed = 0;
     uint32_t refs = 0;
-    // Events that nobody has taken yet refer to pages of the stretch: none of them may go.
+    // Pending events that refer to the span; while there are any, no page of it may go.
     uint32_t pins = 0;
-    // Pages that are still in the tree, where pins keep more than those.
+    // Pages that are still in the tree; pins may keep more.
     int32_t needed = 0;
     uint32_t namespace_id = 0;
-    // What the first page follows, until its name is known: the page before `above_end` of `above`,
+    // What the first page follows, until its hash is known: the page before `above_end` of `above`,
     // or the seed of the namespace.
     TokenSpan* above = nullptr;
     int32_t above_end = 0;
-    // The name before the first page, for those who hear of it; valid once `hashed` is not 0.
+    // The hash before the first page, for events; valid once `hashed` is not 0.
     uint8_t parent_hash[HASH_BYTES] = {};
     bool has_parent = false;
 };
 
-// Shared ownership of a stretch, for one thread.
+// Shared ownership of a span, for one thread.
 class SpanRef {
   public:
     SpanRef() = default;
@@ -92,7 +92,7 @@ class SpanRef {
     TokenSpan* operator->() const { return span_; }
     explicit operator bool() const { return span_ != nullptr; }
 
-    // Give up one reference, and what nobody refers to any more up the chain.
+    // Drop one reference, and delete spans up the chain that have no references left.
     static void drop(TokenSpan* span) {
         while (span != nullptr && --span->refs == 0) {
             TokenSpan* above = span->above;
@@ -105,11 +105,11 @@ class SpanRef {
     TokenSpan* span_ = nullptr;
 };
 
-// A stretch of its own for `pages` pages of `words_per_page` words each. `above` may be nullptr.
+// Make a span of `pages` pages of `words_per_page` words each. `above` may be nullptr.
 SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
                   uint32_t namespace_id, TokenSpan* above, int32_t above_end);
 
-// Pages that are to have names: the first `pages` of a stretch, whose namespace has the seed.
+// A request for hashes: of the first `pages` of a span, whose namespace has the seed.
 struct HashRequest {
     TokenSpan* span;
     int32_t pages;
@@ -117,13 +117,14 @@ struct HashRequest {
     size_t seed_bytes;
 };
 
-// Make sure that pages have names, and what they follow, too; of many in less time than one by one.
+// Compute hashes that are missing, those of earlier pages included. Many together take less time
+// than one by one.
 void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page);
 
-// The tree has no use for pages from `pages` on any more.
+// The tree dropped the pages from `pages` on.
 void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);
 
-// An event refers to the stretch; until it is taken no page of it goes.
+// A pending event refers to the span: no page of it goes until the event is taken.
 inline void pin(TokenSpan* span) { ++span->pins; }
 void unpin(TokenSpan* span, size_t words_per_page);
 

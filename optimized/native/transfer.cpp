@@ -12,7 +12,7 @@ namespace kvcanon {
 
 namespace {
 
-// Let the nodes forget a copy; its targets stay its own until the engine lets go of them.
+// Detach a copy from its nodes; it keeps its target slots until the engine completes it.
 void cancel(State& state, Transfer& transfer) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         take(state, part->node, part->component, transfer.target());
@@ -30,7 +30,7 @@ bool builds_on_marked(const Transfer& transfer) {
     return false;
 }
 
-// Take back what a failed copy did not fill, and cancel what builds on it.
+// Drop the slots that a failed copy did not fill, and cancel copies that build on it.
 void undo(State& state, const Transfer& transfer) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         drop(state, part->node, part->component, transfer.target());
@@ -70,7 +70,7 @@ Status settle_one(State& state, Transfer transfer, bool done) {
     return Status::DONE;
 }
 
-// Note what arrived, all of it, before a wrong completion is complained of.
+// Record all completions before a wrong one raises.
 void take_completions(State& state) {
     std::optional<uint64_t> unexpected;
     for (const auto& [transfer_id, done] : state.engine->poll()) {

@@ -10,12 +10,12 @@ namespace kvcanon {
 
 namespace {
 
-// How many pages two stretches begin with alike, of `pages`.
+// How many leading pages two sequences of `pages` pages share.
 int32_t shared_pages(const uint32_t* ours, const uint32_t* theirs, int32_t pages,
                      size_t page_words) {
     const size_t bytes = page_words * sizeof(uint32_t);
     if (std::memcmp(ours, theirs, static_cast<size_t>(pages) * bytes) == 0) return pages;
-    // They differ somewhere: halve, since memcmp tells only that, but tells it fast.
+    // Somewhere they differ. Bisect: memcmp is fast, but does not return where.
     int32_t alike = 0, differing = pages;
     while (differing - alike > 1) {
         const int32_t middle = alike + (differing - alike) / 2;
@@ -42,7 +42,7 @@ void unlink_child(Node* parent, Node* child) {
     child->previous = child->next = nullptr;
 }
 
-// Let `upper` stand where `node` stood among the children of its parent.
+// Put `upper` in the place of `node` among the children of its parent.
 void take_place(Node* upper, Node* node) {
     Node* parent = node->parent;
     upper->previous = std::exchange(node->previous, nullptr);
@@ -140,7 +140,7 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->priority = node->priority;
     cut_data(upper->data[FULL], node->data[FULL], at);
     if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], at);
-    // A recurrent state, with its locks, stays at the end, where it belongs.
+    // A mamba state and its locks stay with the lower node, at whose end it is exact.
 
     take_place(upper, node);
     state.children.replace(node, upper, state.words(upper), page_words);
@@ -161,7 +161,7 @@ Node* cut(State& state, Node* node, int32_t at) {
 Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, uint64_t tick,
                int64_t priority) {
     const int32_t start = parent->end();
-    // Only names look above; without events nobody asks for them.
+    // Only hashes need the span above, and without events no hash is computed.
     TokenSpan* above = state.config.events ? parent->span.get() : nullptr;
     SpanRef span = make_span(key.page(start, state.config), end_pages - start,
                              static_cast<size_t>(state.config.page_words), key.namespace_id, above,

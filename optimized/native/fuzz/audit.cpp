@@ -63,7 +63,7 @@ Prompt prompt_of(const State& state, Node* end) {
     return prompt;
 }
 
-// The names of all pages down to the end of a node, worked out from the tokens alone.
+// The hashes of all pages down to the end of a node, computed from the tokens alone.
 std::vector<std::string> hashes_down_to(const State& state, Node* node) {
     const auto page_words = static_cast<size_t>(state.config.page_words);
     std::vector<uint32_t> words;
@@ -170,9 +170,9 @@ void Hearer::hear(State& state) {
         for (int32_t page = 0; page < event.pages; ++page) {
             const std::string name = hash_at(event.span.get(), event.offset + page);
             if (event.kind == EventKind::STORED) {
-                require(there.insert(name).second, "what was there already is announced");
+                require(there.insert(name).second, "an event stores a page that was there already");
             } else {
-                require(there.erase(name) == 1, "what was not there is said to leave");
+                require(there.erase(name) == 1, "an event removes a page that was not there");
             }
         }
         if (event.span) unpin(event.span.get(), page_words);
@@ -191,7 +191,7 @@ void Hearer::require_true(State& state) {
             there[medium].insert(hashes.begin() + node->start, hashes.end());
         }
     }
-    require(there == there_, "the events do not say what is there");
+    require(there == there_, "the events and the tree disagree");
 }
 
 }  // namespace kvcanon::fuzz

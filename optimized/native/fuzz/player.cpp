@@ -233,7 +233,7 @@ void Player::insert_some() {
     if (bytes_.below(16) == 0) engine_.arm();
     const bool inserted =
         attempt([&] { insert(state_, key_of(some, words), start, slots, counted, priority); });
-    // Where the engine raised the slots are the tree's already.
+    // If the engine raised, the tree owns the slots already.
     if (!inserted && !broke_off_) free_all(slots);
 }
 
@@ -304,7 +304,7 @@ void Player::complete_some() {
     engine_.complete(static_cast<size_t>(bytes_.below(orders)), bytes_.below(4) != 0);
 }
 
-// Each of these is refused, whatever the state.
+// Each of these calls is refused in every state.
 void Player::call_wrongly() {
     const Prompt some = prompt();
     const std::vector<uint32_t> words = some.words(config_);
@@ -336,7 +336,7 @@ void Player::drain() {
     receipts_.clear();
     held_.clear();
     hearer_.require_true(state_);
-    // As much as can be asked for.
+    // The largest possible counts.
     Counts all;
     for (int64_t& count : all.of) count = std::numeric_limits<int64_t>::max();
     evict(state_, all);
