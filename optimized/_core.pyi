@@ -1,4 +1,4 @@
-"""The native core: what optimized/native/bind_*.cpp give to Python."""
+"""The native core, as optimized/native/bind_*.cpp bind it; docstrings and signatures agree with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
@@ -8,19 +8,19 @@ import torch
 from numpy.typing import NDArray
 
 # --------------------------------------------------------------------------------------------------
-# Names of pages (bind_hashing.cpp)
+# Page hashes (bind_hashing.cpp)
 # --------------------------------------------------------------------------------------------------
 
 def hash_ways() -> list[str]:
-    """Name the ways in which this processor can compute SHA-256, the fastest first."""
+    """List the implementations of SHA-256 that this processor can run, the fastest first."""
 
 def page_hashes(
     seed: bytes, words: NDArray[np.uint32], words_per_page: int, way: str | None = None
 ) -> NDArray[np.uint8]:
-    """Return the names of the whole pages of one chain: an array of 32 bytes a page.
+    """Return the page hashes of one chain: uint8[pages, 32].
 
-    They are those of `kvcanon.spec.hashing.page_hashes`, where the words of a page are its tokens,
-    or of a page of bigrams the two tokens of each.
+    They equal those of `kvcanon.spec.hashing.page_hashes`. The words of a page are its tokens; a
+    bigram has two words.
     """
 
 def page_hashes_batch(
@@ -29,7 +29,7 @@ def page_hashes_batch(
     words_per_page: Sequence[int],
     way: str | None = None,
 ) -> list[NDArray[np.uint8]]:
-    """Return the names of the pages of several chains.
+    """Return the page hashes of several chains.
 
     Two chains of one page size take little longer than one.
     """
@@ -152,7 +152,7 @@ class Event:
         """Tokens of the pages: uint32[pages, words a page]."""
 
 class Engine(Protocol):
-    """Who performs copies. A move is a component with its source and target slots."""
+    """An engine of copies. A move is a component's number with its source and target slots."""
 
     def submit(
         self,

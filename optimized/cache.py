@@ -1,10 +1,10 @@
-"""The book's door: the fast cache as `kvcanon.spec.cache.Cache`, for the judge and for tests.
+"""The fast cache with the API of `kvcanon.spec.cache.Cache`, for the judge and for tests.
 
-Keys are cut into pages of Python numbers there, and slots are tuples; this class turns them into
-arrays and hands them to the same `PrefixCache` that an engine uses.
+In spec, keys are pages of Python numbers and slots are tuples. This class turns them into arrays
+for the same `PrefixCache` that an engine uses.
 
-What readers get wrong: no rule is here. What this class checks is what an array cannot say: that a
-key is cut as the cache cuts, and that a receipt is for the key that it names.
+It makes no decisions. It only checks what arrays cannot express: that a key has the cache's page
+size, and that a receipt belongs to its key.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OptimizedCache:
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration."""
         return self._cache.config
 
     def match(self, key: Key) -> Matched:
@@ -81,7 +81,7 @@ class OptimizedCache:
         del self._receipts[receipt.receipt_id]
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that a receipt holds."""
+        """Release the window data and the mamba state that a receipt holds."""
         self._require_receipt(receipt)
         self._cache.unlock_window(receipt.receipt_id)
 
@@ -122,7 +122,7 @@ class OptimizedCache:
         return Evicted(Counts(*self._cache.evict_host(counts.full, counts.swa, counts.mamba)))
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the load of what a cached key has on the host only."""
+        """Enqueue the load of all data that a cached key has only on the host."""
         done = self._cache.load_back(
             self._words(key), quota_pages, self._cache.namespace(key.namespace)
         )
@@ -165,7 +165,7 @@ class OptimizedCache:
         return self._tree.pool(COMPONENTS.index(component), MEDIA.index(medium))[1]
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes behind a slot."""
         self._require_slot(component, medium, slot)
         return self._pools.read(component, medium, slot)
 
@@ -179,7 +179,7 @@ class OptimizedCache:
         self._pools.write(component, slot, data)
 
     def check(self) -> None:
-        """Audit what the native tree keeps twice. Raises: SpecViolation."""
+        """Audit the redundant state of the native core. Raises: SpecViolation."""
         self._tree.check()
 
     def _require_slot(self, component: Component, medium: Medium, slot: Slot) -> None:
@@ -192,7 +192,7 @@ class OptimizedCache:
             raise ReceiptSpent(receipt.receipt_id)
 
     def _words(self, key: Key) -> Words:
-        """The key as the tree takes it: cut as this cache cuts, of units as this cache has them."""
+        """The key as an array of words. Raises: BadArgument for another page size or unit."""
         config = self.config
         wrong = set(map(len, key.pages)) - {config.page_size}
         if wrong:
@@ -222,7 +222,7 @@ def _slots(full: _Slots, swa: _Slots, mamba: _Slots) -> Slots:
 
 
 def _arrays(slots: Slots) -> tuple[_Wide, _Wide, _Wide]:
-    # Whatever number a client takes for a slot goes as far as the tree, which refuses it.
+    # Any 64-bit number goes to the native core, which refuses slots that are not held.
     full, swa, mamba = (_array(component, some) for component, some in slots)
     return full, swa, mamba
 

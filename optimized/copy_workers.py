@@ -1,7 +1,7 @@
-"""Lanes: how an engine works in the background, with a thread for each direction.
+"""Copy workers: the background threads of an engine, one for each direction.
 
-What readers get wrong: a thread knows its lane and never the engine. So an engine that nobody has
-any more can go, and takes its threads along.
+A thread refers to its worker and never to the engine, so that an engine without references is
+collected, and its threads end.
 """
 
 from __future__ import annotations
@@ -25,84 +25,86 @@ Job = TypeVar("Job")
 
 
 @define(eq=False)
-class Lane(ABC, Generic[Job]):
-    """The orders of one direction, and the thread that sees to them."""
+class CopyWorker(ABC, Generic[Job]):
+    """The orders of one direction, and the thread that performs them."""
 
     changed: Condition = field(factory=Condition)
-    """Held for moments only, and never during a copy or a call to a device."""
+    """Held only briefly, never during a copy or a call to a device."""
     waiting: deque[Job] = field(factory=deque)
     failed: set[TransferId] = field(factory=set)
-    """Kept for good, for those who ask late; failures are few."""
+    """Never forgotten, because `wait_layer` may come late; failures are rare."""
     closed: bool = False
     thread: Thread | None = None
 
     @abstractmethod
     def take_completions(self) -> list[Completion]:
-        """What has ended since it was asked last. Never waits for a copy."""
+        """Return the orders that ended since the last call. Never waits for a copy."""
 
     @abstractmethod
     def wait(self, transfer_id: TransferId) -> None:
-        """Return once this order, and all before it, will be among the completions."""
+        """Return once the next `take_completions` has this order and all before it."""
 
     def put(self, job: Job) -> None:
-        """Let it wait for its turn; `changed` is held. Raises: BadArgument once closed."""
+        """Queue a job; the caller holds `changed`. Raises: BadArgument once closed."""
         if self.closed:
             raise BadArgument("order", "comes to an engine that was closed; make a new one")
         self.waiting.append(job)
         self.changed.notify_all()
 
     def next_job(self) -> Job | None:
-        """What is to be done now; None when there will be nothing any more."""
+        """Wait for the next job; None once the worker is closed and its queue is empty."""
         with self.changed:
             self.changed.wait_for(lambda: self.waiting or self.closed)
             return self.waiting.popleft() if self.waiting else None
 
     def start(self, direction: Direction, work: Callable[[Self], None]) -> None:
         """Start the thread."""
-        # A daemon, since Python would join any other before it lets us close it at exit.
+        # A daemon: Python joins other threads before the exit handler here could close them.
         name = f"kvcanon-{direction}"
         self.thread = Thread(target=work, args=(self,), name=name, daemon=True)
         self.thread.start()
 
     def close(self) -> None:
-        """Let nothing more come; the thread ends when nothing waits."""
+        """Accept no more jobs; the thread ends when the queue is empty."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()
 
 
-LaneKind = TypeVar("LaneKind", bound="Lane[Any]")
+WorkerKind = TypeVar("WorkerKind", bound="CopyWorker[Any]")
 
 
-class LaneEngine(Generic[LaneKind]):
-    """What engines with a lane for each direction have in common."""
+class WorkerEngine(Generic[WorkerKind]):
+    """Base of engines that have a worker for each direction."""
 
-    def __init__(self, lanes: dict[Direction, LaneKind]) -> None:
-        self._lanes = lanes
-        # Whoever drops an engine without a word must not keep its threads. Nobody can be told of
-        # its copies any more, so those that wait are dropped too.
-        weakref.finalize(self, _abandon, tuple(lanes.values())).atexit = False
+    def __init__(self, workers: dict[Direction, WorkerKind]) -> None:
+        self._workers = workers
+        # An engine that is dropped without `close` must not leave threads behind. Nothing can poll
+        # its completions any more, so queued copies are dropped, too.
+        weakref.finalize(self, _abandon, tuple(workers.values())).atexit = False
         _open_engines.add(self)
 
     def poll(self) -> tuple[Completion, ...]:
-        """The completions since the last poll, backups first. Never waits for a copy."""
-        return tuple(each for lane in self._lanes.values() for each in lane.take_completions())
+        """Return the completions since the last poll, backups first. Never waits for a copy."""
+        return tuple(
+            each for worker in self._workers.values() for each in worker.take_completions()
+        )
 
     def wait(self, transfer_id: TransferId) -> None:
         """Return once this order, and all before it in its direction, can be polled as complete.
 
-        An order that has ended, or that nobody submitted, is not waited for.
+        Returns at once for an order that has ended or was never submitted.
         """
-        for lane in self._lanes.values():
-            lane.wait(transfer_id)
+        for worker in self._workers.values():
+            worker.wait(transfer_id)
 
     def close(self) -> None:
-        """Perform what was submitted, and end the threads; what completed can still be polled."""
-        for lane in self._lanes.values():
-            lane.close()
-        for lane in self._lanes.values():
-            if lane.thread is not None:
-                lane.thread.join()
+        """Perform all submitted orders and end the threads. Completions can still be polled."""
+        for worker in self._workers.values():
+            worker.close()
+        for worker in self._workers.values():
+            if worker.thread is not None:
+                worker.thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -122,19 +124,19 @@ def require_layer(layer: int) -> None:
         raise BadArgument("layer", f"is {layer}; the first layer is 0")
 
 
-def _abandon(lanes: Iterable[Lane[Any]]) -> None:
-    """End the threads without waiting: the collector runs anywhere, in those threads too."""
-    for lane in lanes:
-        with lane.changed:
-            lane.waiting.clear()
-        lane.close()
+def _abandon(workers: Iterable[CopyWorker[Any]]) -> None:
+    """End the threads without waiting: the garbage collector may run this in one of them."""
+    for worker in workers:
+        with worker.changed:
+            worker.waiting.clear()
+        worker.close()
 
 
-_open_engines: weakref.WeakSet[LaneEngine[Any]] = weakref.WeakSet()
+_open_engines: weakref.WeakSet[WorkerEngine[Any]] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Let no thread copy while the interpreter is taken apart around it."""
+    """Stop all threads before the interpreter shuts down."""
     for engine in list(_open_engines):
         engine.close()

@@ -1,6 +1,6 @@
 """What the cache asks of an engine: pages, from slots on one medium to slots on the other.
 
-What readers get wrong: no engine locks a slot. **A slot is not reused while a copy reads or writes
+No engine locks a slot. **A slot is not reused while a copy reads or writes
 it**, and the tree sees to that alone: the transfer holds a lock on what it reads, and owns what it
 writes, from the enqueue until it is settled, which is after the engine said that the copy ended. So
 an engine must never report an order as complete while a byte of it may still move.
@@ -31,18 +31,18 @@ class Move:
     component: Component
     sources: SlotArray
     targets: SlotArray
-    """As many as there are sources, each once."""
+    """As many as sources, without repeats."""
 
 
 class PageCopier(Protocol):
-    """Pools, as orders see them."""
+    """What an order needs of pools."""
 
     @property
     def layouts(self) -> Mapping[Component, PageLayout]:
-        """What a page of each component is made of."""
+        """The layout of a page of each component."""
 
     def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
-        """Move the bytes of some layers; returns when they are there."""
+        """Copy the bytes of some layers; returns when the copy is done."""
 
 
 @frozen(eq=False, repr=False)
@@ -120,10 +120,10 @@ def page_order(
 
 @runtime_checkable
 class LayerwiseEngine(TransferEngine, Protocol):
-    """An engine that can tell of single layers before an order has ended."""
+    """An engine that can wait for single layers before an order has ended."""
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        """Return once this layer and those below it are there, or never will be: which of the two.
+        """Wait for this layer and those below: True once they are there, False if the copy failed.
 
-        Layers count as in `PageTransfer`. What waits is the thread, or the stream that is current.
+        Layers count as in `PageTransfer`. On a GPU the current stream waits, not the thread.
         """

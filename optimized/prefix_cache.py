@@ -1,12 +1,12 @@
-"""The door for engines: arrays of tokens in, arrays of slots out.
+"""The API for engines: arrays of tokens in, arrays of slots out.
 
-Every call is one of `kvcanon.spec.cache.Cache`, with the same meaning and the same refusals; only
-keys and slots come as arrays. Tokens are a one-dimensional array of int32, uint32 or int64 without
-gaps, of NumPy or of torch on the CPU; slots are int32 (or int64 where they come in).
+Each call has the meaning and the errors of the same call in `kvcanon.spec.cache.Cache`; only keys
+and slots are arrays. Tokens are a one-dimensional contiguous array of int32, uint32 or int64, of
+NumPy or of torch on the CPU. Slots are int32; int64 is accepted, too.
 
-What readers get wrong: nothing here waits for a copy, except `flush`, and `evict` under write_back.
-A load-back is enqueued, and names the slots that it fills. Compute may start on a layer as soon as
-`wait_layer` says that it is there, long before `poll` settles the transfer and `match` counts it.
+No call waits for a copy, except `flush`, `wait_layer` on a CPU, and `evict` under write_back. A
+load-back is only enqueued, and returns the slots that it fills. Compute may start on a layer once
+`wait_layer` returns True, long before `poll` settles the transfer and `match` counts its pages.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ class PrefixCache(_core.CacheCore):
         return _core.Tree(self)
 
     def namespace(self, namespace: Namespace) -> int:
-        """The number of a namespace, which every call with tokens takes; 0 is the default one.
+        """Return the number of a namespace, for all calls with tokens; 0 is the default namespace.
 
-        Numbers are for good: a namespace takes memory for as long as the cache lives.
+        Numbers are never reused: a namespace takes memory as long as the cache lives.
 
         Raises:
-            BadArgument: it is no `Namespace` of texts.
+            BadArgument: it is not a `Namespace`, or a field is neither text nor None.
         """
         if not isinstance(namespace, Namespace):
             kind = type(namespace).__name__
@@ -106,7 +106,7 @@ class PrefixCache(_core.CacheCore):
         return number
 
     def namespace_of(self, number: int) -> Namespace:
-        """The namespace that has a number."""
+        """Return the namespace with this number."""
         return self._namespaces[number]
 
     def insert_host(
@@ -116,11 +116,11 @@ class PrefixCache(_core.CacheCore):
         payload: HostPayload,
         namespace: int = 0,
     ) -> HostInserted:
-        """Place fetched pages in the host tier: the last step of a prefetch.
+        """Place pages that were fetched from storage in the host tier: the last step of a prefetch.
 
         Raises:
             BadArgument: the payload does not fit the tokens, the pools or the configuration.
-            PrefixNotCached: what comes before the pages is not in the tree.
+            PrefixNotCached: the pages before `start_pages` are not in the tree.
         """
         payloads = (payload.full, payload.swa, payload.mamba)
         if self.pools is not None:
@@ -142,28 +142,28 @@ class PrefixCache(_core.CacheCore):
         return HostInserted(*pages)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        """Return once a layer of a load-back can be read, or never will be: which of the two.
+        """Wait for a layer of a load-back: True once it can be read, False if the load failed.
 
-        On a GPU it is the current stream that waits. Layers count in each component, from 0. Any
-        thread may ask, also after the transfer has settled.
+        On a GPU the current stream waits, not the thread. Layers are counted from 0 in each
+        component. Any thread may call this, also after the transfer has settled.
 
         Raises:
-            BadArgument: the engine does not tell of layers, or the layer is below 0.
+            BadArgument: the engine has no `wait_layer`, or the layer is below 0.
         """
         if self._bridge is None:
             raise BadArgument("engine", "is needed to load anything; there is no host tier")
         return self._bridge.wait_layer(transfer_id, layer)
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
-        """Take acknowledgements, in order, as far as they have come."""
+        """Settle the transfers that have ended, in order: each id with its status. Never waits."""
         return [(each, STATUSES[status]) for each, status in self._poll()]
 
     def flush(self) -> list[tuple[TransferId, TransferStatus]]:
-        """Wait for every transfer in flight, and settle it."""
+        """Wait for every transfer in flight, and settle it: each id with its status."""
         return [(each, STATUSES[status]) for each, status in self._flush()]
 
     def stats(self) -> Stats:
-        """What the cache has done since it was made, and what it holds now; from any thread."""
+        """Return counters and present sizes of the cache. Any thread may call this."""
         return read_stats(self.tree, self.config, self.pools)
 
 

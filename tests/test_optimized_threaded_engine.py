@@ -400,7 +400,7 @@ def test_threads_end_with_an_engine_that_nobody_closed() -> None:
     for transfer_id, direction in enumerate(Direction):
         engine.submit(log.make(transfer_id, direction))
         wait(engine, transfer_id)
-    threads = [lane.thread for lane in engine._lanes.values()]
+    threads = [worker.thread for worker in engine._workers.values()]
     del engine
     gc.collect()
     for thread in threads:
