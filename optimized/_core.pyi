@@ -1,4 +1,4 @@
-"""The native core, as optimized/native/bind_*.cpp bind it; docstrings and signatures agree with it."""
+"""The native core, as bind_*.cpp in optimized/native bind it, with the same docstrings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias

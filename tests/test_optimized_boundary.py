@@ -1,4 +1,4 @@
-"""The border of the fast cache: what is wrong in a call is said in one line; nothing changes."""
+"""Wrong calls of the fast cache: each raises with one error line and changes nothing."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ TOO_LARGE = 1 << 70
 
 @frozen
 class Scene:
-    """A cache with a locked prompt in it, and a request that holds slots; and a plain one.
+    """A cache with a locked prompt and a request that holds slots; and a plain cache.
 
-    They have no types here: these tests hand over what the types forbid.
+    The caches are typed `Any`, because these tests pass arguments that the types forbid.
     """
 
     cache: Any
@@ -64,7 +64,7 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Scene:
-    """Caches in which everything that a call can get wrong is there to be hit."""
+    """Caches in which every kind of wrong call is possible."""
     cache, plain = new_cache(EVERYTHING), new_cache(PLAIN)
     for each in (cache, plain):
         insert(each, CACHED)
@@ -81,7 +81,7 @@ Call = Callable[[Scene], object]
 
 
 def give(s: Scene, *full: int) -> None:
-    """Give slots of full data back."""
+    """Free full slots."""
     s.cache.free(array(*full))
 
 
@@ -276,7 +276,7 @@ WRONG_CALLS: list[tuple[str, Call, type[CacheError], str]] = [
 def test_wrong_calls_change_nothing(
     scene: Scene, call: Call, error: type[CacheError], words: str
 ) -> None:
-    """What was looked at before the fault was found is changed, or the error does not say it."""
+    """A wrong call changes nothing, raises the right error and says what is wrong."""
     with unchanged(scene.plain, error, words) as info:
         before = state_of(scene.cache)
         try:
@@ -317,7 +317,7 @@ OTHER_ARRAYS = {
 
 @pytest.mark.parametrize("given", OTHER_ARRAYS.values(), ids=OTHER_ARRAYS.keys())
 def test_what_is_no_array_of_the_right_kind(scene: Scene, given: tuple[object, str]) -> None:
-    """It is converted in silence, or refused as a signature in place of words."""
+    """Every other object is refused, and the error line describes it."""
     other, got = given
     cache = scene.cache
     kinds = "must be a one-dimensional contiguous CPU array of"
@@ -346,14 +346,14 @@ def test_what_is_no_array_of_the_right_kind(scene: Scene, given: tuple[object, s
 
 
 def test_slots_are_not_unsigned(scene: Scene) -> None:
-    """Tokens may be uint32; slots that are have lost what made them negative."""
+    """Slots as uint32 are refused: a negative number would be hidden in them."""
     with unchanged(scene.cache, BadArgument, "full: must be .* got ndarray of uint32"):
         scene.cache.free(array(*scene.full, dtype=np.uint32))
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int32, np.int64, torch.int32, torch.int64])
 def test_arrays_of_the_right_kinds(scene: Scene, dtype: object) -> None:
-    """An array that is good is refused, whether it can be written to or not."""
+    """Arrays of the right kinds are accepted, read-only ones, too."""
     if isinstance(dtype, torch.dtype):
         tokens: object = torch.arange(9).to(dtype)
     else:
@@ -365,12 +365,12 @@ def test_arrays_of_the_right_kinds(scene: Scene, dtype: object) -> None:
 
 
 def test_part_page_is_ignored(scene: Scene) -> None:
-    """Tokens behind the last whole page are looked at."""
+    """Tokens behind the last whole page are ignored, even invalid ones."""
     assert scene.cache.match(array(*range(8), -1)).prefix_pages == 4
 
 
 def test_empty_arrays(scene: Scene) -> None:
-    """Where there is nothing, a null pointer or an odd address is taken for wrong."""
+    """Empty arrays are accepted, whatever their address."""
     for nothing in (array(), array(dtype=np.int32), torch.zeros(0, dtype=torch.int64)):
         assert scene.cache.match(nothing).prefix_pages == 0
         scene.cache.free(nothing)
@@ -379,14 +379,14 @@ def test_empty_arrays(scene: Scene) -> None:
 
 
 def test_numbers_of_numpy(scene: Scene) -> None:
-    """A count that an engine worked out with NumPy is refused."""
+    """NumPy integers are accepted as counts and receipts."""
     full, swa, _ = scene.cache.allocate(np.int64(2), swa=np.int32(1))
     scene.cache.free(full, swa)
     scene.cache.unlock(np.uint64(scene.receipt))
 
 
 def test_namespaces_of_any_text(scene: Scene) -> None:
-    """Half a character, which JSON can carry, breaks the cache, or is taken for another half."""
+    """Namespaces with any text are distinct, also with lone surrogates."""
     numbers = {
         scene.cache.namespace(Namespace(cache_salt=text))
         for text in ("\ud800", "\udc00", "\ud800\udc00", "", "\0", "\0\0", "a" * 100_000)
@@ -405,14 +405,14 @@ def test_namespaces_of_any_text(scene: Scene) -> None:
 
 
 class Meddling:
-    """An array that calls the cache when it is looked at."""
+    """An array that calls the cache when it is read."""
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache: Any = cache
         self.refusals: list[str] = []
 
     def __dlpack__(self, **_: object) -> object:
-        """What an array is asked for."""
+        """Return the memory of the array."""
         try:
             self._cache.match(array(5, 6))
         except SpecViolation as refusal:
@@ -420,12 +420,12 @@ class Meddling:
         return CACHED.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The processor."""
+        """The CPU."""
         return (1, 0)
 
 
 def test_array_that_calls_the_cache(scene: Scene) -> None:
-    """A key that is being read is overwritten by another, in the same memory."""
+    """An array that calls the cache while it is read gets a SpecViolation."""
     meddling = Meddling(scene.cache)
     assert scene.cache.match(meddling).prefix_pages == 4
     assert len(meddling.refusals) == 1

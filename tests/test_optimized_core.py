@@ -1,4 +1,4 @@
-"""What the judge cannot see of the native core: what it shares, gives back, and bounds."""
+"""Resources of the native core that the judge cannot see: memory, queues, hash collisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LARGE = CacheConfig(device_slots=Counts(full=LONG.size), events=False)
 
 @pytest.fixture
 def growth() -> Callable[[], int]:
-    """By how many bytes the tokens and names of all trees have grown in this test."""
+    """By how many bytes the tokens and hashes of all trees have grown in this test."""
     gc.collect()
     idle = new_cache(PLAIN)
     before = counted(idle, "span_bytes")
@@ -44,7 +44,7 @@ def growth() -> Callable[[], int]:
 
 
 def test_cuts_share_their_tokens(growth: Callable[[], int]) -> None:
-    """Each cut copies the tokens of one of its parts."""
+    """A cut copies no tokens."""
     cache = new_cache(LARGE)
     insert(cache, LONG)
     assert growth() == LONG.nbytes
@@ -57,7 +57,7 @@ def test_cuts_share_their_tokens(growth: Callable[[], int]) -> None:
 
 @pytest.mark.parametrize("events", [False, True])
 def test_tail_that_was_evicted_is_given_back(growth: Callable[[], int], events: bool) -> None:
-    """What is left of a prompt keeps all its tokens, and names, in memory."""
+    """Evicting the tail of a prompt frees the memory of its tokens and hashes."""
     page_bytes = 4 + (32 if events else 0)
     cache = new_cache(evolve(LARGE, events=events))
     insert(cache, LONG)
@@ -81,7 +81,7 @@ def test_tail_that_was_evicted_is_given_back(growth: Callable[[], int], events: 
 
 
 def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int]) -> None:
-    """What an event speaks of is given back under it, or is kept after it."""
+    """Events keep the memory of their pages until they are collected, and no longer."""
     cache = new_cache(evolve(LARGE, events=True))
     cache.take_events()
     insert(cache, LONG)
@@ -102,7 +102,7 @@ def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int])
 
 
 def test_events_outlive_their_cache() -> None:
-    """Events that were taken refer to memory of a cache that is gone."""
+    """Events that were taken stay valid after their cache is gone."""
     cache = new_cache(CacheConfig(device_slots=Counts(full=64)))
     for prompt in (np.arange(20, dtype=np.uint32), np.arange(40, dtype=np.uint32)):
         insert(cache, prompt)
@@ -115,7 +115,7 @@ def test_events_outlive_their_cache() -> None:
 
 
 def test_nodes_are_used_again() -> None:
-    """The arena grows with every insert, however few nodes there are at a time."""
+    """Nodes are reused, so the arena does not grow with inserts."""
     cache = new_cache(PLAIN)
     for first in range(2000):
         insert(cache, np.arange(first, first + 8, dtype=np.uint32))
@@ -126,7 +126,7 @@ def test_nodes_are_used_again() -> None:
 
 
 def test_reset_gives_nodes_back() -> None:
-    """What was forgotten is not found again as room for new nodes."""
+    """Nodes of a reset tree are reused."""
     cache = new_cache(PLAIN)
     for _ in range(50):
         for first in range(8):
@@ -141,7 +141,7 @@ def test_reset_gives_nodes_back() -> None:
 
 @pytest.mark.parametrize("policy", list(EvictionPolicy))
 def test_queues_are_bounded(policy: EvictionPolicy) -> None:
-    """Uses, or nodes that come and go, leave entries behind that nobody ever looks at."""
+    """Queues do not grow with uses, inserts and evictions."""
     config = CacheConfig(
         window_tokens=4,
         mamba=True,
@@ -171,7 +171,7 @@ def test_queues_are_bounded(policy: EvictionPolicy) -> None:
 
 
 def test_candidates_that_were_passed_over_are_not_forgotten() -> None:
-    """A leaf that was locked when its turn came is never evicted."""
+    """A leaf that was locked when its entry came up can be evicted after the unlock."""
     cache = new_cache(PLAIN)
     first, second = np.arange(8, dtype=np.uint32), np.arange(20, 28, dtype=np.uint32)
     insert(cache, first)
@@ -188,7 +188,7 @@ def test_candidates_that_were_passed_over_are_not_forgotten() -> None:
 
 
 def test_slots_in_any_order() -> None:
-    """Slots that come in runs, in pieces and backwards change their order, or their number."""
+    """Slots in runs, in pieces and backwards keep their order and number."""
     drawn = random.Random(5)
     for _ in range(200):
         cache = new_cache(PLAIN)
@@ -213,7 +213,7 @@ def test_slots_in_any_order() -> None:
 
 @pytest.mark.parametrize("capacity", [0, 1, 63, 64, 65, 127, 128, 129, 4096, 4097])
 def test_pools_around_the_sizes_of_words(capacity: int) -> None:
-    """The last slots of a bitmap's words, or of its summary's, are lost or there twice."""
+    """Each slot is allocated exactly once, for capacities around the word sizes of the bitmap."""
     cache = new_cache(evolve(PLAIN, device_slots=Counts(full=capacity)))
     drawn = random.Random(capacity)
     held: list[int] = []
@@ -237,7 +237,7 @@ def test_pools_around_the_sizes_of_words(capacity: int) -> None:
 
 
 def make_core(**others: object) -> _core.CacheCore:
-    """A cache all of whose pages share one of two hashes."""
+    """A cache in which every page has one of two hash tags."""
     arguments: dict[str, object] = {
         "page_size": 2,
         "unit_words": 1,
@@ -259,7 +259,7 @@ def make_core(**others: object) -> _core.CacheCore:
 
 
 def test_pages_that_share_their_hash_are_told_apart() -> None:
-    """A page is taken for another, of another prompt, place or namespace, because of its hash."""
+    """Pages with the same hash tag are distinguished by prompt, position and namespace."""
     core = make_core()
     tree = _core.Tree(core)
     drawn = random.Random(3)
@@ -301,7 +301,7 @@ def test_pages_that_share_their_hash_are_told_apart() -> None:
 def told(
     cache: PrefixCache, there: dict[str, set[bytes]], events: list[_core.Event]
 ) -> list[tuple[str, int]]:
-    """Take what was told of, and hold each name to the law; what, and how many pages."""
+    """Take events and check each hash against spec; returns kinds and page counts."""
     for event in events:
         names = [event.hashes[at : at + 32] for at in range(0, len(event.hashes), 32)]
         assert len(names) == event.pages == len(event.tokens)
@@ -321,7 +321,7 @@ def told(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_names_whenever_they_are_asked_for(seed: int) -> None:
-    """A name that is worked out late, after cuts, evictions and host inserts, is another."""
+    """Page hashes are right whenever they are computed: after cuts, evictions and host inserts."""
     drawn = random.Random(seed)
     config = CacheConfig(
         page_size=2,
@@ -372,7 +372,7 @@ DEPTH = 100_000
 
 
 def deep(cache: PrefixCache) -> Tokens:
-    """A chain of so many nodes of one page: a prompt that was cut from its end to its front."""
+    """Make a chain of `DEPTH` nodes of one page, by cutting a prompt from its end to its front."""
     prompt = np.arange(DEPTH, dtype=np.uint32)
     insert(cache, prompt)
     for pages in range(DEPTH - 1, 0, -1):
@@ -385,7 +385,7 @@ DEEP = CacheConfig(device_slots=Counts(full=DEPTH + 8))
 
 
 def through(cache: PrefixCache, prompt: Tokens) -> None:
-    """Everything that goes along a path, or down a tree."""
+    """All operations that walk a path or a tree."""
     cache.unlock(cache.lock(prompt))
     assert cache.match(prompt).device_pages == DEPTH
     insert(cache, np.append(prompt, np.uint32(7)))
@@ -396,30 +396,30 @@ def through(cache: PrefixCache, prompt: Tokens) -> None:
 
 
 def evicted(cache: PrefixCache, prompt: Tokens) -> None:
-    """Every node in its turn."""
+    """Evict every node in turn."""
     assert cache.evict(DEPTH) == [DEPTH, 0, 0]
     assert sum(event.pages for event in cache.take_events()) >= DEPTH
 
 
 def reset(cache: PrefixCache, prompt: Tokens) -> None:
-    """All nodes at once."""
+    """Reset all nodes at once."""
     cache.reset()
     assert counted(cache, "nodes") == 0
 
 
 def dropped(cache: PrefixCache, prompt: Tokens) -> None:
-    """All nodes at once, with the cache."""
+    """Drop all nodes with their cache."""
 
 
 @pytest.mark.parametrize("end", [through, evicted, reset, dropped])
 def test_deep_trees(end: Callable[[PrefixCache, Tokens], None]) -> None:
-    """A long chain of nodes is walked by calls within calls, until the stack is full."""
+    """Walking a long chain of nodes does not recurse."""
     cache = PrefixCache(DEEP)
     end(cache, deep(cache))
 
 
 def test_deep_chain_of_stretches() -> None:
-    """Prompts that grow by a page, and nobody takes the events: names wait for those above them."""
+    """Events of a prompt that grows page by page get right hashes, without recursion."""
     pages = 3000
     cache = new_cache(CacheConfig(device_slots=Counts(full=pages)))
     prompt = np.arange(pages, dtype=np.uint32)

@@ -76,7 +76,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
 
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
-    """Run kernels here."""
+    """Interpret kernels on the CPU."""
     kernel = InterpretedKernel()
     monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
     return kernel
@@ -84,7 +84,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
 
 @frozen(eq=False)
 class Device:
-    """A device that does everything at once, until it is held."""
+    """A device that does all work at once, unless it is held."""
 
     driver: CudaDriver
     runtime: FakeRuntime = field(factory=FakeRuntime)
@@ -127,7 +127,7 @@ def engine(device: Device, pools: Pools) -> Iterator[CudaEngine]:
 
 
 def slots(*numbers: int) -> SlotArray:
-    """Slots, as orders have them."""
+    """Slots as an array."""
     return np.array(numbers, np.int32)
 
 
@@ -145,7 +145,7 @@ def moves(direction: Direction) -> tuple[Move, ...]:
 
 
 def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> TransferOrder:
-    """An order of all those moves."""
+    """An order of all `moves`."""
     return page_order(transfer_id, direction, moves(direction), pools)
 
 
@@ -159,7 +159,7 @@ def contents(pools: Pools) -> list[bytes]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other threads do."""
+    """Wait until other threads make a condition true."""
     deadline = monotonic() + 20
     while not condition():
         assert monotonic() < deadline, "it never came"
@@ -171,7 +171,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_moves_exactly_what_the_plain_copy_does(
     limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, device: Device
 ) -> None:
-    """Every way leaves every byte of both media as `Pools.copy` does."""
+    """Each way of copying leaves every byte of both media as `Pools.copy` does."""
     before = contents(pools)
     with device.engine(pools, limits, direct_bytes) as engine:
         engine.submit(order(pools, 1, direction))
@@ -206,7 +206,7 @@ def test_nothing_is_complete_before_the_device_is_done(
 
 
 def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: Pools) -> None:
-    """After the wait, one poll reports all of that direction up to it."""
+    """After a wait, one poll reports all orders of that direction up to this one."""
     for transfer_id in (1, 2, 3):
         engine.submit(order(pools, transfer_id, BACKUP))
     engine.wait(3)
@@ -218,7 +218,7 @@ def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: 
 def test_transfers_wait_for_what_was_submitted_before(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
-    """The kernels of both directions come after the current stream's work of that moment."""
+    """Kernels of both directions run after the work that the current stream had at `submit`."""
     for direction in Direction:
         engine.submit(order(pools, 1, direction))
         submitted = runtime.current.recorded[-1]
@@ -231,7 +231,7 @@ def test_transfers_wait_for_what_was_submitted_before(
 def test_a_layer_is_waited_for_on_the_stream_not_here(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
-    """While the device is held the caller goes on, and its stream waits for the layer's event."""
+    """While the device is held the caller continues, and its stream waits for the layer's event."""
     with runtime.held():
         engine.submit(order(pools, 1, LOAD_BACK))
         assert engine.wait_layer(1, 0)
@@ -276,7 +276,7 @@ def test_compute_can_begin_before_all_is_enqueued(
 
 
 def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: FakeRuntime) -> None:
-    """Whoever asks for a layer of it waits for its end."""
+    """Waiting for any layer of a backup waits for its end."""
     engine.submit(order(pools, 1, BACKUP))
     assert engine.wait_layer(1, 0)
     assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
@@ -297,7 +297,7 @@ def test_what_cannot_be_enqueued_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The cache is told, waiters are let go, the log says why, and the next order goes well."""
+    """The order fails, waiters return, the log says why, and the next order succeeds."""
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
         patched.setattr(pages, "MOVE_PAGES", Broken())
         engine.submit(order(pools, 1, direction))
@@ -314,7 +314,7 @@ def test_what_cannot_be_enqueued_fails_alone(
 def test_a_failure_is_told_once_nothing_of_it_moves(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies of it may be under way: its slots must not be free before they ended."""
+    """A failed order completes only after its enqueued copies have ended."""
     monkeypatch.setattr(pages, "MOVE_PAGES", Broken())
     with runtime.held():
         engine.submit(order(pools, 1, LOAD_BACK))
@@ -328,7 +328,7 @@ def test_a_failure_is_told_once_nothing_of_it_moves(
 def test_a_lost_device_fails_what_was_under_way(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every order ends, even so."""
+    """Every order completes, even if the device is lost."""
     engine.submit(order(pools, 1, BACKUP))
     engine.wait(1)
     runtime.lost = True
@@ -339,7 +339,7 @@ def test_a_lost_device_fails_what_was_under_way(
 
 
 def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
-    """There is nothing to move, and nothing to wait for."""
+    """An order without pages completes, and waiting for it returns."""
     engine.submit(page_order(1, LOAD_BACK, (), pools))
     engine.submit(page_order(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
     assert engine.wait_layer(1, 3)
@@ -349,7 +349,7 @@ def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
 
 
 def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:
-    """Each with what is wrong about it."""
+    """Each error line says what is wrong with the order."""
     engine = device.engine(pools)
     with pytest.raises(BadArgument, match="order: performs a function; a GPU needs a PageTransfer"):
         engine.submit(TransferOrder(1, BACKUP, (), lambda: None))
@@ -365,7 +365,7 @@ def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) ->
 
 
 def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> None:
-    """What completed can still be polled, and the threads are gone."""
+    """After `close`, completions can still be polled, and the threads have ended."""
     threads = set(all_threads())
     with device.engine(pools) as engine:
         for transfer_id in range(5):
@@ -375,7 +375,7 @@ def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> No
 
 
 def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device) -> None:
-    """Nobody is left to close it."""
+    """The threads of an engine end when it is collected without `close`."""
     threads = set(all_threads())
     engine = device.engine(pools)
     del engine
@@ -384,7 +384,7 @@ def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device
 
 
 def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> None:
-    """There and back, and the pools of an engine on the processor hold the same."""
+    """After a backup and a load, the pools equal those of an engine on the CPU."""
     twin = Pools(CONFIG, LAYOUTS)
     for component in LAYOUTS:
         for mine, theirs in zip(
@@ -403,7 +403,7 @@ def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> No
 
 
 def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> None:
-    """What a request wrote is there again after it went to the host and came back elsewhere."""
+    """Pages that were backed up and loaded into other slots have the bytes that a request wrote."""
     cache = PrefixCache(CONFIG, pools, engine)
     tokens = np.arange(12, dtype=np.int32)
     full, swa, mamba = cache.allocate(6, 6, 1)
@@ -429,7 +429,7 @@ def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> No
 def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
     pools: Pools, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that is told no size measures one, on memory of its own."""
+    """Without `direct_bytes` an engine measures the size, on scratch memory."""
     monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
     monkeypatch.setattr(calibration, "REPEATS", 1)
     before = contents(pools)
@@ -452,7 +452,7 @@ def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
 def test_the_ring_is_left_out_up_to_where_it_first_wins(
     seconds: list[tuple[float, float]], won: int
 ) -> None:
-    """A larger size that happened to win does not count."""
+    """A larger size that wins after a lost one does not count."""
     races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
     assert largest_won(races[::-1]) == won
 
@@ -461,7 +461,7 @@ def test_the_ring_is_left_out_up_to_where_it_first_wins(
 def test_batches_are_tried_before_they_are_relied_on(
     error: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver may have the call and refuse it: copies then go one by one, and the log says so."""
+    """If the driver refuses batches, copies go one by one, and the log says so."""
     library = build_driver(tmp_path)
     driver = CudaDriver(str(library))
     ctypes.CDLL(str(library)).fake_reset(error)

@@ -33,7 +33,7 @@ TOO_LARGE = 1 << 70
 
 @pytest.mark.parametrize("count", [HUGE, 2**63 - 1, 2**31, 2**32])
 def test_evict_as_much_as_there_is(count: int) -> None:
-    """A large count overflows, and nothing is evicted, or it never ends."""
+    """Any count evicts as much as there is, without overflow."""
     cache = new_cache(EVERYTHING)
     insert(cache, CACHED)
     cache.flush()
@@ -44,7 +44,7 @@ def test_evict_as_much_as_there_is(count: int) -> None:
 
 @pytest.mark.parametrize("policy", list(EvictionPolicy))
 def test_any_priority(policy: EvictionPolicy) -> None:
-    """The smallest and the largest priority overflow where leaves are ranked."""
+    """The smallest and the largest priority rank leaves correctly."""
     cache = new_cache(evolve(PLAIN, eviction_policy=policy))
     for first, priority in enumerate((-(2**63), 0, 2**63 - 1)):
         insert(cache, CACHED + 10 * first, priority=priority)
@@ -59,7 +59,7 @@ def test_any_priority(policy: EvictionPolicy) -> None:
 
 @pytest.mark.parametrize("window_tokens", [2**31, 2**63 - 1, 2**64, TOO_LARGE])
 def test_any_window(window_tokens: int) -> None:
-    """A window that is longer than any prompt overflows, and a match finds another prefix."""
+    """A window that is longer than any prompt changes no match."""
     cache = new_cache(evolve(EVERYTHING, mamba=False, window_tokens=window_tokens))
     insert(cache, CACHED)
     cache.flush()
@@ -76,7 +76,7 @@ def test_any_window(window_tokens: int) -> None:
 
 
 def test_any_threshold() -> None:
-    """A threshold that no load reaches overflows."""
+    """Any threshold works, without overflow."""
     cache = new_cache(evolve(EVERYTHING, window_tokens=None, load_back_threshold_pages=TOO_LARGE))
     insert(cache, CACHED)
     cache.flush()
@@ -101,13 +101,13 @@ WRONG_SIZES = {
 
 @pytest.mark.parametrize("config", WRONG_SIZES.values(), ids=WRONG_SIZES.keys())
 def test_sizes_that_no_tree_can_have(config: tuple[CacheConfig, str]) -> None:
-    """A size is cut off in silence."""
+    """Sizes that are too large are refused."""
     with pytest.raises(BadArgument, match=config[1]):
         PrefixCache(config[0])
 
 
 def test_largest_page() -> None:
-    """The largest page overflows where words are counted, of bigrams above all."""
+    """The largest page size works, without overflow, also for bigrams."""
     for bigram in (False, True):
         cache = PrefixCache(evolve(PLAIN, page_size=2**29, bigram=bigram))
         assert cache.match(CACHED).prefix_pages == 0
@@ -150,7 +150,7 @@ def make_core(**others: object) -> _core.CacheCore:
     ids=str,
 )
 def test_tree_of_wrong_parts(wrong: dict[str, object]) -> None:
-    """A number that stands for nothing is taken for a policy, or a size below zero for a size."""
+    """Wrong arguments of the native constructor are refused."""
     make_core()
     with pytest.raises(BadArgument):
         make_core(**wrong)
@@ -160,7 +160,7 @@ def test_tree_of_wrong_parts(wrong: dict[str, object]) -> None:
 
 
 def test_slots_that_no_array_can_have() -> None:
-    """A number that is too large for an array, or no number, comes out as Python's own error."""
+    """Slots that no array can have raise the errors of spec, not Python's own."""
     cache = OptimizedCache(evolve(PLAIN))
     held = cache.allocate(Counts(2)).full
     for wrong in (2**63, -(2**63) - 1, TOO_LARGE):
@@ -182,7 +182,7 @@ def test_slots_that_no_array_can_have() -> None:
 
 
 def test_foreign_receipts_at_the_book_s_door() -> None:
-    """A receipt of a cache that counts alike releases a lock of another."""
+    """A receipt of another cache is refused, even if its number is the same."""
     first, second = OptimizedCache(PLAIN), OptimizedCache(PLAIN)
     key = make_key((), 2)
     receipt = first.lock(key)
@@ -197,7 +197,7 @@ def test_foreign_receipts_at_the_book_s_door() -> None:
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_memory_that_runs_out() -> None:
-    """A call that broke off half-way is followed by others, on books that do not agree."""
+    """After memory ran out in a call, later calls are refused."""
     script = """
         import resource
         from kvcanon.optimized import PrefixCache

@@ -1,4 +1,4 @@
-"""The engine with threads: what it copies when, what it tells, and that its threads end.
+"""The threaded engine: order of copies, completions, layers, and the end of its threads.
 
 Nothing here is timed. A copy that must still be under way waits for the test at a gate, and a test
 that would wait for ever gives up after PATIENCE_S.
@@ -39,7 +39,7 @@ Answer = TypeVar("Answer")
 
 @pytest.fixture
 def engine() -> Iterator[ThreadedEngine]:
-    """An engine that tells of every layer."""
+    """An engine with one layer in a group."""
     made = ThreadedEngine(group_bytes=1)
     yield made
     soon(made.close)
@@ -66,7 +66,7 @@ class Log:
         direction: Direction = BACKUP,
         copy: Callable[[], None] = lambda: None,
     ) -> TransferOrder:
-        """An order that does this."""
+        """An order that performs this action."""
 
         def perform() -> None:
             copy()
@@ -77,13 +77,13 @@ class Log:
 
 @define
 class Gate:
-    """A copy that begins, and goes on when it may."""
+    """A copy that starts, then blocks until the gate opens."""
 
     reached: Event = field(factory=Event)
     opened: Event = field(factory=Event)
 
     def __call__(self) -> None:
-        """Wait to be let on."""
+        """Wait until the gate opens."""
         self.reached.set()
         assert self.opened.wait(PATIENCE_S)
 
@@ -98,11 +98,11 @@ class GatedPools:
 
     @property
     def layouts(self) -> dict[Component, PageLayout]:
-        """One byte a layer; window data has fewer layers."""
+        """One byte a layer; swa has fewer layers."""
         return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
 
     def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
-        """Say which layers, once they may be copied."""
+        """Record the layers, once their gate opens."""
         for layer in range(self.layouts[move.component].layers)[layers]:
             if layer in self.gates:
                 self.gates[layer]()
@@ -115,7 +115,7 @@ def slots(count: int) -> np.typing.NDArray[np.int32]:
 
 
 def soon(ask: Callable[[], Answer]) -> Answer:
-    """What a call returns; one that does not return fails the test and does not hold it up."""
+    """The result of a call in another thread; fails the test if the call does not return."""
     answers: list[Answer] = []
     thread = Thread(target=lambda: answers.append(ask()), daemon=True)
     thread.start()
@@ -130,12 +130,12 @@ def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
 
 
 def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
-    """Wait for a layer, and say whether it came."""
+    """Wait for a layer; returns whether it arrived."""
     return soon(lambda: engine.wait_layer(transfer_id, layer))
 
 
 def is_stuck(ask: Callable[[], object]) -> Thread:
-    """Start a call that must not return yet; the caller sees to it that it returns at last."""
+    """Start a call that must not return yet; the caller must make it return later."""
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(0.02)
@@ -147,13 +147,13 @@ def is_stuck(ask: Callable[[], object]) -> Thread:
 
 
 def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
-    """The cache cannot use it."""
+    """The engine implements the protocol that the cache needs."""
     as_cache_sees_it: TransferEngine = engine
     assert as_cache_sees_it.poll() == ()
 
 
 def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
-    """An order is lost, told twice, or performed before an earlier one of its direction."""
+    """Orders of a direction run in order, and each completes exactly once."""
     log = Log()
     for transfer_id in range(50):
         engine.submit(log.make(transfer_id, BACKUP if transfer_id % 2 else LOAD_BACK))
@@ -171,7 +171,7 @@ def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
 
 
 def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
-    """A poll waits for a copy, or tells of one whose bytes still move."""
+    """A poll never waits, and reports an order only after its copy has ended."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, BACKUP))
@@ -184,7 +184,7 @@ def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
 
 
 def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> None:
-    """A backup holds up a load, on which a request waits."""
+    """A load completes while a backup is blocked."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, LOAD_BACK))
@@ -196,7 +196,7 @@ def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> No
 
 
 def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
-    """To wait for an order returns too early, or never where it has ended or never was."""
+    """Waiting blocks for open orders only, and returns at once for ended and unknown ones."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, LOAD_BACK, gate))
     waiting = is_stuck(lambda: engine.wait(1))
@@ -209,7 +209,7 @@ def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
 def test_a_copy_that_raises_is_told_and_logged_once(
     engine: ThreadedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error is lost, told as done, logged twice, or the orders behind it are never performed."""
+    """A copy that raises completes as failed and is logged once, and later orders run."""
     log = Log()
 
     def broken() -> None:
@@ -230,7 +230,7 @@ def test_a_copy_that_raises_is_told_and_logged_once(
 
 
 def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
-    """Compute begins before its layer is there, or waits for layers that it does not need."""
+    """Waiting for a layer returns when that layer is there, before later layers."""
     gates = {1: Gate(), 2: Gate()}
     pools = GatedPools(3, gates=gates)
     order = page_order(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
@@ -254,7 +254,7 @@ def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
 
 
 def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) -> None:
-    """Window data of a layer comes after the layer was said to be there."""
+    """A layer is reported only when the data of all its components is there."""
     gates = {2: Gate()}
     pools = GatedPools(3, gates=gates)
     moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
@@ -268,7 +268,7 @@ def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) ->
 
 
 def test_layers_go_in_groups_that_are_worth_it() -> None:
-    """A small order is told layer by layer, or a large one only as a whole."""
+    """Layers arrive in groups of at least `group_bytes`."""
     gates = {3: Gate()}
     pools = GatedPools(4, gates=gates)
     with ThreadedEngine(group_bytes=6) as engine:
@@ -283,7 +283,7 @@ def test_layers_go_in_groups_that_are_worth_it() -> None:
 
 
 def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
-    """Compute waits for ever for a copy that failed, or reads what is not there."""
+    """Waiting for a layer of a failed copy returns False."""
     gate = Gate()
     pools = GatedPools(3, gates={1: gate})
     order = page_order(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
@@ -299,7 +299,7 @@ def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedE
 
 
 def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
-    """An order without layers is said to be there before it is."""
+    """The layers of a plain order arrive when the order ends, not before."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, LOAD_BACK, gate))
     waiting = is_stuck(lambda: engine.wait_layer(1, 0))
@@ -310,7 +310,7 @@ def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
 
 
 def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
-    """An order without pages is never told of."""
+    """An order without pages completes."""
     pools = GatedPools(3)
     engine.submit(page_order(1, LOAD_BACK, (), pools))
     engine.submit(page_order(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
@@ -319,7 +319,7 @@ def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
 
 
 def test_engine_refuses_what_is_no_layer_and_no_group(engine: ThreadedEngine) -> None:
-    """A wrong number waits for ever, or cuts an order into nothing."""
+    """A layer below 0 and a group below 1 byte are refused."""
     with pytest.raises(BadArgument, match="layer: is -1"):
         engine.wait_layer(1, -1)
     with pytest.raises(BadArgument, match="group_bytes: is 0"):
@@ -331,7 +331,7 @@ def test_engine_refuses_what_is_no_layer_and_no_group(engine: ThreadedEngine) ->
 
 @pytest.mark.parametrize("group_bytes", [1, 600, 1 << 20])
 def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
-    """Pages that were copied in the background differ from those that were not."""
+    """Pages that are copied in the background have the same bytes as with `perform`."""
     config = CacheConfig(
         device_slots=Counts(32), host_slots=Counts(32), write_policy="write_through"
     )
@@ -362,7 +362,7 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
 
 
 def test_closing_performs_what_was_submitted() -> None:
-    """What the cache was promised is dropped when the engine closes, or is not told any more."""
+    """Closing performs all submitted orders, and their completions can still be polled."""
     log, gate = Log(), Gate()
     engine = ThreadedEngine()
     engine.submit(log.make(1, BACKUP, gate))
@@ -379,7 +379,7 @@ def test_closing_performs_what_was_submitted() -> None:
 
 
 def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> None:
-    """Threads are many, or are there where nothing is copied."""
+    """There is one thread for each used direction, and none before the first order."""
     before = threading.active_count()
     log = Log()
     with ThreadedEngine() as engine:
@@ -394,7 +394,7 @@ def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> No
 
 
 def test_threads_end_with_an_engine_that_nobody_closed() -> None:
-    """A cache that is dropped leaves threads, and they keep its pools."""
+    """The threads of an engine end when it is collected without `close`."""
     log = Log()
     engine = ThreadedEngine()
     for transfer_id, direction in enumerate(Direction):
@@ -410,7 +410,7 @@ def test_threads_end_with_an_engine_that_nobody_closed() -> None:
 
 
 def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
-    """The memory of the last order's pools stays until the next order comes."""
+    """An idle thread keeps no reference to the pools of the last order."""
     pools = GatedPools(2)
     gone = Event()
     weakref.finalize(pools, gone.set)
@@ -424,7 +424,7 @@ def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
 
 
 def test_an_engine_that_nobody_closed_does_not_hold_up_the_end_of_python() -> None:
-    """The program hangs at its end, or ends in the middle of a copy."""
+    """A program with an open engine finishes the running copy and exits."""
     program = """
 from threading import Event
 from kvcanon.optimized.threaded_engine import ThreadedEngine
