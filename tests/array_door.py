@@ -46,6 +46,13 @@ def state_of(cache: PrefixCache) -> tuple[object, ...]:
     return take_snapshot(cache), cache.tree.nodes(), cache.tree.counters()["queued_candidates"]
 
 
+def counted(cache: PrefixCache, name: str) -> int:
+    """One of the tree's counters."""
+    value = cache.tree.counters()[name]
+    assert isinstance(value, int)
+    return value
+
+
 @contextmanager
 def unchanged(
     cache: PrefixCache, error: type[Error], match: str | None = None

@@ -6,66 +6,43 @@ shown in `test_optimized_staging`.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from threading import Event, Thread
 from threading import enumerate as all_threads
-from time import monotonic, sleep
+from time import sleep
 
 import numpy as np
 import pytest
 import torch
-from attrs import field, frozen
 
+from cuda_scene import (
+    BACKUP,
+    CONFIG,
+    LAYOUTS,
+    LOAD_BACK,
+    WAYS,
+    Device,
+    contents,
+    moves,
+    order,
+    slots,
+    until,
+)
 from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.optimized import calibration
-from kvcanon.optimized.calibration import Race, largest_won
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
-from kvcanon.optimized.gpu import Gpu, prove_batches
-from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.page_transfer import Move, SlotArray, page_order
+from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.threaded_engine import ThreadedEngine
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder, TransferStatus
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, TransferId, WritePolicy
-
-BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-
-CONFIG = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(full=24, swa=12, mamba=4),
-    host_slots=Counts(full=30, swa=14, mamba=6),
-    write_policy=WritePolicy.WRITE_THROUGH,
-)
-LAYOUTS = {FULL: PageLayout(5, (32, 16)), SWA: PageLayout(3, (20,)), MAMBA: PageLayout(2, (7, 64))}
-
-SMALL = Limits(
-    ring_slots=2,
-    ring_slot_bytes=1,  # As large as a layer of the largest page then, and no larger.
-    piece_bytes=1,
-    least_piece_bytes=1,
-    group_bytes=1,
-    rectangle_pages=2,
-    batch_pieces=3,
-)
-WAYS = {
-    "through a small ring": (SMALL, 0),
-    "through a large ring": (Limits(least_piece_bytes=1), 0),
-    "without the ring": (SMALL, 10**9),
-    "some of each": (SMALL, 400),
-}
+from kvcanon.spec.types import FULL, GPU
 
 
 @pytest.fixture(scope="module")
@@ -80,21 +57,6 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
     kernel = InterpretedKernel()
     monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
     return kernel
-
-
-@frozen(eq=False)
-class Device:
-    """A device that does all work at once, unless it is held."""
-
-    driver: CudaDriver
-    runtime: FakeRuntime = field(factory=FakeRuntime)
-
-    def engine(
-        self, pools: Pools, limits: Limits = SMALL, direct_bytes: int | None = 0
-    ) -> CudaEngine:
-        """An engine on this device."""
-        gpu = Gpu(pools.device, self.runtime, self.driver)
-        return CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=gpu)
 
 
 @pytest.fixture
@@ -124,46 +86,6 @@ def engine(device: Device, pools: Pools) -> Iterator[CudaEngine]:
     """An engine with a small ring."""
     with device.engine(pools) as made:
         yield made
-
-
-def slots(*numbers: int) -> SlotArray:
-    """Slots as an array."""
-    return np.array(numbers, np.int32)
-
-
-def moves(direction: Direction) -> tuple[Move, ...]:
-    """Moves of every component, with runs and without."""
-    pairs = {
-        FULL: (slots(3, 17, 4, 5, 6, 20, 0, 23), slots(7, 8, 9, 2, 11, 12, 29, 0)),
-        SWA: (slots(1, 2, 11), slots(13, 4, 5)),
-        MAMBA: (slots(3), slots(5)),
-    }
-    return tuple(
-        Move(component, *(pair if direction is BACKUP else pair[::-1]))
-        for component, pair in pairs.items()
-    )
-
-
-def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> TransferOrder:
-    """An order of all `moves`."""
-    return page_order(transfer_id, direction, moves(direction), pools)
-
-
-def contents(pools: Pools) -> list[bytes]:
-    """Every byte of the pools."""
-    return [
-        tensor.numpy().tobytes()
-        for component in LAYOUTS
-        for tensor in (*pools.planes(component), pools.slab(component))
-    ]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until other threads make a condition true."""
-    deadline = monotonic() + 20
-    while not condition():
-        assert monotonic() < deadline, "it never came"
-        sleep(0.001)
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -438,36 +360,3 @@ def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
     assert contents(pools) == before
     sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
     assert set(measured.values()) <= sizes
-
-
-@pytest.mark.parametrize(
-    ("seconds", "won"),
-    [
-        ([(1.0, 2.0), (2.0, 3.0), (4.0, 3.5)], 2),
-        ([(3.0, 2.0), (2.0, 3.0), (4.0, 5.0)], 0),
-        ([(1.0, 2.0), (2.0, 2.0), (3.0, 4.0)], 3),
-        ([], 0),
-    ],
-)
-def test_the_ring_is_left_out_up_to_where_it_first_wins(
-    seconds: list[tuple[float, float]], won: int
-) -> None:
-    """A larger size that wins after a lost one does not count."""
-    races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
-    assert largest_won(races[::-1]) == won
-
-
-@pytest.mark.parametrize("error", [0, 801])
-def test_batches_are_tried_before_they_are_relied_on(
-    error: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If the driver refuses batches, copies go one by one, and the log says so."""
-    library = build_driver(tmp_path)
-    driver = CudaDriver(str(library))
-    ctypes.CDLL(str(library)).fake_reset(error)
-    with caplog.at_level(logging.WARNING):
-        prove_batches(
-            Gpu(torch.device("cpu"), FakeRuntime(), driver), HostSlab(1, 4096, pinned=False)
-        )
-    assert driver.has_batches is (error == 0)
-    assert ("copies go one by one" in caplog.text) is (error != 0)

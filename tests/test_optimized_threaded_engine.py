@@ -13,28 +13,23 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from threading import Event, Thread
-from typing import TypeVar
+from collections.abc import Iterator
+from threading import Event
 
 import numpy as np
 import pytest
-from attrs import define, field
 
+from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, soon, wait
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, page_order
+from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
-from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, TransferId
+from kvcanon.spec.transfer import Completion, Direction, TransferEngine
+from kvcanon.spec.types import CPU, FULL, GPU, Counts
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-
-PATIENCE_S = 20.0
-
-Answer = TypeVar("Answer")
 
 
 @pytest.fixture
@@ -54,96 +49,7 @@ def _no_thread_is_left() -> Iterator[None]:
         assert not thread.is_alive(), f"{thread.name} is left"
 
 
-@define
-class Log:
-    """Makes orders, and remembers in which order they were performed."""
-
-    performed: list[TransferId] = field(factory=list)
-
-    def make(
-        self,
-        transfer_id: TransferId,
-        direction: Direction = BACKUP,
-        copy: Callable[[], None] = lambda: None,
-    ) -> TransferOrder:
-        """An order that performs this action."""
-
-        def perform() -> None:
-            copy()
-            self.performed.append(transfer_id)
-
-        return TransferOrder(transfer_id, direction, (), perform)
-
-
-@define
-class Gate:
-    """A copy that starts, then blocks until the gate opens."""
-
-    reached: Event = field(factory=Event)
-    opened: Event = field(factory=Event)
-
-    def __call__(self) -> None:
-        """Wait until the gate opens."""
-        self.reached.set()
-        assert self.opened.wait(PATIENCE_S)
-
-
-@define
-class GatedPools:
-    """Pools that copy a layer when its gate opens."""
-
-    layers: int
-    moved: list[tuple[Component, int]] = field(factory=list)
-    gates: dict[int, Gate] = field(factory=dict)
-
-    @property
-    def layouts(self) -> dict[Component, PageLayout]:
-        """One byte a layer; swa has fewer layers."""
-        return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
-
-    def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
-        """Record the layers, once their gate opens."""
-        for layer in range(self.layouts[move.component].layers)[layers]:
-            if layer in self.gates:
-                self.gates[layer]()
-            self.moved.append((move.component, layer))
-
-
-def slots(count: int) -> np.typing.NDArray[np.int32]:
-    """The first slots."""
-    return np.arange(count, dtype=np.int32)
-
-
-def soon(ask: Callable[[], Answer]) -> Answer:
-    """The result of a call in another thread; fails the test if the call does not return."""
-    answers: list[Answer] = []
-    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    assert answers, "no answer"
-    return answers[0]
-
-
-def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
-    """Wait for an order."""
-    soon(lambda: engine.wait(transfer_id))
-
-
-def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
-    """Wait for a layer; returns whether it arrived."""
-    return soon(lambda: engine.wait_layer(transfer_id, layer))
-
-
-def is_stuck(ask: Callable[[], object]) -> Thread:
-    """Start a call that must not return yet; the caller must make it return later."""
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(0.02)
-    assert thread.is_alive()
-    return thread
-
-
-# What is told
+# Completions
 
 
 def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
@@ -224,106 +130,6 @@ def test_a_copy_that_raises_is_told_and_logged_once(
     assert record.getMessage() == "load_back 1 failed"
     assert record.exc_info is not None
     assert "no room for the piece" in str(record.exc_info[1])
-
-
-# Layers
-
-
-def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
-    """Waiting for a layer returns when that layer is there, before later layers."""
-    gates = {1: Gate(), 2: Gate()}
-    pools = GatedPools(3, gates=gates)
-    order = page_order(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
-    engine.submit(order)
-    assert wait_layer(engine, 7, 0)
-    assert pools.moved == [(FULL, 0)]
-    waiting = is_stuck(lambda: engine.wait_layer(7, 1))
-    gates[1].opened.set()
-    waiting.join(PATIENCE_S)
-    assert not waiting.is_alive()
-    assert wait_layer(engine, 7, 1)
-    assert wait_layer(engine, 7, 0)
-    assert engine.poll() == ()
-    assert gates[2].reached.wait(PATIENCE_S)
-    gates[2].opened.set()
-    assert wait_layer(engine, 7, 2)
-    wait(engine, 7)
-    assert engine.poll() == (Completion(7, ok=True),)
-    assert pools.moved == [(FULL, 0), (FULL, 1), (FULL, 2)]
-    assert wait_layer(engine, 7, 2)
-
-
-def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) -> None:
-    """A layer is reported only when the data of all its components is there."""
-    gates = {2: Gate()}
-    pools = GatedPools(3, gates=gates)
-    moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
-    engine.submit(page_order(7, LOAD_BACK, moves, pools))
-    assert wait_layer(engine, 7, 1)
-    assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
-    gates[2].opened.set()
-    # Beyond the last layer, which is that of the whole order.
-    assert wait_layer(engine, 7, 5)
-    assert pools.moved[4:] == [(FULL, 2)]
-
-
-def test_layers_go_in_groups_that_are_worth_it() -> None:
-    """Layers arrive in groups of at least `group_bytes`."""
-    gates = {3: Gate()}
-    pools = GatedPools(4, gates=gates)
-    with ThreadedEngine(group_bytes=6) as engine:
-        engine.submit(page_order(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
-        assert gates[3].reached.wait(PATIENCE_S)
-        assert wait_layer(engine, 1, 1)
-        # The group of layers 2 and 3 is under way.
-        waiting = is_stuck(lambda: engine.wait_layer(1, 2))
-        gates[3].opened.set()
-        waiting.join(PATIENCE_S)
-        assert wait_layer(engine, 1, 2)
-
-
-def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
-    """Waiting for a layer of a failed copy returns False."""
-    gate = Gate()
-    pools = GatedPools(3, gates={1: gate})
-    order = page_order(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
-    engine.submit(order)
-    assert wait_layer(engine, 7, 0)
-    pools.moved = None  # type: ignore[assignment]
-    gate.opened.set()
-    assert not wait_layer(engine, 7, 1)
-    wait(engine, 7)
-    assert engine.poll() == (Completion(7, ok=False),)
-    assert not wait_layer(engine, 7, 2)
-    assert wait_layer(engine, 8, 0)
-
-
-def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
-    """The layers of a plain order arrive when the order ends, not before."""
-    log, gate = Log(), Gate()
-    engine.submit(log.make(1, LOAD_BACK, gate))
-    waiting = is_stuck(lambda: engine.wait_layer(1, 0))
-    gate.opened.set()
-    waiting.join(PATIENCE_S)
-    assert wait_layer(engine, 1, 0)
-    assert log.performed == [1]
-
-
-def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
-    """An order without pages completes."""
-    pools = GatedPools(3)
-    engine.submit(page_order(1, LOAD_BACK, (), pools))
-    engine.submit(page_order(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
-    wait(engine, 2)
-    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
-
-
-def test_engine_refuses_what_is_no_layer_and_no_group(engine: ThreadedEngine) -> None:
-    """A layer below 0 and a group below 1 byte are refused."""
-    with pytest.raises(BadArgument, match="layer: is -1"):
-        engine.wait_layer(1, -1)
-    with pytest.raises(BadArgument, match="group_bytes: is 0"):
-        ThreadedEngine(group_bytes=0)
 
 
 # Bytes
