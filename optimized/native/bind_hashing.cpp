@@ -47,7 +47,7 @@ HashJob job_of(const nb::bytes& seed, const Words& words, size_t words_per_page,
     if (words_per_page == 0) throw nb::value_error("A page has at least one word.");
     const size_t pages = words.size() / words_per_page;
     hashes.reset(new uint8_t[pages * HASH_BYTES]);
-    return {static_cast<const uint8_t*>(static_cast<const void*>(seed.c_str())),
+    return {reinterpret_cast<const uint8_t*>(seed.c_str()),
             seed.size(),
             words.data(),
             words_per_page,
@@ -74,6 +74,7 @@ std::vector<Hashes> page_hashes_batch(const std::vector<nb::bytes>& seeds,
     const HashWay& way = way_named(way_name);
     std::vector<std::unique_ptr<uint8_t[]>> hashes(seeds.size());
     std::vector<HashJob> jobs;
+    jobs.reserve(seeds.size());
     for (size_t i = 0; i < seeds.size(); ++i) {
         jobs.push_back(job_of(seeds[i], words[i], words_per_page[i], hashes[i]));
     }
@@ -82,6 +83,7 @@ std::vector<Hashes> page_hashes_batch(const std::vector<nb::bytes>& seeds,
         hash_pages_batch(way, jobs.data(), jobs.size());
     }
     std::vector<Hashes> arrays;
+    arrays.reserve(jobs.size());
     for (size_t i = 0; i < jobs.size(); ++i) {
         arrays.push_back(as_array(std::move(hashes[i]), jobs[i].pages));
     }

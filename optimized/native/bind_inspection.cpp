@@ -96,6 +96,7 @@ nb::tuple pool_state(TreeView& tree, int64_t component, int64_t medium) {
 
 nb::list holds(TreeView& tree) {
     std::vector<const Hold*> open;
+    open.reserve(tree.core.state.holds.size());
     for (const auto& [receipt, held] : tree.core.state.holds) open.push_back(&held);
     std::sort(open.begin(), open.end(),
               [](const Hold* a, const Hold* b) { return a->receipt < b->receipt; });

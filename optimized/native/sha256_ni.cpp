@@ -115,7 +115,7 @@ KVCANON_SHA_NI_INLINE void four_rounds(State& state, Schedule& schedule, int gro
     __m128i& oldest = schedule.words[group % 4];
     const __m128i next = schedule.words[(group + 1) % 4];
     const __m128i last = schedule.words[(group + 3) % 4];
-    const __m128i added = _mm_add_epi32(oldest, load(ROUND_CONSTANTS + 4 * group));
+    const __m128i added = _mm_add_epi32(oldest, load(&ROUND_CONSTANTS[4 * group]));
     state.cdgh = _mm_sha256rnds2_epu32(state.cdgh, state.abef, added);
     state.abef = _mm_sha256rnds2_epu32(state.abef, state.cdgh, _mm_shuffle_epi32(added, 0x0E));
     if (group >= 12) return;
@@ -174,10 +174,10 @@ KVCANON_SHA_NI void hash_two(const HashRun& first, const HashRun& second, size_t
 
 bool has_sha_ni() {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
     // Every processor that has SHA has these, but a virtual machine may hide them.
     if ((ecx & bit_SSSE3) == 0 || (ecx & bit_SSE4_1) == 0) return false;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & bit_SHA) != 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & bit_SHA) != 0;
 }
 
 HashWay sha_ni_way() { return {"sha_ni", hash_one, hash_two}; }

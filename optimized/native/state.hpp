@@ -250,7 +250,7 @@ struct State {
     // The path of the current operation; a member, so that its memory is reused.
     Path path;
 
-    State(const Config& config, Engine* engine);
+    State(const Config& asked, Engine* performer);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 

@@ -47,7 +47,7 @@ void undo(State& state, const Transfer& transfer) {
     mark(false);
 }
 
-Status settle_one(State& state, Transfer transfer, bool done) {
+Status settle_one(State& state, const Transfer& transfer, bool done) {
     release_hold(state, transfer.receipt);
     if (transfer.cancelled) {
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -117,6 +117,7 @@ Settled settle(State& state, int direction) {
                        direction == static_cast<int>(Direction::BACKUP)};
     std::vector<uint64_t> in_flight;
     in_flight.reserve(state.transfers.size());
+    // NOLINTNEXTLINE(performance-inefficient-vector-operation): there are few transfers.
     for (const auto& [transfer_id, transfer] : state.transfers) in_flight.push_back(transfer_id);
     Settled settled;
     for (const uint64_t transfer_id : in_flight) {
@@ -127,9 +128,9 @@ Settled settle(State& state, int direction) {
         if (waits) continue;
         const bool done = arrival->second;
         state.arrived.erase(arrival);
-        Transfer transfer = std::move(found->second);
+        const Transfer transfer = std::move(found->second);
         state.transfers.erase(found);
-        const Status status = settle_one(state, std::move(transfer), done);
+        const Status status = settle_one(state, transfer, done);
         ++state.counters.settled[static_cast<int>(status)];
         settled.emplace_back(transfer_id, status);
     }
@@ -138,6 +139,7 @@ Settled settle(State& state, int direction) {
 
 Settled flush(State& state) {
     std::vector<uint64_t> in_flight;
+    // NOLINTNEXTLINE(performance-inefficient-vector-operation): there are few transfers.
     for (const auto& [transfer_id, transfer] : state.transfers) in_flight.push_back(transfer_id);
     for (const uint64_t transfer_id : in_flight) state.engine->wait(transfer_id);
     return settle(state);
