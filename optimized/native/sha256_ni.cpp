@@ -115,7 +115,8 @@ KVCANON_SHA_NI_INLINE void four_rounds(State& state, Schedule& schedule, int gro
     __m128i& oldest = schedule.words[group % 4];
     const __m128i next = schedule.words[(group + 1) % 4];
     const __m128i last = schedule.words[(group + 3) % 4];
-    const __m128i added = _mm_add_epi32(oldest, load(&ROUND_CONSTANTS[4 * group]));
+    const __m128i added =
+        _mm_add_epi32(oldest, load(&ROUND_CONSTANTS[static_cast<size_t>(4 * group)]));
     state.cdgh = _mm_sha256rnds2_epu32(state.cdgh, state.abef, added);
     state.abef = _mm_sha256rnds2_epu32(state.abef, state.cdgh, _mm_shuffle_epi32(added, 0x0E));
     if (group >= 12) return;
