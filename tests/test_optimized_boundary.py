@@ -282,7 +282,7 @@ def test_wrong_calls_change_nothing(
             scene.cache.tree.check()
             assert state_of(scene.cache) == before
     assert "\n" not in str(info.value)
-    # Whoever was refused can still do it right.
+    # The right calls still work after the refusal.
     scene.cache.insert(MISSING, 0, array(*scene.full), array(*scene.swa))
     scene.cache.unlock(scene.receipt)
     scene.cache.tree.check()

@@ -143,7 +143,7 @@ def make_core(**others: object) -> _core.CacheCore:
     return core
 
 
-def test_pages_that_share_their_hash_are_told_apart() -> None:
+def test_pages_that_share_their_hash_are_distinguished() -> None:
     """Pages with the same hash tag are distinguished by prompt, position and namespace."""
     core = make_core()
     tree = _core.Tree(core)
@@ -180,10 +180,10 @@ def test_pages_that_share_their_hash_are_told_apart() -> None:
         tree.check()
 
 
-# Names.
+# Page hashes.
 
 
-def told(
+def checked_events(
     cache: PrefixCache, there: dict[str, set[bytes]], events: list[_core.Event]
 ) -> list[tuple[str, int]]:
     """Take events and check each hash against spec; returns kinds and page counts."""
@@ -205,7 +205,7 @@ def told(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_names_whenever_they_are_asked_for(seed: int) -> None:
+def test_page_hashes_computed_at_any_time(seed: int) -> None:
     """Page hashes are right whenever they are computed: after cuts, evictions and host inserts."""
     drawn = random.Random(seed)
     config = CacheConfig(
@@ -243,10 +243,10 @@ def test_names_whenever_they_are_asked_for(seed: int) -> None:
         if drawn.random() < 0.3:
             cache.flush()
         if drawn.random() < 0.1:
-            told(cache, there, cache.take_events())
+            checked_events(cache, there, cache.take_events())
         cache.tree.check()
     cache.flush()
-    told(cache, there, cache.take_events())
+    checked_events(cache, there, cache.take_events())
     for number, medium in enumerate(there):
         assert len(there[medium]) == cache.tree.pool_counts(0, number)[3], medium
 
@@ -303,7 +303,7 @@ def test_deep_trees(end: Callable[[PrefixCache, Tokens], None]) -> None:
     end(cache, deep(cache))
 
 
-def test_deep_chain_of_stretches() -> None:
+def test_deep_chain_of_spans() -> None:
     """Events of a prompt that grows page by page get right hashes, without recursion."""
     pages = 3000
     cache = new_cache(CacheConfig(device_slots=Counts(full=pages)))

@@ -144,7 +144,7 @@ def test_the_driver_says_which_cuda_it_knows(stub: Stub) -> None:
     assert stub.driver.version() == 13000
 
 
-def test_no_driver_is_said_in_one_line() -> None:
+def test_no_driver_raises_one_line() -> None:
     """A missing driver library raises one clear error line."""
     with pytest.raises(CudaError, match=r"^no CUDA driver is installed here: [^\n]*$"):
         CudaDriver("libcuda-of-nobody.so.1")

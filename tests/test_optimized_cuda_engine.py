@@ -233,7 +233,7 @@ def test_what_cannot_be_enqueued_fails_alone(
     assert engine.poll() == (Completion(2, ok=True),)
 
 
-def test_a_failure_is_told_once_nothing_of_it_moves(
+def test_a_failure_completes_once_nothing_of_it_moves(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failed order completes only after its enqueued copies have ended."""

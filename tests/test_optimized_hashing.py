@@ -72,7 +72,7 @@ def batches(draw: st.DrawFn) -> list[Chain]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", SEEDS, ids=["default", "salted"])
 @pytest.mark.parametrize("words_per_page", EDGES)
-def test_names_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> None:
+def test_hashes_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> None:
     """Hashes are right for pages that end near the end of a block."""
     chain = Chain(seed, words_of(words_per_page, 3 * words_per_page), words_per_page)
     names = _core.page_hashes(seed, chain.words, words_per_page, way)
@@ -82,7 +82,7 @@ def test_names_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> 
 
 @pytest.mark.parametrize("way", WAYS)
 @given(chain=chains())
-def test_names_are_the_laws(chain: Chain, way: str) -> None:
+def test_hashes_are_those_of_spec(chain: Chain, way: str) -> None:
     """Hashes equal those of kvcanon.spec.hashing; words after the last whole page are ignored."""
     names = _core.page_hashes(chain.seed, chain.words, chain.words_per_page, way)
     np.testing.assert_array_equal(names, chain.expected(), strict=True)
@@ -139,7 +139,7 @@ def test_uneven_batch_is_refused() -> None:
         _core.page_hashes_batch([b""], [words_of(0, 4)], [])
 
 
-def test_names_outlive_the_call() -> None:
+def test_hashes_outlive_the_call() -> None:
     """The array owns its memory: later calls do not change it."""
     kept = _core.page_hashes(b"", words_of(1, 160), 16)
     before = kept.copy()

@@ -74,7 +74,7 @@ def test_a_slab_is_pinned_whole_and_no_more(driver: Driver) -> None:
     assert driver.registered == {}
 
 
-def test_a_slab_that_nobody_closed_is_let_go_with_it(driver: Driver) -> None:
+def test_a_slab_that_was_not_closed_is_unpinned_with_it(driver: Driver) -> None:
     """Without `close`, a slab is unpinned when it is collected, and its tensors stay valid."""
     slab = HostSlab(2, 8, pinned=True)
     pages = slab.pages

@@ -81,7 +81,7 @@ def test_slots_are_those_of_the_match_that_follows() -> None:
     assert min(loads, gaps, states) >= 10
 
 
-def test_slots_of_an_earlier_load_are_named_too() -> None:
+def test_slots_of_an_earlier_load_are_returned_too() -> None:
     """A load-back also returns the slots of an earlier load on the path."""
     cache = make_cache(mamba=True)
     insert(cache, prompt(1))
@@ -134,7 +134,7 @@ def test_layer_of_an_order_that_was_not_taken_never_comes() -> None:
     assert not cache.wait_layer(transfer_id, 0)
 
 
-def test_engine_without_layers_is_named() -> None:
+def test_engine_without_layers_is_refused() -> None:
     """Waiting for a layer raises if the engine has no `wait_layer`."""
     cache, transfer_id = cache_that_loads(ManualEngine())
     with pytest.raises(BadArgument, match="engine: has no wait_layer; poll until"):

@@ -228,7 +228,7 @@ def test_scrape() -> None:
     assert value("operation_seconds_sum", operation="match") > 0
 
 
-def test_every_metric_is_told_and_explained() -> None:
+def test_every_metric_is_collected_and_explained() -> None:
     """Every statistic has a metric with a help text and a valid name."""
     registry = CollectorRegistry()
     registry.register(CacheCollector({"only": make_cache()[0]}))

@@ -260,7 +260,7 @@ def test_copies_are_right_for_the_smallest_pages(slot_bytes: int) -> None:
     assert made.read(FULL, GPU, 0) == page
 
 
-def test_copies_take_arrays_that_nobody_may_write() -> None:
+def test_copies_take_read_only_arrays() -> None:
     """Copies accept read-only slot arrays."""
     made = filled(CONFIG, LAYOUTS)
     sources, targets = slots(1, 2), slots(0, 1)

@@ -1,4 +1,4 @@
-"""Sizes near the end of what numbers can say, the book's door, and memory that runs out."""
+"""Sizes near the limits of numbers, the API of spec with such sizes, and memory that runs out."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_tree_of_wrong_parts(wrong: dict[str, object]) -> None:
         make_core(**wrong)
 
 
-# The book's door.
+# The API of kvcanon.spec.
 
 
 def test_slots_that_no_array_can_have() -> None:
@@ -181,7 +181,7 @@ def test_slots_that_no_array_can_have() -> None:
     assert cache.free_slots(MAMBA, GPU) == ()
 
 
-def test_foreign_receipts_at_the_book_s_door() -> None:
+def test_foreign_receipts_are_refused() -> None:
     """A receipt of another cache is refused, even if its number is the same."""
     first, second = OptimizedCache(PLAIN), OptimizedCache(PLAIN)
     key = make_key((), 2)

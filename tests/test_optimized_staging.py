@@ -2,7 +2,7 @@
 
 Each stream is a queue here, as on the device, and a seed decides which of them goes on next. A wait
 is for the record that was enqueued last before it. Then each wait is left out in turn, to see that
-somebody misses it.
+the test notices it.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def test_every_wait_is_needed(direction: Direction, direct: Sequence[bool]) -> N
     assert play.needed_waits()
     for wait in play.needed_waits():
         found = (play.run(seed, wait) for seed in range(400))
-        assert any(found), f"nobody misses {play.steps()[wait]}"
+        assert any(found), f"not needed: {play.steps()[wait]}"
 
 
 def test_the_ring_goes_on_from_transfer_to_transfer() -> None:

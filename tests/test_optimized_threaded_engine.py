@@ -58,7 +58,7 @@ def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
     assert as_cache_sees_it.poll() == ()
 
 
-def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
+def test_each_order_completes_once_and_in_order(engine: ThreadedEngine) -> None:
     """Orders of a direction run in order, and each completes exactly once."""
     log = Log()
     for transfer_id in range(50):
@@ -76,7 +76,7 @@ def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
     assert engine.poll() == ()
 
 
-def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
+def test_an_order_completes_only_when_it_ended(engine: ThreadedEngine) -> None:
     """A poll never waits, and reports an order only after its copy has ended."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
@@ -112,7 +112,7 @@ def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
         wait(engine, transfer_id)
 
 
-def test_a_copy_that_raises_is_told_and_logged_once(
+def test_a_copy_that_raises_fails_and_is_logged_once(
     engine: ThreadedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A copy that raises completes as failed and is logged once, and later orders run."""
@@ -199,7 +199,7 @@ def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> No
     assert threading.active_count() == before
 
 
-def test_threads_end_with_an_engine_that_nobody_closed() -> None:
+def test_threads_end_with_an_engine_that_was_not_closed() -> None:
     """The threads of an engine end when it is collected without `close`."""
     log = Log()
     engine = ThreadedEngine()
@@ -229,7 +229,7 @@ def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
     assert gone.wait(PATIENCE_S)
 
 
-def test_an_engine_that_nobody_closed_does_not_hold_up_the_end_of_python() -> None:
+def test_an_open_engine_does_not_block_the_end_of_python() -> None:
     """A program with an open engine finishes the running copy and exits."""
     program = """
 from threading import Event

@@ -87,7 +87,7 @@ def test_layers_go_in_groups_that_are_worth_it() -> None:
         assert wait_layer(engine, 1, 2)
 
 
-def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
+def test_layers_of_a_failed_copy_are_reported_missing(engine: ThreadedEngine) -> None:
     """Waiting for a layer of a failed copy returns False."""
     gate = Gate()
     pools = GatedPools(3, gates={1: gate})

@@ -49,9 +49,9 @@ struct TreeView {
 };
 
 // Keeps other calls out while one runs, and measures its time.
-class Turn {
+class CallGuard {
   public:
-    Turn(CacheCore& tree, Calls& calls) : tree_(tree), calls_(calls) {
+    CallGuard(CacheCore& tree, Calls& calls) : tree_(tree), calls_(calls) {
         if (tree.busy) {
             throw SpecViolation(
                 "called in the middle of another call, by its engine or from a second thread; a "
@@ -65,9 +65,9 @@ class Turn {
         ++calls.count;
         began_ = std::chrono::steady_clock::now();
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn() {
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
+    ~CallGuard() {
         const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began_;
         calls_.nanoseconds += static_cast<uint64_t>(took.count());
         tree_.busy = false;
@@ -82,7 +82,7 @@ class Turn {
 template <typename Work>
 auto CacheCore::operate(Operation operation, Work work) {
     Calls& asked = calls[static_cast<int>(operation)];
-    const Turn turn(*this, asked);
+    const CallGuard guard(*this, asked);
     try {
         return work();
     } catch (const CacheError&) {

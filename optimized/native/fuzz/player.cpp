@@ -128,7 +128,7 @@ void Player::look() {
         require(ours == state_.pool(component, GPU).held.list(), "requests hold other slots");
     }
     require(receipts_.size() + state_.transfers.size() == state_.holds.size(),
-            "a receipt is open that nobody has");
+            "a receipt is open that no request has");
     require(engine_.open_orders() <= state_.transfers.size(), "an order has no transfer");
 }
 

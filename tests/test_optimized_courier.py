@@ -328,7 +328,7 @@ def test_second_thread() -> None:
     try:
         with pytest.raises(SpecViolation, match=MIDDLE):
             cache.match(FIRST)
-        # Whoever only looks may look at any time.
+        # Calls that only read state work at any time.
         assert cache.tree.counters()["transfers_in_flight"] == 1
     finally:
         go_on.set()
