@@ -5,9 +5,9 @@ current stream. Backups wait for that event, so that they read what earlier kern
 writes of a load wait for it, too, since earlier kernels may still read those slots. A load arrives
 some layers at a time, and `wait_layer` lets compute begin on the first layers.
 
-What readers get wrong: `wait_layer` does not block until the copy is done: it makes the caller's
-current stream wait, and returns. Kernels that are enqueued on this stream afterwards find the layer
-in place. Only `wait` blocks.
+`wait_layer` does not block until the copy is done: it makes the caller's current stream wait, and
+returns. Kernels that are enqueued on this stream afterwards find the layer in place. Only `wait`
+blocks.
 """
 
 from __future__ import annotations

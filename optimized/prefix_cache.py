@@ -49,6 +49,7 @@ class PrefixCache(_core.CacheCore):
         pools: Pools | None = None,
         engine: TransferEngine | None = None,
     ) -> None:
+        """Make an empty cache; the class describes the arguments."""
         if config.host_tier and pools is None:
             raise BadArgument("pools", "are needed where there is a host tier; give a Pools")
         self.config = config
