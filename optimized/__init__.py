@@ -1,11 +1,10 @@
-"""The fast cache, which runs: same operations, outcomes and events as `kvcanon.reference`.
+"""The fast cache: the operations, results and events of `kvcanon.reference`, in native code.
 
-Its decisions are made in a native module, `kvcanon.optimized._core`, that is compiled when kvcanon
-is installed.
+The native module `kvcanon.optimized._core` makes the decisions. It is compiled when kvcanon is
+installed.
 
-What readers get wrong: where the module is missing nothing takes its place. Falling back to the
-reference in silence would let someone measure, or serve from, a cache that they did not ask for. So
-importing this package fails at once, and says what is missing and the mend.
+Without the native module, importing this package fails and says what to do. It does not fall back
+to the reference: someone might measure, or serve from, the wrong cache without noticing.
 """
 
 from importlib import import_module

@@ -1,10 +1,10 @@
-"""The book's door: the fast cache as `kvcanon.spec.cache.Cache`, for the judge and for tests.
+"""The fast cache with the API of `kvcanon.spec.cache.Cache`, for the judge and for tests.
 
-Keys are cut into pages of Python numbers there, and slots are tuples; this class turns them into
-arrays and hands them to the same `PrefixCache` that an engine uses.
+In spec, keys are pages of Python numbers and slots are tuples. This class turns them into arrays
+for the same `PrefixCache` that an engine uses.
 
-What readers get wrong: no rule is here. What this class checks is what an array cannot say: that a
-key is cut as the cache cuts, and that a receipt is for the key that it names.
+It makes no decisions. It only checks what arrays cannot express: that a key has the cache's page
+size, and that a receipt belongs to its key.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.layout import layout_for_slot_bytes
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
@@ -39,9 +40,6 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, Slot, Slots
 
-COMPONENTS = tuple(Component)
-MEDIA = tuple(Medium)
-
 Words = npt.NDArray[np.uint32]
 
 
@@ -57,12 +55,12 @@ class OptimizedCache:
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration."""
         return self._cache.config
 
     def match(self, key: Key) -> Matched:
         """Find the longest usable prefix of a key."""
-        found = self._tree.match(self._words(key), self._cache.namespace(key.namespace))
+        found = self._cache.match(self._words(key), self._cache.namespace(key.namespace))
         return Matched(
             found.prefix_pages,
             found.device_pages,
@@ -72,34 +70,34 @@ class OptimizedCache:
 
     def lock(self, key: Key) -> Receipt:
         """Hold all of a cached key."""
-        number = self._tree.lock(self._words(key), self._cache.namespace(key.namespace))
+        number = self._cache.lock(self._words(key), self._cache.namespace(key.namespace))
         self._receipts[number] = Receipt(number, key)
         return self._receipts[number]
 
     def unlock(self, receipt: Receipt) -> None:
         """Release what a receipt still holds."""
         self._require_receipt(receipt)
-        self._tree.unlock(receipt.receipt_id)
+        self._cache.unlock(receipt.receipt_id)
         del self._receipts[receipt.receipt_id]
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that a receipt holds."""
+        """Release the window data and the mamba state that a receipt holds."""
         self._require_receipt(receipt)
-        self._tree.unlock_window(receipt.receipt_id)
+        self._cache.unlock_window(receipt.receipt_id)
 
     def allocate(self, counts: Counts) -> Slots:
         """Take free device slots."""
-        return _slots(*self._tree.allocate(counts.full, counts.swa, counts.mamba))
+        return _slots(*self._cache.allocate(counts.full, counts.swa, counts.mamba))
 
     def free(self, slots: Slots) -> None:
         """Give allocated slots back."""
-        self._tree.free(*_arrays(slots))
+        self._cache.free(*_arrays(slots))
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
         """Hand over the data of a key from page `start_pages` on."""
-        done = self._tree.insert(
+        done = self._cache.insert(
             self._words(key),
             start_pages,
             *_arrays(slots),
@@ -117,15 +115,15 @@ class OptimizedCache:
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
-        return Evicted(Counts(*self._tree.evict(counts.full, counts.swa, counts.mamba)))
+        return Evicted(Counts(*self._cache.evict(counts.full, counts.swa, counts.mamba)))
 
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots."""
-        return Evicted(Counts(*self._tree.evict_host(counts.full, counts.swa, counts.mamba)))
+        return Evicted(Counts(*self._cache.evict_host(counts.full, counts.swa, counts.mamba)))
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the load of what a cached key has on the host only."""
-        done = self._tree.load_back(
+        """Enqueue the load of all data that a cached key has only on the host."""
+        done = self._cache.load_back(
             self._words(key), quota_pages, self._cache.namespace(key.namespace)
         )
         return LoadedBack(
@@ -150,11 +148,11 @@ class OptimizedCache:
 
     def reset(self) -> None:
         """Forget everything in the tree."""
-        self._tree.reset()
+        self._cache.reset()
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
-        return events_of(self._cache, self._tree.take_events())
+        return events_of(self._cache, self._cache.take_events())
 
     def snapshot(self) -> Snapshot:
         """The whole state, as a value."""
@@ -167,7 +165,7 @@ class OptimizedCache:
         return self._tree.pool(COMPONENTS.index(component), MEDIA.index(medium))[1]
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes behind a slot."""
         self._require_slot(component, medium, slot)
         return self._pools.read(component, medium, slot)
 
@@ -181,7 +179,7 @@ class OptimizedCache:
         self._pools.write(component, slot, data)
 
     def check(self) -> None:
-        """Audit what the native tree keeps twice. Raises: SpecViolation."""
+        """Audit the redundant state of the native core. Raises: SpecViolation."""
         self._tree.check()
 
     def _require_slot(self, component: Component, medium: Medium, slot: Slot) -> None:
@@ -194,7 +192,7 @@ class OptimizedCache:
             raise ReceiptSpent(receipt.receipt_id)
 
     def _words(self, key: Key) -> Words:
-        """The key as the tree takes it: cut as this cache cuts, of units as this cache has them."""
+        """The key as an array of words. Raises: BadArgument for another page size or unit."""
         config = self.config
         wrong = set(map(len, key.pages)) - {config.page_size}
         if wrong:
@@ -224,7 +222,7 @@ def _slots(full: _Slots, swa: _Slots, mamba: _Slots) -> Slots:
 
 
 def _arrays(slots: Slots) -> tuple[_Wide, _Wide, _Wide]:
-    # Whatever number a client takes for a slot goes as far as the tree, which refuses it.
+    # Any 64-bit number goes to the native core, which refuses slots that are not held.
     full, swa, mamba = (_array(component, some) for component, some in slots)
     return full, swa, mamba
 

@@ -1,10 +1,9 @@
-"""Up to which size a transfer is faster without the staging ring: measured, on scratch pools.
+"""Calibration: measures, on scratch pools, up to which size transfers are faster without the ring.
 
-A kernel that reads or writes the host's memory itself starts at once, but is slower than a copy
-engine and keeps multiprocessors busy meanwhile. Where the two meet is a matter of the machine.
+A kernel that accesses host memory directly starts at once, but is slower than a copy engine and
+keeps multiprocessors busy. At which size the copy engine wins depends on the machine.
 
-What readers get wrong: what counts is the time until the bytes are there, the enqueueing included.
-For a few pages that is most of it.
+The measured time includes the enqueueing, which is most of it for a few pages.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from kvcanon.optimized.copy_plan import MIB, Limits
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.mover import Mover
-from kvcanon.optimized.orders import Move
+from kvcanon.optimized.page_transfer import Move
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Direction
@@ -34,7 +33,7 @@ REPEATS = 5
 
 @frozen
 class Race:
-    """What a transfer of one size took, either way."""
+    """How long a transfer of one size took, without the ring and through it."""
 
     size_bytes: int
     direct_seconds: float
@@ -42,17 +41,19 @@ class Race:
 
 
 def calibrated_direct_bytes(pools: Pools, direction: Direction, limits: Limits, gpu: Gpu) -> int:
-    """The size up to which going without the ring is faster on this machine, for these pages."""
+    """The largest size at which skipping the ring is faster, for these pages on this machine."""
     return largest_won(races(pools.layouts[FULL], direction, limits, gpu))
 
 
 def races(layout: PageLayout, direction: Direction, limits: Limits, gpu: Gpu) -> tuple[Race, ...]:
-    """Move pages of this layout both ways, the most first. Effects: none on any pool of use."""
+    """Time transfers with and without the ring, the largest first, on scratch pools."""
     pages = max(1, LARGEST_BYTES // layout.page_bytes)
-    room = Counts(full=pages)
-    config = CacheConfig(device_slots=room, host_slots=room, write_policy=WritePolicy.WRITE_THROUGH)
+    slots = Counts(full=pages)
+    config = CacheConfig(
+        device_slots=slots, host_slots=slots, write_policy=WritePolicy.WRITE_THROUGH
+    )
     scratch = Pools(config, {FULL: layout}, gpu.device)
-    # Pieces may be of any size here: the other way is to be seen, whatever would be chosen.
+    # Pieces may have any size here, so that the ring is really used when it is timed.
     mover = Mover(scratch, direction, evolve(limits, least_piece_bytes=1), gpu)
     found = []
     while pages:
@@ -71,7 +72,7 @@ def races(layout: PageLayout, direction: Direction, limits: Limits, gpu: Gpu) ->
 
 
 def largest_won(races: Sequence[Race]) -> int:
-    """The largest size up to which going without the ring always was the faster way."""
+    """The largest size up to which skipping the ring was always faster."""
     won = 0
     for race in sorted(races, key=lambda race: race.size_bytes):
         if race.direct_seconds > race.staged_seconds:
@@ -81,7 +82,7 @@ def largest_won(races: Sequence[Race]) -> int:
 
 
 def seconds(mover: Mover, pages: int, direct_bytes: int) -> float:
-    """What it takes to move so many pages, which lie in no order on either side."""
+    """Time a transfer of so many pages, whose slots are reversed on one side."""
     slots = np.arange(pages, dtype=np.int32)
     moves = (Move(FULL, slots[::-1].copy(), slots),)
     mover.direct_bytes = direct_bytes

@@ -1,13 +1,12 @@
-"""How a transfer is cut into copies: layer groups, spans that fit the staging ring, pieces.
+"""Copy plans: a transfer is cut into layer groups, spans that fit the staging ring, and pieces.
 
-On the device a page is scattered over the planes of a pool; on the host it is one object. Between
-them lies a *staging ring* on the device, whose slots hold pages in the host's order. A *span* is
-what fills a ring slot once: some pages, and some neighbouring layers of them. Between the ring and
-the host a span is copied in *pieces*, as few and as large as host slots permit.
+On the device a page is scattered over the planes of a pool; on the host it is contiguous. A
+*staging ring* on the device holds pages in the order of the host. A *span* fills a ring slot once:
+some pages, and some neighbouring layers of them. Between the ring and the host a span is copied in
+*pieces*, as few and as large as the host slots permit.
 
-What readers get wrong: a load is cut by layers first, a backup by pages first. Compute waits for
-the first layers of a load and for nothing of a backup, and a backup that takes whole pages finds
-its pieces next to each other on the host.
+A load is cut by layers first, because compute waits for its first layers. A backup is cut by pages
+first, because nothing waits for it, and whole pages make larger pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from attrs import asdict, frozen
 
 from kvcanon.optimized.layout import PageLayout, layer_groups
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument
 
 Offsets = npt.NDArray[np.int64]
@@ -28,12 +27,12 @@ KIB = 1024
 MIB = 1024 * KIB
 
 ALIGNED_BYTES = 512
-"""Ring slots begin at multiples of this, so that no access of a kernel is narrowed."""
+"""Ring slots begin at multiples of this, so that kernels can use their widest accesses."""
 
 
 @frozen
 class Limits:
-    """Sizes that decide how transfers are cut. The defaults suit a PCIe 5 x16 link.
+    """Sizes that control how transfers are cut. The defaults suit a PCIe 5 x16 link.
 
     Raises:
         BadArgument: a size is below one.
@@ -101,7 +100,7 @@ class LayerGroup:
 
 @frozen
 class Piece:
-    """Bytes next to each other on both sides, or a rectangle of them.
+    """Bytes that are contiguous on both sides, or a rectangle of them.
 
     A rectangle has `rows` rows of `row_bytes`, which lie one after the other in the ring and
     `page_bytes` apart on the host.
@@ -115,7 +114,7 @@ class Piece:
 
 @frozen(eq=False)
 class Pieces:
-    """What is to be copied between one ring slot and the host."""
+    """The copies between one ring slot and the host."""
 
     host_offsets: Offsets
     ring_offsets: Offsets
@@ -125,7 +124,7 @@ class Pieces:
 
 
 def goes_direct(part: Part, host_slots: SlotArray, direct_bytes: int, limits: Limits) -> bool:
-    """Whether a part goes without the ring: because it is small, or its pieces would be.
+    """Whether a part skips the ring, because the part or its pieces are small.
 
     Only whole pages make small pieces: parts of pages are never cut below `piece_bytes`.
     """
@@ -135,7 +134,7 @@ def goes_direct(part: Part, host_slots: SlotArray, direct_bytes: int, limits: Li
 
 
 def ring_slot_bytes(limits: Limits, layouts: Sequence[PageLayout]) -> int:
-    """Size of a ring slot that takes at least one layer of one page of every component."""
+    """Size of a ring slot that fits at least one layer of one page of every component."""
     least = max(limits.ring_slot_bytes, *(layout.layer_bytes for layout in layouts))
     return -(-least // ALIGNED_BYTES) * ALIGNED_BYTES
 
@@ -150,7 +149,7 @@ def backup_spans(parts: Sequence[Part], slot_bytes: int) -> tuple[Span, ...]:
 
 
 def load_groups(parts: Sequence[Part], slot_bytes: int, limits: Limits) -> tuple[LayerGroup, ...]:
-    """Cut a load into layer groups, in the order in which compute wants them."""
+    """Cut a load into layer groups, in the order in which compute needs them."""
     groups = [
         LayerGroup(index, layers.start, layers.stop, tuple(_spans(index, part, layers, slot_bytes)))
         for index, part in enumerate(parts)
@@ -161,9 +160,9 @@ def load_groups(parts: Sequence[Part], slot_bytes: int, limits: Limits) -> tuple
 
 
 def group_to_await(groups: Sequence[LayerGroup], layer: int) -> int | None:
-    """Return the group after which this layer and those below it are there, of every part.
+    """Return the group after which this layer and those below are there, in every part.
 
-    Groups arrive one after the other, lower layers first, so that the last one says it for all.
+    Groups arrive in order, lower layers first, so waiting for the last needed one is enough.
     """
     begun = sum(group.first_layer <= layer for group in groups)
     return begun - 1 if begun else None
@@ -206,7 +205,7 @@ def runs(slots: SlotArray) -> tuple[Offsets, Offsets]:
 
 
 def _layers(part: Part, limits: Limits) -> tuple[slice, ...]:
-    """The layer groups of a part: large enough a page, and large enough in all."""
+    """The layer groups of a part: large enough for each page, and large enough in total."""
     a_page = max(limits.piece_bytes, -(-limits.group_bytes // part.pages))
     return layer_groups(part.layout.layers, part.layout.layer_bytes, a_page)
 

@@ -1,13 +1,12 @@
-"""Copies between host and device, asked of the CUDA driver itself.
+"""Copies between host and device by direct calls of the CUDA driver.
 
-Torch has no call for many copies at once, nor for a rectangle between host and device. The driver
-has both, in a library that is there wherever a GPU is, so that nothing is compiled here. Calls go
-through ctypes, which gives the interpreter lock back while they run.
+Torch has no call for a batch of copies, nor for a rectangle between host and device. The driver has
+both, in a library that every machine with a GPU has, so nothing is compiled here. Calls go through
+ctypes, which releases the GIL while they run.
 
-What readers get wrong: the driver may refuse a batch on the legacy default stream, and it may read
-the sources of a batch before the stream comes to it, where the caller allows that. Data that a
-kernel has yet to write must not be read early: every batch here says that its sources are read in
-stream order.
+The driver may refuse a batch on the legacy default stream. It may also read the sources of a batch
+early, before the stream reaches the batch, unless the caller asks for stream order. Every batch
+here asks for it, because kernels on the stream may still write the sources.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from attrs import frozen
 LIBRARY = "libcuda.so.1"
 
 BATCH_SINCE = 12080
-"""CUDA 12.8. The driver hands out a function as it was in the version that one asks for; later ones
-take other arguments."""
+"""CUDA 12.8. The driver returns the function as of the requested version; later versions take other
+arguments."""
 
 SUCCESS = 0
 IN_STREAM_ORDER = 1
@@ -59,7 +58,7 @@ class BatchAttributes(Structure):
 
 
 class Rectangle(Structure):
-    """CUDA_MEMCPY2D: rows of one width, at a pitch of their own on each side."""
+    """CUDA_MEMCPY2D: rows of one width, with a pitch for each side."""
 
     _fields_ = (
         ("source_x_bytes", c_size_t),
@@ -83,7 +82,7 @@ class Rectangle(Structure):
 
 @frozen
 class Rows:
-    """Rows of bytes in memory: the first one's address, and the distance to the next."""
+    """Rows of bytes in memory: the address of the first row, and the distance to the next."""
 
     address: int
     pitch_bytes: int
@@ -111,21 +110,21 @@ class CudaDriver:
 
     @property
     def has_batches(self) -> bool:
-        """Whether the driver takes many copies in one call; older ones are asked for each."""
+        """Whether the driver has batches of copies; older drivers get one call for each copy."""
         return self._batch is not None
 
     def forgo_batches(self) -> None:
-        """Ask for each copy alone from now on."""
+        """Use one call for each copy from now on."""
         self._batch = None
 
     def version(self) -> int:
-        """The newest CUDA that it knows: 12080 is 12.8."""
+        """The newest CUDA version that the driver supports: 12080 is 12.8."""
         found = c_int()
         _require(self._library.cuDriverGetVersion(byref(found)), "cuDriverGetVersion")
         return found.value
 
     def device_address(self, host_address: int) -> int | None:
-        """Where kernels find pinned host memory; None where they cannot reach it."""
+        """The address at which kernels reach pinned host memory; None where they cannot."""
         found = c_uint64()
         if self._device_pointer(byref(found), host_address, 0) != SUCCESS:
             return None
@@ -143,14 +142,14 @@ class CudaDriver:
         stream: int,
         at_once: int,
     ) -> None:
-        """Enqueue copies that may run in any order, `at_once` of them in a call."""
+        """Enqueue copies that may run in any order, at most `at_once` in one call."""
         if self._batch is None or len(targets) == 1:
             for each in zip(targets.tolist(), sources.tolist(), sizes_bytes.tolist(), strict=True):
                 self.copy(*each, stream)
             return
         attributes = BatchAttributes(source_access_order=IN_STREAM_ORDER)
         for first in range(0, len(targets), at_once):
-            # The driver reads the arrays during the call, so that they need not live longer.
+            # The driver reads the arrays only during the call.
             chunks = [
                 np.ascontiguousarray(array[first : first + at_once])
                 for array in (targets, sources, sizes_bytes)
@@ -182,7 +181,7 @@ class CudaDriver:
         _require(self._rectangle(byref(order), stream), "cuMemcpy2DAsync")
 
     def _find_batch(self) -> Batch | None:
-        """The batched copy as CUDA 12.8 has it; None where the driver is older."""
+        """The batched copy of CUDA 12.8; None where the driver is older."""
         find = getattr(self._library, "cuGetProcAddress_v2", None)
         if find is None:
             return None

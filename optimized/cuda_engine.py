@@ -1,12 +1,13 @@
-"""An engine whose copies are made by a GPU's copy engines and kernels, beside its compute.
+"""An engine that copies with a GPU's copy engines and kernels, beside the model's compute.
 
-A thread for each direction enqueues what was submitted; the thread that submits only records an
-event. Backups wait for what the submitter's current stream had been given, so that they read what
-its kernels wrote; so does what a load writes, since kernels may still read those slots. Loads
-arrive some layers at a time, and `wait_layer` lets compute begin on the first while others come.
+A thread for each direction enqueues the submitted orders; `submit` only records an event on the
+current stream. Backups wait for that event, so that they read what earlier kernels wrote. The
+writes of a load wait for it, too, since earlier kernels may still read those slots. A load arrives
+some layers at a time, and `wait_layer` lets compute begin on the first layers.
 
-What readers get wrong: `wait_layer` does not wait for a copy. It makes the caller's current stream
-wait, and returns; what is enqueued there afterwards finds the layer in place. Only `wait` waits.
+`wait_layer` does not block until the copy is done: it makes the caller's current stream wait, and
+returns. Kernels that are enqueued on this stream afterwards find the layer in place. Only `wait`
+blocks.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from attrs import define, field
 
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
+from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
 from kvcanon.optimized.cuda_runtime import Event
 from kvcanon.optimized.gpu import Gpu, gpu_at
-from kvcanon.optimized.lanes import Lane, LaneEngine, require_layer
 from kvcanon.optimized.mover import Mover, movers
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
@@ -32,11 +33,11 @@ from kvcanon.spec.types import TransferId
 logger = logging.getLogger(__name__)
 
 
-class CudaEngine(LaneEngine["_Lane"]):
+class CudaEngine(WorkerEngine["_Worker"]):
     """Copies between the pools of one GPU and the host.
 
-    A transfer that cannot be enqueued is logged, and told to the cache as one that failed. The
-    threads end with `close`, with the `with` block, or with the engine itself.
+    A transfer that cannot be enqueued is logged, and completes as failed. The threads end with
+    `close`, with the `with` block, or when the engine is collected.
 
     Raises:
         BadArgument: the pools are not on a GPU.
@@ -64,51 +65,53 @@ class CudaEngine(LaneEngine["_Lane"]):
         self._pools = pools
         self._runtime = gpu.runtime
         super().__init__(
-            {each: _Lane(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
+            {each: _Worker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
         )
-        for direction, lane in self._lanes.items():
-            lane.mover.direct_bytes = (
+        for direction, worker in self._workers.items():
+            worker.mover.direct_bytes = (
                 calibrated_direct_bytes(pools, direction, limits, gpu)
                 if direct_bytes is None
                 else direct_bytes
             )
-            lane.start(direction, _work)
+            worker.start(direction, _work)
 
     @property
     def direct_bytes(self) -> dict[Direction, int]:
         """The size up to which a part of a transfer goes without the staging ring."""
-        return {direction: lane.mover.direct_bytes for direction, lane in self._lanes.items()}
+        return {direction: worker.mover.direct_bytes for direction, worker in self._workers.items()}
 
     def submit(self, order: TransferOrder) -> None:
-        """Take an order; return without waiting for it.
+        """Queue an order and return without waiting.
 
-        It comes after all that the current stream has been given. A caller who knows that nobody
-        uses the slots of a load any more submits it under a stream with nothing in it.
+        The order runs after all work that the current stream has now. If no kernel uses the target
+        slots of a load any more, submit it with an empty stream current, so that it starts at once.
 
         Raises:
-            BadArgument: the order names no slots in arrays, is of other pools, or the engine was
-                closed.
+            BadArgument: the order does not perform a `PageTransfer`, is of other pools, or the
+                engine was closed.
         """
-        if not isinstance(order, PageOrder):
-            raise BadArgument("order", f"is a {type(order).__name__}; a GPU needs a PageOrder")
-        if order.pools is not self._pools:
+        transfer = order.perform
+        if not isinstance(transfer, PageTransfer):
+            kind = type(transfer).__name__
+            raise BadArgument("order", f"performs a {kind}; a GPU needs a PageTransfer")
+        if transfer.pools is not self._pools:
             raise BadArgument("order", "is of other pools; make an engine for those")
         submitted = self._runtime.event()
         submitted.record(self._runtime.current_stream())
-        self._lanes[order.direction].submit(_Job(order, submitted))
+        self._workers[order.direction].submit(_Job(order.transfer_id, transfer, submitted))
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        """Let the current stream wait for this layer and those below it; False if they never come.
+        """Let the current stream wait for this layer and those below; False if the copy failed.
 
-        Any thread may ask, also after the order has ended. It may be held up until the copies have
-        been enqueued, never until they are done. Layers count as in `PageOrder`.
+        Any thread may call this, also after the order has ended. It may block until the copies are
+        enqueued, never until they are done. Layers count as in `PageTransfer`.
 
         Raises:
             BadArgument: the layer is below 0.
         """
         require_layer(layer)
-        for lane in self._lanes.values():
-            coming, event = lane.arrival(transfer_id, layer)
+        for worker in self._workers.values():
+            coming, event = worker.arrival(transfer_id, layer)
             if event is not None:
                 self._runtime.current_stream().wait_event(event)
             if not coming:
@@ -118,16 +121,17 @@ class CudaEngine(LaneEngine["_Lane"]):
 
 @define(eq=False)
 class _Job:
-    """An order, and how far the lane's thread has come with it."""
+    """An order, and how much of it the worker has enqueued."""
 
-    order: PageOrder
+    transfer_id: TransferId
+    transfer: PageTransfer
     submitted: Event
     groups: tuple[LayerGroup, ...] | None = None
     """None until it was planned."""
     arrivals: list[Event] = field(factory=list)
-    """Those of the groups that were enqueued."""
+    """Events of the layer groups that were enqueued."""
     done: Event | None = None
-    """None until all was enqueued, and for good where that failed."""
+    """None until all steps are enqueued, and for ever if that failed."""
     enqueued: bool = False
 
     def arrival(self, layer: int) -> Event | None:
@@ -142,20 +146,20 @@ class _Job:
 
 
 @define(eq=False, kw_only=True)
-class _Lane(Lane[_Job]):
+class _Worker(CopyWorker[_Job]):
     """The orders of one direction, and the thread that enqueues them."""
 
     mover: Mover
     open: dict[TransferId, _Job] = field(factory=dict)
-    """Those that were not reported, in the order in which they came."""
+    """Orders that were not reported as completed, in the order of submission."""
 
     def submit(self, job: _Job) -> None:
         with self.changed:
             self.put(job)
-            self.open[job.order.transfer_id] = job
+            self.open[job.transfer_id] = job
 
     def take_completions(self) -> list[Completion]:
-        """Those that ended, up to the first that has not: later ones are behind it on a stream."""
+        """Orders that ended, up to the first that has not: later ones are behind it on a stream."""
         completions = []
         for transfer_id, job in list(self.open.items()):
             if not self.ended(job):
@@ -166,19 +170,19 @@ class _Lane(Lane[_Job]):
         return completions
 
     def ended(self, job: _Job) -> bool:
-        """Whether no byte of it may move any more."""
+        """Whether no byte of the order moves any more."""
         if not job.enqueued or job.done is None:
             return job.enqueued
         try:
             return job.done.query()
         except RuntimeError:
-            # The device is lost, and whatever it had to do with it.
-            logger.exception("%r was lost", job.order)
+            # The device is lost, and with it all its work.
+            logger.exception("%r %d was lost", job.transfer, job.transfer_id)
             self.end(job, None)
             return True
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Those before it are enqueued before it, on the same streams, and end before it."""
+        """Earlier orders were enqueued before it on the same streams, so they end before it."""
         job = self.open.get(transfer_id)
         if job is None:
             return
@@ -212,34 +216,34 @@ class _Lane(Lane[_Job]):
             job.done = done
             job.enqueued = True
             if done is None:
-                self.failed.add(job.order.transfer_id)
+                self.failed.add(job.transfer_id)
             self.changed.notify_all()
 
 
-def _work(lane: _Lane) -> None:
-    lane.mover.gpu.runtime.enter()
-    while _work_one(lane):
+def _work(worker: _Worker) -> None:
+    worker.mover.gpu.runtime.enter()
+    while _work_one(worker):
         pass
-    # Pools and ring go when this thread does; until then nothing may be under way.
+    # Pools and ring are released when this thread ends, so no copy may be running then.
     with suppress(RuntimeError):
-        lane.mover.settle()
+        worker.mover.settle()
 
 
-def _work_one(lane: _Lane) -> bool:
-    """Enqueue the next order, and hold on to nothing of it: an idle thread must keep no arrays."""
-    job = lane.next_job()
+def _work_one(worker: _Worker) -> bool:
+    """Enqueue the next order and drop all references to it: an idle thread must not keep arrays."""
+    job = worker.next_job()
     if job is None:
         return False
     done = None
     try:
-        plan = lane.mover.plan(job.order.moves)
-        lane.planned(job, plan.groups)
-        done = lane.mover.enqueue(plan, job.submitted, partial(lane.arriving, job))
+        plan = worker.mover.plan(job.transfer.moves)
+        worker.planned(job, plan.groups)
+        done = worker.mover.enqueue(plan, job.submitted, partial(worker.arriving, job))
     except BaseException:
-        # Whatever it is, somebody waits for this order and for those behind it. What was enqueued
-        # of it still moves bytes, and its slots are free once it is told as failed.
-        logger.exception("%r failed", job.order)
+        # Whatever was raised, callers wait for this order and for later ones. Steps that were
+        # enqueued still move bytes, and the slots come free once the order completes as failed.
+        logger.exception("%r %d failed", job.transfer, job.transfer_id)
         with suppress(RuntimeError):
-            lane.mover.settle()
-    lane.end(job, done)
+            worker.mover.settle()
+    worker.end(job, done)
     return True

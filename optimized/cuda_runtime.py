@@ -1,8 +1,7 @@
-"""Streams and events, as the transfers use them: torch's, behind a protocol that tests can fill.
+"""Streams and events of torch, behind a protocol that tests can implement.
 
-What readers get wrong: which context and which stream are current is a matter of each thread. A
-thread that never touched the GPU has neither, until `enter` gave it the one and `running_on` the
-other.
+Each thread has its own current context and stream. A new thread must call `enter` to get a context,
+and `running_on` to set a stream.
 """
 
 from __future__ import annotations
@@ -13,38 +12,39 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 
 FIRST = -1
-"""Priority of the transfers' streams: their small kernels go before the large ones of compute."""
+"""Priority of the streams of transfers: their small kernels run before the large ones of compute.
+"""
 
 
 class Stream(Protocol):
-    """A queue of the device's work, which is done in order."""
+    """A queue of work on the device, done in order."""
 
     @property
     def cuda_stream(self) -> int:
-        """Its handle, for the driver."""
+        """The handle for the driver."""
 
     def wait_event(self, event: Event) -> None:
-        """Let what is enqueued from now on wait for the event's last record, if there is one."""
+        """Make work that is enqueued from now on wait for the event's last record, if any."""
 
 
 class Event(Protocol):
     """A point in a stream's work."""
 
     def record(self, stream: Stream) -> None:
-        """Mark what the stream has been given so far."""
+        """Record the work that the stream has now."""
 
     def query(self) -> bool:
-        """Whether the stream has come to the mark."""
+        """Whether the recorded work is done."""
 
     def synchronize(self) -> None:
-        """Return once it has."""
+        """Return once the recorded work is done."""
 
 
 class Runtime(Protocol):
-    """What a GPU engine needs of the device besides kernels and copies."""
+    """What a GPU engine needs of the device in addition to kernels and copies."""
 
     def enter(self) -> None:
         """Make the device that of this thread."""
@@ -65,7 +65,7 @@ class Runtime(Protocol):
         """Memory on the device."""
 
     def upload(self, slots: SlotArray) -> torch.Tensor:
-        """Slots on the device, as the current stream will find them. Never waits."""
+        """Copy slots to the device, in the order of the current stream. Never waits."""
 
     def synchronize(self) -> None:
         """Return once the device has done all that anybody gave it."""
@@ -75,17 +75,17 @@ class TorchRuntime:
     """One GPU, through torch."""
 
     def __init__(self, device: torch.device) -> None:
-        # A device without a number is the current one, of this thread and today.
+        # A device without an index means the current one; allocating resolves it.
         self.device = torch.empty(0, device=device).device
 
     def enter(self) -> None:
         """Make the device that of this thread."""
         torch.cuda.set_device(self.device)
-        # The driver's own calls need the context, which torch makes current with the first use.
+        # Direct driver calls need the context, which torch makes current at its first use.
         torch.cuda.current_stream(self.device).query()
 
     def stream(self) -> Stream:
-        """A new stream, ahead of those of compute."""
+        """A new stream, with a higher priority than compute."""
         return cast("Stream", torch.cuda.Stream(self.device, priority=FIRST))  # type: ignore[no-untyped-call]
 
     def current_stream(self) -> Stream:
@@ -105,7 +105,7 @@ class TorchRuntime:
         return torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
 
     def upload(self, slots: SlotArray) -> torch.Tensor:
-        """Slots on the device. The pinned copy is torch's to keep until it was read."""
+        """Copy slots to the device. Torch keeps the pinned copy until it was read."""
         pinned = torch.empty(len(slots), dtype=torch.int32, pin_memory=True)
         pinned.numpy()[:] = slots.astype(np.int32, copy=False)
         return pinned.to(self.device, non_blocking=True)

@@ -1,7 +1,6 @@
-"""One GPU: what a transfer needs of torch, of the driver, and to know where pools are.
+"""One GPU: torch's streams and the driver's copies for it.
 
-What readers get wrong: a driver can be installed where torch was built without it, and the other
-way around. Both must be there, and it is said which is not.
+Both the CUDA driver and a torch with CUDA must be installed; the error says which is missing.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Gpu:
 
 
 def gpu_at(device: torch.device) -> Gpu:
-    """The GPU at this place. Effects: it is this thread's. Raises: CudaError."""
-    # The driver first: where there is none, some builds of torch crash when they are asked.
+    """Open a GPU. Effects: it becomes this thread's current device. Raises: CudaError."""
+    # The driver first: without one, some builds of torch crash in `is_available`.
     driver = CudaDriver()
     if not torch.cuda.is_available():
         raise CudaError(f"torch {torch.__version__} finds no CUDA device here")
@@ -44,7 +43,7 @@ def gpu_at(device: torch.device) -> Gpu:
 
 
 def prove_batches(gpu: Gpu, slab: HostSlab) -> None:
-    """Try a batch of copies; a driver that refuses it is asked for none again, as the log says."""
+    """Try a batch of copies; if the driver refuses it, log that and use single copies."""
     memory, stream, end = gpu.runtime.buffer(PROOF_BYTES), gpu.runtime.stream(), gpu.runtime.event()
     half = PROOF_BYTES // 2
     starts = np.array([0, half], np.uint64)

@@ -1,11 +1,10 @@
-"""The host's pool of one component: pages side by side, pinned where a GPU copies from them.
+"""The host pool of one component: contiguous pages, pinned where a GPU copies them.
 
-The memory is mapped here and registered with the driver, and torch only sees it. Torch's own pinned
-memory is rounded up to a power of two, which wastes up to half of the largest buffer that a server
-has.
+The memory is mapped here and registered with the driver; torch only gets a view. Torch's own pinned
+memory is rounded up to a power of two, which wastes up to half of a server's largest buffer.
 
-What readers get wrong: only the mapping lives as long as the last tensor over it. Registration ends
-with `close`, or with the slab, and a copy that is still under way then reads memory that may move.
+The mapping lives as long as the last tensor over it, but the registration ends with `close` or with
+the slab. A copy that is still running then reads memory that may move.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ import torch
 from kvcanon.spec.errors import BadArgument
 
 PORTABLE = 1
-"""cudaHostRegisterPortable: pinned for every GPU, whichever is the current one here and now."""
+"""cudaHostRegisterPortable: pinned for every GPU, not only the current one."""
 MAPPED = 2
-"""cudaHostRegisterMapped: kernels may read and write it too, as those do that move few pages."""
+"""cudaHostRegisterMapped: kernels may read and write it, too, as they do for small transfers."""
 
 
 class HostSlab:
     """Zeroed host memory for pages of one size.
 
     Raises:
-        BadArgument: the driver would not pin that much. It is not left unpinned in silence: every
-            copy would be several times slower and would hold up the thread that asks for it.
+        BadArgument: the driver does not pin that much memory. Unpinned memory is no fallback: every
+            copy would be several times slower and would block the thread that enqueues it.
     """
 
     def __init__(self, slots: int, page_bytes: int, *, pinned: bool) -> None:
@@ -41,11 +40,11 @@ class HostSlab:
 
     @property
     def pinned(self) -> bool:
-        """Whether the driver may copy from and to it without the processor."""
+        """Whether the memory is pinned."""
         return self._unpin is not None and self._unpin.alive
 
     def close(self) -> None:
-        """Give the memory back to the system's paging; no copy may be under way."""
+        """Unpin the memory; no copy may be running."""
         if self._unpin is not None:
             self._unpin()
 
@@ -56,7 +55,7 @@ def _zeroed_pages(slots: int, page_bytes: int) -> torch.Tensor:
         return torch.zeros((slots, page_bytes), dtype=torch.uint8)
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # Pages are visited in no order, so that most of them would miss a TLB of 4 KiB entries.
+        # Pages are accessed in random order, so most accesses would miss a TLB of 4 KiB entries.
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8).view(slots, page_bytes)
 

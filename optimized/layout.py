@@ -1,12 +1,12 @@
-"""What a page is made of: layers, and in each layer the same few planes of bytes.
+"""Page layouts: a page has layers, and each layer has the same few planes of bytes.
 
-A *plane* is one tensor of a layer: keys, values, a compressed latent, a part of a recurrent state.
-On the device every plane has a tensor of its own, so that attention reads one layer of it without a
-stride. On the host a page is one object, and bytes stand in it layer by layer, in each layer plane
-by plane. Neighbouring layers of a page are therefore neighbours in memory, and can go in one piece.
+A *plane* is one tensor of a layer: keys, values, a compressed latent, a part of a mamba state. On
+the device every plane has its own tensor, so that attention reads a layer without a stride. On the
+host a page is contiguous, layer by layer, and in each layer plane by plane. Neighbouring layers of
+a page are therefore contiguous, too, and can be copied in one piece.
 
-What readers get wrong: a layout knows no dtype. To a copy everything is bytes, fp8 as well as fp32;
-only the views that attention takes have a dtype, and they must fill a plane exactly.
+A layout has no dtype, since copies move bytes. Only the views for attention have a dtype, and they
+must fill a plane exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcanon.spec.errors import BadArgument
 
 @frozen
 class PageLayout:
-    """The bytes of one page of a component, or of one recurrent state.
+    """The bytes of one page of a component, or of one mamba state.
 
     Raises:
         BadArgument: there is no layer or no plane, or a plane without bytes.
@@ -48,7 +48,7 @@ class PageLayout:
 
     @property
     def layer_bytes(self) -> int:
-        """Size of one layer of a page: what one more layer adds to a piece."""
+        """Size of one layer of a page."""
         return sum(self.plane_bytes)
 
     @property
@@ -57,7 +57,7 @@ class PageLayout:
         return self.layers * self.layer_bytes
 
     def offset_bytes(self, layer: int, plane: int) -> int:
-        """Where a plane of a layer begins in a page on the host.
+        """The offset of a plane of a layer in a page on the host.
 
         Raises:
             BadArgument: the page has no such layer or plane.
@@ -76,8 +76,8 @@ class PageLayout:
 def layer_groups(layers: int, layer_bytes: int, group_bytes: int) -> tuple[slice, ...]:
     """Cut layers into runs of neighbours, each the fewest that have at least `group_bytes`.
 
-    The last run takes what is left over, so that no piece is smaller than asked, except where all
-    layers together are.
+    The last run takes the rest, so that no run is smaller than `group_bytes`, unless all layers
+    together are.
 
     Raises:
         BadArgument: a number is below one.
@@ -101,23 +101,23 @@ def mha_layout(
 
 
 def mla_layout(layers: int, page_size: int, latent_dim: int, dtype: torch.dtype) -> PageLayout:
-    """Latents that stand for keys and values: one plane (page_size, latent_dim).
+    """Compressed latents (MLA): one plane (page_size, latent_dim).
 
-    `latent_dim` counts the rotary part too.
+    `latent_dim` includes the rotary part.
     """
     return PageLayout(layers, (_size_bytes((page_size, latent_dim), dtype),))
 
 
 def state_layout(layers: int, parts: Sequence[tuple[Sequence[int], torch.dtype]]) -> PageLayout:
-    """A recurrent state: one plane for each part, such as the convolution's window and the sum."""
+    """A mamba state: one plane for each part, such as the convolution and SSM states."""
     return PageLayout(layers, tuple(_size_bytes(shape, dtype) for shape, dtype in parts))
 
 
 def layout_for_slot_bytes(slot_bytes: int) -> PageLayout:
-    """Cut a page of any size into more than one layer and unequal planes, as far as it can be.
+    """Cut a page of any size into several layers with unequal planes, where possible.
 
-    This is for those who only say how many bytes stand behind a slot. Unequal planes show what
-    equal ones hide: two that were exchanged.
+    For caches that only give the bytes of a slot. Unequal planes reveal copies that exchange two
+    planes.
 
     Raises:
         BadArgument: a slot has less than one byte.

@@ -1,12 +1,12 @@
-"""Metrics: the statistics of caches for Prometheus.
+"""Metrics: the statistics of caches, for Prometheus.
 
-The core counts natively, and a scrape reads what it counted: no call of a cache pays for a metric.
-Register a collector once, for all caches of the process:
+The native core counts, and a scrape reads its counters, so metrics cost cache calls nothing.
+Register one collector for all caches of the process:
 
     REGISTRY.register(CacheCollector({"rank 0": cache}))
 
-What readers get wrong: counters are sampled when somebody scrapes. A cache that is dropped between
-two scrapes takes what it counted since the first one with it.
+Counters are read at each scrape. If a cache is dropped between two scrapes, its counts since the
+earlier scrape are lost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from kvcanon.optimized.codes import COMPONENTS
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.stats import Stats
-from kvcanon.spec.types import Component
 
 try:
     from prometheus_client.core import (
@@ -37,31 +37,29 @@ Metric: TypeAlias = CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamil
 Values: TypeAlias = Iterator[tuple[tuple[str, ...], float]]
 """Values of one metric for one cache, each with its labels."""
 
-COMPONENTS = tuple(Component)
-
 
 @frozen
-class Told:
-    """A metric."""
+class MetricSpec:
+    """A metric: its name, its help text, and how to read its values."""
 
     name: str
     meaning: str
     values: Callable[[Stats], Values]
     labels: tuple[str, ...] = ()
-    """Beside the cache's name."""
+    """In addition to the name of the cache."""
 
 
 class CacheCollector(Collector):
-    """Tells a registry of Prometheus about caches, by name.
+    """Collects the metrics of caches, by name, for a Prometheus registry.
 
-    Caches that join the mapping later are told of from then on.
+    Caches that are added to the mapping later are collected from then on.
     """
 
     def __init__(self, caches: Mapping[str, PrefixCache]) -> None:
         self._caches = caches
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, with the values of every cache."""
+        """Yield every metric, with the values of every cache."""
         named = [(name, cache.stats()) for name, cache in self._caches.items()]
         for kind, metrics in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for each in metrics:
@@ -76,7 +74,7 @@ class CacheCollector(Collector):
 def _seconds(named: list[tuple[str, Stats]]) -> SummaryMetricFamily:
     family = SummaryMetricFamily(
         "kvcanon_operation_seconds",
-        "Time in calls of an operation, waiting for copies included.",
+        "Time in calls of an operation, including waiting for copies.",
         labels=["cache", "operation"],
     )
     for cache, stats in named:
@@ -86,7 +84,7 @@ def _seconds(named: list[tuple[str, Stats]]) -> SummaryMetricFamily:
 
 
 # --------------------------------------------------------------------------------------------------
-# What is told
+# The metrics
 # --------------------------------------------------------------------------------------------------
 
 
@@ -152,84 +150,84 @@ def _capacity(stats: Stats) -> Values:
 
 
 COUNTERS = (
-    Told("matches", "Prompts that were matched.", _one(lambda s: s.matches)),
-    Told(
+    MetricSpec("matches", "Matched prompts.", _one(lambda s: s.matches)),
+    MetricSpec(
         "asked_tokens",
         "Tokens of matched prompts, in whole pages.",
         _one(lambda s: s.asked_tokens),
     ),
-    Told(
+    MetricSpec(
         "hit_tokens",
-        "Tokens of matched prompts that were cached; those on the host need a load-back.",
+        "Prefix hits in tokens; those on the host need a load-back.",
         _hits,
         ("medium",),
     ),
-    Told("inserts", "Prompts that were inserted.", _one(lambda s: s.inserts)),
-    Told(
+    MetricSpec("inserts", "Inserted prompts.", _one(lambda s: s.inserts)),
+    MetricSpec(
         "inserted_tokens",
-        "Tokens whose full data the tree took over.",
+        "Tokens whose full data the tree adopted.",
         _one(lambda s: s.inserted_tokens),
     ),
-    Told(
+    MetricSpec(
         "duplicate_tokens",
-        "Tokens whose full data was computed though it was cached, and freed.",
+        "Tokens whose full data was computed again though it was cached.",
         _one(lambda s: s.duplicate_tokens),
     ),
-    Told(
+    MetricSpec(
         "evicted_slots",
-        "Slots that evictions freed: on the device when asked or for a load-back, or on the host.",
+        "Evicted slots: from the device by `evict` or for a load-back, or from the host.",
         _evicted,
         ("component", "cause"),
     ),
-    Told(
+    MetricSpec(
         "transfers",
-        "Copies between device and host that were enqueued.",
+        "Enqueued copies between device and host.",
         _transfers,
         ("direction",),
     ),
-    Told("settled_transfers", "Copies that ended, by how they did.", _ends, ("status",)),
-    Told(
+    MetricSpec("settled_transfers", "Copies that ended, by status.", _ends, ("status",)),
+    MetricSpec(
         "transferred_bytes",
-        "Bytes that were copied between device and host.",
+        "Bytes copied between device and host.",
         _moved,
         ("direction",),
     ),
-    Told(
+    MetricSpec(
         "declined_backup_pages",
-        "Pages that were to be backed up, and for which the host had no room.",
+        "Pages that were not backed up, because the host had too few free slots.",
         _one(lambda s: s.declined_backup_pages),
     ),
-    Told("events", "Events, one a page, taken or not.", _one(lambda s: s.events)),
-    Told(
+    MetricSpec("events", "Emitted events, one for each page.", _one(lambda s: s.events)),
+    MetricSpec(
         "refused_calls",
-        "Calls that were refused and changed nothing.",
+        "Refused calls, which changed nothing.",
         _refused,
         ("operation",),
     ),
 )
 
 GAUGES = (
-    Told(
+    MetricSpec(
         "slots",
         "Slots: free, held by a request, or cached and locked (protected) or not (evictable).",
         _slots,
         ("component", "medium", "state"),
     ),
-    Told("capacity_slots", "Slots that a pool has.", _capacity, ("component", "medium")),
-    Told(
+    MetricSpec("capacity_slots", "Slots of a pool.", _capacity, ("component", "medium")),
+    MetricSpec(
         "transfers_in_flight",
-        "Copies that were enqueued and have not settled.",
+        "Copies that have not settled yet.",
         _one(lambda s: s.transfers_in_flight),
     ),
-    Told(
+    MetricSpec(
         "pending_events",
-        "Events that nobody has taken, one a stretch of pages.",
+        "Events that were not taken yet, one for each run of pages.",
         _one(lambda s: s.events_pending),
     ),
-    Told("nodes", "Nodes of the tree.", _one(lambda s: s.nodes)),
-    Told(
+    MetricSpec("nodes", "Nodes of the tree.", _one(lambda s: s.nodes)),
+    MetricSpec(
         "receipts",
-        "Locks that are open, one for each copy in flight among them.",
+        "Open receipts, including one for each copy in flight.",
         _one(lambda s: s.receipts),
     ),
 )

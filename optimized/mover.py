@@ -1,8 +1,7 @@
-"""Enqueue the transfers of one direction: each step of a plan as one call to the device.
+"""The mover of one direction: plans its transfers and enqueues each step as a call to the device.
 
-What readers get wrong: nothing here waits for the device, `settle` apart, and nothing may. What a
-step needs is said to the streams. The host's part ends when the last step is enqueued, long before
-the bytes are where they go.
+Only `settle` waits for the device. Dependencies between steps are expressed as waits of streams for
+events. The host is done when the last step is enqueued, long before the bytes arrive.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kvcanon.optimized.cuda_driver import CudaDriver, Rows
 from kvcanon.optimized.cuda_runtime import Event, Stream
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool, scatter
-from kvcanon.optimized.orders import Move, SlotArray
+from kvcanon.optimized.page_transfer import Move, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.staging import (
     DONE,
@@ -58,7 +57,7 @@ class Plan:
     groups: tuple[LayerGroup, ...]
     """Of a load, in the order in which they arrive."""
     direct: tuple[bool, ...]
-    """Of each move: whether it goes without the ring."""
+    """For each move: whether it skips the ring."""
     steps: Sequence[Step]
 
 
@@ -69,19 +68,19 @@ class _Place:
     pool: PagedPool
     slab_address: int
     kernel_address: int | None
-    """Of the slab, as kernels see it; None where they cannot reach it."""
+    """Address of the slab for kernels; None where they cannot reach it."""
 
 
 @define(eq=False)
-class _Underway:
-    """What the steps of one transfer share while they are enqueued."""
+class _Enqueued:
+    """State of one transfer while its steps are enqueued."""
 
     plan: Plan
     marks: dict[Mark, Event]
     slots: list[torch.Tensor] = field(factory=list)
-    """Of each move, on the device."""
+    """The device slots of each move, in memory of the device."""
     slabs: dict[int, PageRows] = field(factory=dict)
-    """For each move that goes without the ring: its pages on the host."""
+    """For each move that skips the ring: its pages on the host."""
 
     def move(self, span: Span) -> Move:
         return self.plan.moves[span.part]
@@ -96,7 +95,7 @@ class Mover:
     limits: Limits
     gpu: Gpu
     direct_bytes: int = 0
-    """A part of at most so many bytes goes without the ring."""
+    """A part of at most so many bytes skips the ring."""
     _places: dict[Component, _Place] = field(init=False)
     _streams: dict[StreamRole, Stream] = field(init=False)
     _slot_bytes: int = field(init=False)
@@ -111,13 +110,14 @@ class Mover:
         }
         self._streams = {role: self.gpu.runtime.stream() for role in StreamRole}
         self._slot_bytes = ring_slot_bytes(self.limits, tuple(self.pools.layouts.values()))
-        # Memory that the caller's stream is not done with must not become the ring.
+        # Allocated on the mover's stream, so that the ring never reuses memory of the caller's
+        # stream.
         with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
             self._ring_memory = self.gpu.runtime.buffer(self.limits.ring_slots * self._slot_bytes)
         self._ring = Ring(self.limits.ring_slots)
 
     def plan(self, moves: tuple[Move, ...]) -> Plan:
-        """Cut a transfer into steps. Effects: the next ring slots are taken."""
+        """Cut a transfer into steps. Effects: takes the next ring slots."""
         parts = tuple(Part(self.pools.layouts[move.component], len(move.sources)) for move in moves)
         direct = tuple(
             self._places[move.component].kernel_address is not None
@@ -131,11 +131,11 @@ class Mover:
         return Plan(moves, groups, direct, tuple(load_steps(groups, direct, self._ring)))
 
     def enqueue(self, plan: Plan, submitted: Event, arriving: Callable[[Event], None]) -> Event:
-        """Give all steps to the device; return the event after which nothing moves any more.
+        """Enqueue all steps; return the event after which no byte moves any more.
 
-        `arriving` is told the event of each layer group as soon as it can be waited for.
+        Calls `arriving` with the event of each layer group as soon as a stream can wait for it.
         """
-        underway = _Underway(plan, {SUBMITTED: submitted})
+        underway = _Enqueued(plan, {SUBMITTED: submitted})
         with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
             self._upload(underway)
             for step in plan.steps:
@@ -158,22 +158,22 @@ class Mover:
         return underway.marks[DONE]
 
     def settle(self) -> None:
-        """Return once the device has done all that this mover gave it."""
+        """Return once the device has done all work of this mover."""
         for stream in self._streams.values():
             event = self.gpu.runtime.event()
             event.record(stream)
             event.synchronize()
 
-    def _event(self, mark: Mark, underway: _Underway) -> Event:
-        """The event to record: the ring's are used again, those of a transfer are its own."""
+    def _event(self, mark: Mark, underway: _Enqueued) -> Event:
+        """The event of a mark: reused for marks of the ring, new for marks of a transfer."""
         of_ring = mark.kind in {MarkKind.FILLED, MarkKind.EMPTIED}
         known = self._ring_marks if of_ring else underway.marks
         if mark not in known:
             known[mark] = self.gpu.runtime.event()
         return known[mark]
 
-    def _upload(self, underway: _Underway) -> None:
-        """Tell the device the slots, which its kernels look up."""
+    def _upload(self, underway: _Enqueued) -> None:
+        """Upload the slots, which kernels read."""
         for part, move in enumerate(underway.plan.moves):
             on_device = move.sources if self.direction is Direction.BACKUP else move.targets
             underway.slots.append(self.gpu.runtime.upload(on_device))
@@ -183,13 +183,13 @@ class Mover:
                 rows = self.gpu.runtime.upload(self._host_slots(move))
                 underway.slabs[part] = PageRows(address, page_bytes, rows)
 
-    def _stage(self, underway: _Underway, span: Span, ring_slot: int) -> None:
+    def _stage(self, underway: _Enqueued, span: Span, ring_slot: int) -> None:
         layout = self.pools.layouts[underway.move(span).component]
         inset = span.first_layer * layout.layer_bytes
         address = self._ring_address(ring_slot) - inset
         self._kernel(underway, span, PageRows(address, span.layers * layout.layer_bytes))
 
-    def _kernel(self, underway: _Underway, span: Span, rows: PageRows) -> None:
+    def _kernel(self, underway: _Enqueued, span: Span, rows: PageRows) -> None:
         if rows.index is not None:
             rows = evolve(rows, index=rows.index[span.pages_slice])
         move = gather if self.direction is Direction.BACKUP else scatter
@@ -200,7 +200,7 @@ class Mover:
             span.layers_slice,
         )
 
-    def _ship(self, underway: _Underway, span: Span, ring_slot: int) -> None:
+    def _ship(self, underway: _Enqueued, span: Span, ring_slot: int) -> None:
         move = underway.move(span)
         layout = self.pools.layouts[move.component]
         slab = self._places[move.component].slab_address
@@ -234,7 +234,7 @@ class Mover:
 
 
 def movers(pools: Pools, limits: Limits, gpu: Gpu) -> Mapping[Direction, Mover]:
-    """A mover for each direction, with nothing in common, so that the two overlap."""
+    """Make a mover for each direction. They share nothing, so that their transfers overlap."""
     return {direction: Mover(pools, direction, limits, gpu) for direction in Direction}
 
 

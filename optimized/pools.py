@@ -1,10 +1,10 @@
-"""Where bytes live: for each component a pool on the device and a pool on the host.
+"""Pools: the bytes behind all slots, one pool on the device and one on the host per component.
 
-On the device a plane is one tensor (layers, slots, plane_bytes); on the host a page is one row of
-a slab. `copy` moves pages between them and is the plain statement of what every faster copy does.
+On the device a plane is one tensor (layers, slots, plane_bytes); on the host a page is one row of a
+slab. `copy` moves pages between them; faster copies must have the same result.
 
-What readers get wrong: pools know no owner. They hold zeros until somebody writes, and behind a
-free slot is what its last owner left there. Who may write where is the tree's business.
+Pools do not know who owns a slot. They are zero at first, and a free slot keeps the bytes of its
+last owner. The tree decides who may write where.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import ALL_LAYERS, Move, SlotArray
+from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, SlotArray
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, GPU, Component, Medium, Slot
 
 PIECE_ITEMS = 1 << 15
-"""What `copy` holds between its two sides at once.
+"""How many items `copy` moves at once.
 
-It is still in the processor's cache then, and it is the most that torch copies without calling up
-its threads: they wait for each other by spinning, and where another process wants a core too that
-is up to fifty times slower.
+A piece of this size stays in the processor's cache, and is the largest that torch copies in one
+thread. With more threads, which wait by spinning, a copy is up to fifty times slower when another
+process needs a core.
 """
 
 ITEM_OF_SIZE = {
@@ -41,20 +41,21 @@ ITEM_OF_SIZE = {
     8: torch.int64,
     16: torch.complex128,
 }
-"""What bytes are moved as. Nothing looks inside; a complex number is only torch's widest item."""
+"""The dtype in which bytes are moved. Values are never read; complex128 is just torch's widest
+item."""
 
 Side: TypeAlias = list[list[torch.Tensor]]
-"""A medium as a copy sees it: of each layer each plane, (slots, items)."""
+"""The tensors of a medium that `copy` indexes: for each layer and plane one of (slots, items)."""
 
 
 class Pools:
     """The bytes behind all slots of a cache, on both media.
 
-    Any number of threads may copy, read and write, each other slots.
+    Threads may copy, read and write at the same time, as long as their slots differ.
 
     Raises:
-        BadArgument: the layouts are not those of the cache's components, or the host memory cannot
-            be pinned.
+        BadArgument: the layouts are not for the cache's components, or the host memory cannot be
+            pinned.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Pools:
         dtype: torch.dtype,
         shape: Sequence[int],
     ) -> torch.Tensor:
-        """A plane of a layer as attention reads and writes it: a tensor (slots, *shape).
+        """Return a plane of a layer as attention reads and writes it: a tensor (slots, *shape).
 
         Raises:
             BadArgument: there is no such plane, or the shape does not fill it.
@@ -126,7 +127,7 @@ class Pools:
         return self._planes[component][plane][layer].view(dtype).view(slots, *shape)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot, in the order that they have on the host. Raises: BadArgument."""
+        """Return the bytes behind a slot, in host order. Raises: BadArgument."""
         self._require_slots(component, medium, np.asarray([slot]))
         if medium is CPU:
             page = self._slabs[component].pages[slot]
@@ -135,7 +136,7 @@ class Pools:
         return page.cpu().numpy().tobytes()
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot, given in the host's order. Raises: BadArgument."""
+        """Set the bytes behind a device slot, in host order. Raises: BadArgument."""
         self._require_slots(component, GPU, np.asarray([slot]))
         layout = self.layouts[component]
         _require_size("data", data, layout.page_bytes)
@@ -159,7 +160,7 @@ class Pools:
             pages[slot] = np.frombuffer(payload, dtype=np.uint8)
 
     def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
-        """Move the bytes of some layers; returns when they are there. Raises: BadArgument."""
+        """Copy the bytes of some layers; returns when the copy is done. Raises: BadArgument."""
         here, there = (GPU, CPU) if direction is Direction.BACKUP else (CPU, GPU)
         self._require_move(move, here, there)
         sides = self._sides[move.component]
@@ -174,7 +175,7 @@ class Pools:
         self._settle_device()
 
     def close(self) -> None:
-        """Let go of the pinned memory; no copy may be under way."""
+        """Unpin the host memory; no copy may be running."""
         for slab in self._slabs.values():
             slab.close()
 
@@ -204,7 +205,7 @@ class Pools:
         return index.to(self.device) if medium is GPU else index
 
     def _settle_device(self) -> None:
-        """Let every stream end: what they compute may be read here, and what is written by them."""
+        """Wait for all streams: they may use the same bytes as a copy here."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -225,7 +226,7 @@ def _by_layer(planes: Sequence[torch.Tensor], layout: PageLayout) -> Side:
 
 
 def _pieces(pages: int, items: int) -> Iterator[tuple[slice, slice]]:
-    """Cut so many pages of so many items into pieces: which pages, and which items of each."""
+    """Cut pages of `items` items each into pieces: which pages, and which items of each."""
     wide = min(items, PIECE_ITEMS)
     high = PIECE_ITEMS // wide
     for item in range(0, items, wide):
@@ -234,7 +235,7 @@ def _pieces(pages: int, items: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _widest_item(plane_bytes: Sequence[int]) -> torch.dtype:
-    """The largest dtype of which every plane has a whole number: fewer items to move."""
+    """The largest dtype whose size divides every plane, so that there are fewer items to move."""
     return ITEM_OF_SIZE[gcd(max(ITEM_OF_SIZE), *plane_bytes)]
 
 

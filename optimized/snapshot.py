@@ -1,7 +1,7 @@
-"""The fast cache as a value of the book, and its events in the book's words.
+"""Snapshots of the fast cache, and its events, as the types of kvcanon.spec.
 
-What readers get wrong: this is for the judge, and costs what a copy of everything costs. A
-scheduler asks for counts, which the tree keeps.
+Snapshots are for the judge and copy the whole state. A scheduler should use `stats` or
+`free_slot_counts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvcanon.optimized import _core
+from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS, MEDIA
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -26,19 +27,13 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
-from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, Namespace, NodeId, Page, Slot
-
-COMPONENTS = tuple(Component)
-MEDIA = (GPU, CPU)
-DIRECTIONS = tuple(Direction)
-NAME_BYTES = 32
+from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Page, Slot
 
 
 def take_snapshot(cache: PrefixCache) -> Snapshot:
     """The whole state."""
     tree, config = cache.tree, cache.config
-    # Events name their pages when they are looked at, and the nodes show the names.
+    # Pending events first: reading them computes page hashes, which the nodes then show.
     events = events_of(cache, tree.pending_events())
     listed = tree.nodes()
     pools = [(component, medium) for component in config.components for medium in MEDIA]
@@ -67,22 +62,22 @@ def _page_events(cache: PrefixCache, batch: _core.Event) -> tuple[Event, ...]:
         return (AllBlocksCleared(),)
     medium = Medium(batch.medium)
     if batch.kind == "removed":
-        return _removed(batch.names, medium)
+        return _removed_events(batch.hashes, medium)
     namespace, words = cache.namespace_of(batch.namespace), batch.tokens.tobytes()
     size, bigram = cache.config.page_size, cache.config.bigram
-    stretch = _Stretch(batch.names, batch.parent_name, words, size, bigram, medium, namespace)
-    return _stored(stretch)
+    stored = _StoredPages(batch.hashes, batch.parent_hash, words, size, bigram, medium, namespace)
+    return _stored_events(stored)
 
 
 @lru_cache(maxsize=1 << 14)
-def _removed(names: bytes, medium: Medium) -> tuple[BlockRemoved, ...]:
-    return tuple(BlockRemoved(name, medium) for name in _names(names))
+def _removed_events(hashes: bytes, medium: Medium) -> tuple[BlockRemoved, ...]:
+    return tuple(BlockRemoved(each, medium) for each in _hashes(hashes))
 
 
-class _Stretch(NamedTuple):
-    """What an event says that was stored."""
+class _StoredPages(NamedTuple):
+    """The pages of an event that stored them."""
 
-    names: bytes
+    hashes: bytes
     parent: bytes | None
     words: bytes
     page_size: int
@@ -92,13 +87,13 @@ class _Stretch(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def _stored(stretch: _Stretch) -> tuple[BlockStored, ...]:
-    names = _names(stretch.names)
-    parents = (stretch.parent, *names[:-1])
-    pages = _pages(stretch.words, stretch.page_size, stretch.bigram)
+def _stored_events(stored: _StoredPages) -> tuple[BlockStored, ...]:
+    hashes = _hashes(stored.hashes)
+    parents = (stored.parent, *hashes[:-1])
+    pages = _pages(stored.words, stored.page_size, stored.bigram)
     return tuple(
-        BlockStored(name, parent, page, stretch.medium, stretch.namespace)
-        for name, parent, page in zip(names, parents, pages, strict=True)
+        BlockStored(each, parent, page, stored.medium, stored.namespace)
+        for each, parent, page in zip(hashes, parents, pages, strict=True)
     )
 
 
@@ -111,7 +106,7 @@ def _node_state(
     bigram: bool,
 ) -> NodeState:
     """A node as a value; kept, as most are met again and again."""
-    node_id, parent_id, child_ids, _, words, _, data, hits, priority, created, used, names = node
+    node_id, parent_id, child_ids, _, words, _, data, hits, priority, created, used, hashes = node
     return NodeState(
         node_id=node_id,
         parent_id=parent_id,
@@ -123,7 +118,7 @@ def _node_state(
         priority=priority,
         created=created,
         last_access=used,
-        hashes=None if names is None else _names(names),
+        hashes=None if hashes is None else _hashes(hashes),
     )
 
 
@@ -135,7 +130,7 @@ def _component_state(data: _core.DataTuple) -> ComponentState:
 def _least_recent_first(
     config: CacheConfig, nodes: Iterable[_core.NodeTuple], pool: Pool
 ) -> tuple[NodeId, ...]:
-    """The nodes with a component's data on a medium; of those used at once the upper first."""
+    """The nodes with a component's data on a medium in LRU order; on a tie the upper node first."""
     component, medium = pool
     at, side = config.components.index(component), MEDIA.index(medium)
     keys = []
@@ -180,5 +175,7 @@ def _pages(words: bytes, page_size: int, bigram: bool) -> tuple[Page, ...]:
     return tuple(map(tuple, numbers.reshape(-1, page_size).tolist()))
 
 
-def _names(joined: bytes) -> tuple[bytes, ...]:
-    return tuple(joined[at : at + NAME_BYTES] for at in range(0, len(joined), NAME_BYTES))
+def _hashes(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(
+        joined[at : at + _core.HASH_BYTES] for at in range(0, len(joined), _core.HASH_BYTES)
+    )

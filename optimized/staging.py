@@ -1,13 +1,12 @@
-"""In what order kernels and copies are enqueued, and what each waits for.
+"""Staging: in which order kernels and copies are enqueued, and what each waits for.
 
-A transfer runs on two streams of its direction: *kernel*, where pages move between the pool's
-planes and the staging ring, and *copy*, where a copy engine moves a ring slot's bytes to or from
-the host. A transfer is a list of steps; whoever takes them one by one, and keeps each stream's
-order and the waits, moves the right bytes, however the streams interleave.
+A transfer runs on two streams of its direction: on *kernel*, pages move between the pool's planes
+and the staging ring; on *copy*, a copy engine moves the bytes of a ring slot to or from the host. A
+transfer is a list of steps. Enqueued in this order, they move the right bytes however the two
+streams interleave.
 
-What readers get wrong: a wait is for the record that was enqueued last *before the wait was*. That
-is why the steps are one list and not two, and why a wait for a mark that nothing has recorded yet
-waits for nothing.
+A wait refers to the last record that was enqueued *before the wait*. That is why the steps are one
+list and not one for each stream, and why a wait for a mark without a record does not wait.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ class StreamRole(Enum):
 
 
 class MarkKind(Enum):
-    """What a mark on a stream says."""
+    """Kinds of marks."""
 
     SUBMITTED = auto()
-    """What the caller's stream had to do before the transfer was submitted is done."""
+    """The caller's stream has done its work from before the submission."""
     FILLED = auto()
     """A ring slot holds its span."""
     EMPTIED = auto()
-    """A ring slot was read, and may be filled again."""
+    """A ring slot was read and may be filled again."""
     KERNELS_ENDED = auto()
     """The kernels of the transfer are done."""
     ARRIVED = auto()
-    """A layer group is in its place."""
+    """A layer group has arrived."""
     DONE = auto()
     """No byte of the transfer moves any more."""
 
@@ -61,7 +60,7 @@ DONE = Mark(MarkKind.DONE)
 
 @frozen
 class Wait:
-    """The stream goes on once the mark is reached."""
+    """The stream waits for the mark."""
 
     stream: StreamRole
     mark: Mark
@@ -69,7 +68,7 @@ class Wait:
 
 @frozen
 class Record:
-    """The mark is reached once the stream has done all before."""
+    """The stream reaches the mark after all work before it."""
 
     stream: StreamRole
     mark: Mark
@@ -103,20 +102,20 @@ Step: TypeAlias = Wait | Record | Stage | Ship | Direct
 
 @define
 class Ring:
-    """Which ring slot is next. It goes on from transfer to transfer, so that they overlap."""
+    """Chooses the next ring slot, across transfers, so that these overlap."""
 
     slots: int
     taken: int = 0
 
     def take(self) -> int:
-        """The slot to fill now."""
+        """Return the slot to fill now."""
         slot = self.taken % self.slots
         self.taken += 1
         return slot
 
 
 def backup_steps(spans: Sequence[Span], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
-    """From device to host. `direct` says of each part whether it goes without the ring."""
+    """The steps of a backup. `direct` says for each part whether it skips the ring."""
     yield Wait(StreamRole.KERNEL, SUBMITTED)
     for span in spans:
         if direct[span.part]:
@@ -136,10 +135,10 @@ def backup_steps(spans: Sequence[Span], direct: Sequence[bool], ring: Ring) -> I
 
 
 def load_steps(groups: Sequence[LayerGroup], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
-    """From host to device. `direct` says of each part whether it goes without the ring.
+    """The steps of a load. `direct` says for each part whether it skips the ring.
 
-    Only the kernels wait for what was submitted before: the ring can be filled while compute still
-    reads what was in the target slots.
+    Only the kernels wait for SUBMITTED: the ring can be filled while compute still reads the target
+    slots.
     """
     yield Wait(StreamRole.KERNEL, SUBMITTED)
     for index, group in enumerate(groups):

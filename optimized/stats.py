@@ -1,10 +1,10 @@
-"""What a cache has done since it was made, and what it holds now: numbers, all at once.
+"""Statistics: counters since a cache was made, and its present sizes.
 
-The native core counts as it goes; `PrefixCache.stats` reads what it counted. That is a few
-microseconds and never waits, from any thread.
+The native core counts during each call; `PrefixCache.stats` reads the counters in a few
+microseconds, never waits, and may be called from any thread.
 
-What readers get wrong: slots are not tokens. One slot of full or window data is a page; one mamba
-slot is a recurrent state, however long its prefix is.
+Slots are not tokens. One full or window slot is a page; one mamba slot is a mamba state, however
+long its prefix is.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ from typing import cast
 from attrs import frozen
 
 from kvcanon.optimized import _core
+from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import CPU, GPU, Component, Counts, Medium
 
-COMPONENTS = tuple(Component)
-MEDIA = (GPU, CPU)
-
 
 @frozen
 class PoolStats:
-    """The slots of one pool. What is none of these waits for a cancelled copy to end."""
+    """The slots of one pool. Slots in none of these states wait for a cancelled copy to end."""
 
     capacity_slots: int
     free_slots: int
     held_slots: int
-    """Of requests, which were given them and have not handed them over."""
+    """Allocated by requests, and neither inserted nor freed yet."""
     cached_slots: int
     """In the tree."""
     protected_slots: int
-    """Of those in the tree, the ones that a lock keeps from being evicted."""
+    """Slots in the tree that a lock protects from eviction."""
 
 
 @frozen
@@ -43,58 +41,58 @@ class OperationStats:
 
     calls: int
     refused: int
-    """Of the calls, those that were refused and changed nothing."""
+    """Calls that were refused and changed nothing."""
     seconds: float
-    """Spent in all of them, the engine's time included where a call waits for copies."""
+    """Time in all calls, including time in the engine where a call waits for copies."""
 
 
 @frozen
 class Stats:
-    """Everything is counted from the making of the cache, but what there is now."""
+    """Counters since the cache was made, and present sizes."""
 
     matches: int
     asked_tokens: int
     """Of matches, in whole pages."""
     hit_tokens: Mapping[Medium, int]
-    """Of matches: on the device those that could be used at once, on the host those that could be
-    used after a load-back only."""
+    """Prefix hits of matches: GPU counts tokens that were usable at once, CPU those that need a
+    load-back."""
     inserts: int
     inserted_tokens: int
-    """Whose full data the tree took."""
+    """Tokens whose full data the tree adopted."""
     duplicate_tokens: int
-    """Whose full data was handed over, and was there already."""
+    """Tokens whose full data was inserted though the tree had it already."""
     evicted_asked: Counts
     """Device slots that `evict` freed."""
     evicted_for_load: Counts
-    """Device slots that were freed to make room for a load-back."""
+    """Device slots that were evicted for load-backs."""
     evicted_host: Counts
-    """Host slots that were freed, by `evict_host` or to make room for copies and fetched pages."""
+    """Host slots that were evicted, by `evict_host` or for backups and fetched pages."""
     backups: int
     load_backs: int
     """Transfers that were enqueued; a backup is of one node."""
     backup_bytes: int
     load_back_bytes: int
-    """Moved by transfers that were done; 0 for a cache without pools."""
+    """Bytes that completed transfers moved; 0 for a cache without pools."""
     declined_backup_pages: int
-    """Pages that were to be backed up, and for which the host had no room."""
+    """Pages that were not backed up, because the host had too few free slots."""
     transfers_done: int
     transfers_failed: int
     transfers_cancelled: int
     events: int
     transfers_in_flight: int
-    """Now, as all that follow."""
+    """A present size, as all fields below."""
     events_pending: int
-    """That nobody has taken yet, each of a stretch of pages."""
+    """Events that were not taken yet; each is of one or more consecutive pages."""
     nodes: int
     receipts: int
-    """Locks of requests, and one for each transfer in flight."""
+    """Open receipts of requests, and one for each transfer in flight."""
     pools: Mapping[tuple[Component, Medium], PoolStats]
     operations: Mapping[str, OperationStats]
     """By the name of the method."""
 
 
 def read_stats(tree: _core.Tree, config: CacheConfig, pools: Pools | None) -> Stats:
-    """What a tree has counted, in tokens and bytes where it counts pages and slots."""
+    """Read the counters of a tree, with pages as tokens and slots as bytes where that says more."""
     counters = tree.counters()
 
     def number(name: str) -> int:

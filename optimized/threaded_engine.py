@@ -1,12 +1,11 @@
-"""An engine whose copies are made by threads of this process: one thread for each direction.
+"""An engine that copies in threads of this process, one for each direction.
 
-Orders of one direction are performed in the order in which they came, the two directions side by
-side. A large order goes some layers at a time, lower ones first, so that a request can compute on
-its first layers while the others still come.
+Orders of one direction run in the order of submission; the two directions run in parallel. A large
+order is copied some layers at a time, lower layers first, so that a request can compute on its
+first layers while the others are copied.
 
-What readers get wrong: bytes that arrived are not yet settled. `wait_layer` says that they are
-there; only `poll` tells the cache, and until the cache has settled the transfer their slots are
-locked or its own (see `orders`). That is why no slot is guarded here.
+After `wait_layer` the bytes are there, but the cache settles the transfer only in `poll`. Until
+then the cache keeps both ends of the copy locked, so no slot is guarded here.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import logging
 
 from attrs import define, field
 
-from kvcanon.optimized.lanes import Lane, LaneEngine, require_layer
+from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
 from kvcanon.optimized.layout import layer_groups
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import TransferId
@@ -25,51 +24,51 @@ from kvcanon.spec.types import TransferId
 logger = logging.getLogger(__name__)
 
 GROUP_BYTES = 4 << 20
-"""Less than this is not worth a word to those who wait: about a millisecond of copying."""
+"""Least bytes of a group of layers: about a millisecond of copying."""
 
 
-class ThreadedEngine(LaneEngine["_Lane"]):
-    """Copies in the background, for pools that the processor reaches.
+class ThreadedEngine(WorkerEngine["_Worker"]):
+    """Copies in the background, for pools in CPU memory.
 
-    A copy that raises is logged, and told to the cache as one that failed. The threads start with
-    the first order, and end with `close`, with the `with` block, or with the engine itself.
+    A copy that raises is logged, and completes as failed. The threads start with the first order,
+    and end with `close`, with the `with` block, or when the engine is collected.
 
     Raises:
-        BadArgument: a group has less than one byte.
+        BadArgument: `group_bytes` is below 1.
     """
 
     def __init__(self, group_bytes: int = GROUP_BYTES) -> None:
         if group_bytes < 1:
             raise BadArgument("group_bytes", f"is {group_bytes}; it must be at least 1")
         super().__init__(
-            {each: _Lane(direction=each, group_bytes=group_bytes) for each in Direction}
+            {each: _Worker(direction=each, group_bytes=group_bytes) for each in Direction}
         )
 
     def submit(self, order: TransferOrder) -> None:
-        """Take an order; return without waiting for it. Raises: BadArgument once closed."""
-        self._lanes[order.direction].submit(order)
+        """Queue an order and return without waiting. Raises: BadArgument once closed."""
+        self._workers[order.direction].submit(order)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        """Return once this layer and those below it are there, or never will be: which of the two.
+        """Wait for this layer and those below: True once they are there, False if the copy failed.
 
-        Any thread may ask, also after the order has ended. Layers count as in `PageOrder`; of
-        another order, the layers arrive together when it ends.
+        Any thread may call this, also after the order has ended. Layers count as in `PageTransfer`;
+        all layers of other orders arrive together at the end.
 
         Raises:
             BadArgument: the layer is below 0.
         """
         require_layer(layer)
-        return all(lane.wait_layer(transfer_id, layer) for lane in self._lanes.values())
+        return all(worker.wait_layer(transfer_id, layer) for worker in self._workers.values())
 
 
 @define(eq=False, kw_only=True)
-class _Lane(Lane[TransferOrder]):
+class _Worker(CopyWorker[TransferOrder]):
     """The orders of one direction, and the thread that performs them."""
 
     direction: Direction
     group_bytes: int
     layers_there: dict[TransferId, int] = field(factory=dict)
-    """Of the orders that have not ended."""
+    """How many layers have arrived, for each order that has not ended."""
     completions: list[Completion] = field(factory=list)
 
     def submit(self, order: TransferOrder) -> None:
@@ -107,31 +106,32 @@ class _Lane(Lane[TransferOrder]):
             self.changed.notify_all()
 
 
-def _work(lane: _Lane) -> None:
-    while _work_one(lane):
+def _work(worker: _Worker) -> None:
+    while _work_one(worker):
         pass
 
 
-def _work_one(lane: _Lane) -> bool:
-    """Perform the next order, and hold on to nothing of it: an idle thread must keep no pools."""
-    order = lane.next_job()
+def _work_one(worker: _Worker) -> bool:
+    """Perform the next order and drop all references to it: an idle thread must not keep pools."""
+    order = worker.next_job()
     if order is None:
         return False
     ok = False
     try:
-        _perform(lane, order)
+        _perform(worker, order)
         ok = True
     except BaseException:
-        # Whatever it is, somebody waits for this order and for those behind it.
-        logger.exception("%s %d failed", lane.direction, order.transfer_id)
-    lane.end(order.transfer_id, ok=ok)
+        # Whatever was raised, callers wait for this order and for later ones.
+        logger.exception("%s %d failed", worker.direction, order.transfer_id)
+    worker.end(order.transfer_id, ok=ok)
     return True
 
 
-def _perform(lane: _Lane, order: TransferOrder) -> None:
-    if not isinstance(order, PageOrder):
-        order.perform()
-    elif order.layer_bytes:
-        for layers in layer_groups(order.layers, order.layer_bytes, lane.group_bytes):
-            order.perform_layers(layers)
-            lane.advance(order.transfer_id, layers.stop)
+def _perform(worker: _Worker, order: TransferOrder) -> None:
+    transfer = order.perform
+    if not isinstance(transfer, PageTransfer):
+        transfer()
+    elif transfer.layer_bytes:
+        for layers in layer_groups(transfer.layers, transfer.layer_bytes, worker.group_bytes):
+            transfer.perform_layers(layers)
+            worker.advance(order.transfer_id, layers.stop)

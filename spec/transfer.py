@@ -15,7 +15,7 @@ failed, or was cancelled because the copy it builds on failed, its target slots 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -67,7 +67,7 @@ class TransferOrder:
 
     transfer_id: TransferId
     direction: Direction
-    copies: tuple[Copy, ...]
+    copies: Sequence[Copy]
     perform: Callable[[], None]
     """Copies all bytes, as they are when it is called, from the sources to the targets."""
 

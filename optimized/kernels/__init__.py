@@ -1,1 +1,1 @@
-"""Kernels in Triton: what moves pages on a GPU. They are imported only where a GPU engine is."""
+"""Triton kernels that move pages on a GPU. Only the GPU engine imports them."""

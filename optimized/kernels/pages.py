@@ -1,11 +1,11 @@
 """Move pages between the planes of a pool and rows that hold whole pages: gather and scatter.
 
 A *row* holds some neighbouring layers of a page in the host's order. Rows are in a staging ring on
-the device, or they are the pages of the pinned host slab itself, which a kernel reads and writes
-where it lies. Both are given as an address, so that one kernel serves them.
+the device, or are the pages of the pinned host slab, which a kernel accesses directly. Both are
+given as an address, so that one kernel handles both.
 
-What readers get wrong: no dtype is at work here. A plane is moved in 32-bit words, four to an
-access where the plane's size allows it, and byte by byte only where it must be.
+Kernels know no dtype. A plane is moved in 32-bit words, four in one access where its size allows,
+and byte by byte only where words do not fit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ACCESS_BYTES = 16
 """The widest access that a thread can make."""
 WORD_BYTES = 4
 TILE_BYTES = 16 * 1024
-"""What a program moves at a time: four wide accesses for each of its threads."""
+"""Bytes that a program moves at once: four wide accesses for each of its threads."""
 WARPS = 8
 PROGRAMS = 64
-"""Programs of a launch; each takes tile after tile. Half the chip is left to compute."""
+"""Programs of a launch; each loops over tiles. Half of the GPU is left to compute."""
 
 
 class Kernel(Protocol):
@@ -59,7 +59,7 @@ class Tile:
     """Pages, and elements of each, in one tile; both are powers of two."""
 
     def aligned_to(self, address: int) -> Tile:
-        """The tile to use with rows at this address, which may be less even than the planes."""
+        """The tile to use with rows at this address, which may be less aligned than the planes."""
         aligned = gcd(self.aligned_bytes, address)
         if aligned == self.aligned_bytes:
             return self
@@ -80,7 +80,7 @@ class Planes:
 
 @frozen(eq=False)
 class PagedPool:
-    """The pool of a component, as the kernels see it."""
+    """The pool of a component, for the kernels."""
 
     layout: PageLayout
     planes: tuple[Planes, ...]
@@ -103,8 +103,8 @@ def paged_pool(planes: Sequence[torch.Tensor], layout: PageLayout) -> PagedPool:
 def tile_of(plane_bytes: int, aligned_bytes: int) -> Tile:
     """Choose how planes of this size are cut.
 
-    A tile is as wide as it can be without a remainder, so that no thread is idle, unless that would
-    be narrower than a cache line; what it lacks in width it has in pages.
+    A tile is as wide as divides the plane without a remainder, so that no thread is idle, but not
+    narrower than a cache line. A narrow tile has more pages.
     """
     element_bytes = WORD_BYTES if gcd(plane_bytes, aligned_bytes) % WORD_BYTES == 0 else 1
     elements = plane_bytes // element_bytes
@@ -121,7 +121,7 @@ class PageRows:
     """Rows in memory that kernels reach."""
 
     address: int
-    """Of layer 0 in row 0, whether or not the rows have that layer."""
+    """Address of layer 0 in row 0, even if the rows do not have that layer."""
     row_bytes: int
     """From one row to the next."""
     index: torch.Tensor | None = None
@@ -148,7 +148,7 @@ def scatter(
     *,
     programs: int = PROGRAMS,
 ) -> None:
-    """Copy some layers of the pages in rows into `slots`: the way back of `gather`."""
+    """Copy some layers of the pages in rows into `slots`: the reverse of `gather`."""
     _launch(pool, slots, rows, layers, to_rows=False, programs=programs)
 
 
@@ -183,7 +183,7 @@ def _launch(
     if not pages or not layer_count:
         return
     for planes in pool.planes:
-        # Rows may be anywhere: only what they are aligned to as well can be promised.
+        # Rows may have any address, so the promised alignment must hold for them, too.
         tile = planes.tile.aligned_to(gcd(rows.address, rows.row_bytes))
         segments = layer_count * planes.planes
         tiles = -(-pages // tile.rows) * segments * -(-tile.plane_elements // tile.columns)
@@ -242,7 +242,7 @@ def move_pages(  # noqa: PLR0917
         offset = tl.load(table + 2 * segment + 1)
         page = tile // page_tiles * ROWS + tl.arange(0, ROWS)
         present = page < pages
-        # Slots times bytes pass 2**31 in every pool of use.
+        # Slots times bytes exceed 2**31 in most real pools.
         slot = tl.load(slots + page, mask=present, other=0).to(tl.int64)
         if ROWS_GIVEN:
             row = tl.load(rows + page, mask=present, other=0).to(tl.int64)
@@ -250,7 +250,7 @@ def move_pages(  # noqa: PLR0917
             row = page.to(tl.int64)
         in_pool = base + slot * (ELEMENTS * ELEMENT_BYTES)
         in_rows = row_address + offset + row * row_bytes
-        # Without this promise an address that comes from a number is taken for an odd one, and
+        # Without this promise the compiler assumes that an address made from a number is odd, and
         # every access would be as narrow as an element.
         in_pool = tl.multiple_of(in_pool.to(pointer), ALIGNED_BYTES)
         in_rows = tl.multiple_of(in_rows.to(pointer), ALIGNED_BYTES)
@@ -267,8 +267,8 @@ def move_pages(  # noqa: PLR0917
             tl.store(pool_cells, tl.load(row_cells, mask=mask), mask=mask)
 
 
-# Numbers that change from launch to launch must not each compile a kernel of their own. What makes
-# accesses wide is in the constants.
+# Arguments that change with each launch must not compile new kernels. The constants decide how wide
+# accesses are.
 MOVE_PAGES: Kernel = triton.jit(
     do_not_specialize=(
         "table",

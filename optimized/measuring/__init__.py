@@ -1,8 +1,8 @@
-"""Measure transfers on a GPU, side by side with the copies that its link can do at most.
+"""Measurements of transfers on a GPU, compared with the largest copies of its link.
 
-Everything is checked before it is timed: a fast copy of wrong bytes is of no use. Times are wall
-clock around work that runs much longer than it takes to ask for it, with the device idle before.
+All transfers are checked before they are timed. Times are wall clock, with the device idle before,
+around work that runs much longer than it takes to enqueue.
 
-What readers get wrong: the link's own speed is a matter of the machine and of the day. A ratio to
-what was measured in the same run carries over; a number of gigabytes a second does not.
+The speed of the link depends on the machine. Compare ratios to the link as measured in the same
+run, not gigabytes per second, between machines.
 """

@@ -1,7 +1,6 @@
-"""Everything that there is to measure, in sections that stand alone, as values that JSON has.
+"""The GPU bench: independent sections, each of which returns values for JSON.
 
-What readers get wrong: a section that fails takes no other with it. Whoever runs them keeps what
-was measured, and says what was not.
+A section that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ USUAL = Model("mha", 32, 16)
 
 @frozen
 class Sizes:
-    """How much is measured; the defaults take about three minutes on a large GPU."""
+    """How much to measure; the defaults take about three minutes on a large GPU."""
 
     transfer_bytes: int = GIB
     link_bytes: int = GIB // 2
@@ -62,7 +61,7 @@ class Sizes:
         for page_size in (1, 16, 64)
     )
     usual_model: Model = USUAL
-    """For what is measured with one model only."""
+    """For sections that measure one model only."""
     small_models: tuple[Model, ...] = tuple(
         Model(*shape) for shape in (("mha", 8, 1), ("mla", 61, 1), ("mha", 32, 1))
     )
@@ -70,7 +69,7 @@ class Sizes:
 
 @define
 class Bench:
-    """A GPU, and what was measured on it so far."""
+    """A GPU, and the results on it so far."""
 
     gpu: Gpu
     sizes: Sizes
@@ -79,13 +78,13 @@ class Bench:
     link: Link | None = None
     transfers: list[Transfer] = field(factory=list)
     others: dict[str, Sheet] = field(factory=dict)
-    """What is told as it was found, by section."""
+    """Tables of sections that are shown as they are."""
 
     def sections(self) -> Mapping[str, Callable[[], object]]:
-        """What there is to measure, by name, in an order in which later ones use earlier ones.
+        """The sections by name; later ones use results of earlier ones.
 
-        Each gives a value that JSON has. It may raise anything; `is_wrong` says of what was raised
-        whether a copy was wrong.
+        Each returns a value for JSON. It may raise anything; `is_wrong` says whether the error
+        means that a copy was wrong.
         """
         found: dict[str, Callable[[], object]] = {
             "environment": self._environment,
@@ -103,7 +102,7 @@ class Bench:
         return found
 
     def sheets(self) -> list[Sheet]:
-        """What was measured so far, for a reader; the most important first."""
+        """Tables of the results so far, the most important first."""
         first = [] if self.link is None else [link_sheet(self.link)]
         if self.transfers:
             first.append(transfer_sheet(self.transfers, self.link))
@@ -179,5 +178,5 @@ def bench_on_gpu(transfer_bytes: int) -> Bench:
 
 
 def is_wrong(error: Exception) -> bool:
-    """Whether a section failed because bytes were wrong, and not because it could not go on."""
+    """Whether a section failed because bytes were wrong."""
     return isinstance(error, WrongBytes)

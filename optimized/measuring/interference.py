@@ -1,7 +1,7 @@
-"""What transfers cost the compute beside them, and what compute costs them.
+"""Interference: how much transfers and compute slow each other down.
 
-What readers get wrong: transfers share more than the device with compute. The threads that enqueue
-them share the interpreter with the scheduler, which is measured here too.
+The threads that enqueue transfers also share the GIL with the scheduler, which is measured here,
+too.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.measuring.scenes import Scene, make_scene
 from kvcanon.optimized.measuring.timing import GIGA, timed
 from kvcanon.optimized.measuring.transfers import require_all_well, run
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import page_order
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import TransferId
 
 LONGER = 1.5
-"""The background outlasts what is measured beside it by this factor, as far as can be foreseen."""
+"""The background is planned to last longer than the measured work by this factor."""
 
 REPEATS = 5
 
@@ -38,7 +38,7 @@ class Interference:
 
     direction: Direction
     products: int
-    """Of two square matrices, one after the other."""
+    """How many products of two square matrices."""
     products_alone_seconds: float
     products_beside_seconds: float
     outlasted: bool
@@ -49,14 +49,14 @@ class Interference:
     products_outlasted: bool
     """Whether products went on until the last of the timed transfers was done."""
     scheduler_alone: float
-    """Rounds that a loop of Python makes in a second."""
+    """Rounds per second of a Python loop."""
     scheduler_beside: float
     longest_pause_seconds: float
     """Between two rounds, while transfers were enqueued."""
 
     @property
     def slowdown(self) -> float:
-        """By which part of their time products take longer."""
+        """By which fraction products take longer beside transfers."""
         return self.products_beside_seconds / self.products_alone_seconds - 1
 
 
@@ -83,11 +83,11 @@ class _Side:
         return end
 
     def submit(self, count: int) -> TransferId:
-        """Submit so many transfers to an idle device; return the last one's id."""
+        """Submit so many transfers to an idle device; return the id of the last."""
         self.gpu.runtime.synchronize()
         for at in range(count):
             move = self.scene.move(self.direction)
-            self.engine.submit(PageOrder(at, self.direction, (move,), self.scene.pools))
+            self.engine.submit(page_order(at, self.direction, (move,), self.scene.pools))
         return count - 1
 
     def finish(self, last: TransferId, taken: Sequence[Completion] = ()) -> None:
@@ -99,7 +99,7 @@ class _Side:
 def measure_interference(
     gpu: Gpu, layout: PageLayout, size_bytes: int, side: int, seconds: float
 ) -> tuple[Interference, ...]:
-    """Multiply matrices of this side for about so many seconds, beside each direction."""
+    """Multiply matrices of this size for about `seconds`, beside transfers of each direction."""
     left, right, out = (
         torch.randn((side, side), device=gpu.device, dtype=torch.float32).to(torch.bfloat16)
         for _ in range(3)
@@ -147,7 +147,7 @@ def _measure(side: _Side, seconds: float) -> Interference:
 
 
 def _products_beside(side: _Side, products: int, transfers: int) -> tuple[float, bool]:
-    """What products take while transfers go on, and whether these went on all the time."""
+    """The time of products beside transfers, and whether the transfers lasted to the end."""
     last = side.submit(transfers)
     start = perf_counter()
     side.multiply(products)
@@ -159,7 +159,7 @@ def _products_beside(side: _Side, products: int, transfers: int) -> tuple[float,
 
 
 def _transfers_beside(side: _Side, products: int, transfers: int) -> tuple[float, bool]:
-    """What transfers take while products go on, and whether these went on all the time."""
+    """The time of transfers beside products, and whether the products lasted to the end."""
     start = perf_counter()
     last = side.submit(transfers)
     side.multiply(products)
@@ -172,7 +172,7 @@ def _transfers_beside(side: _Side, products: int, transfers: int) -> tuple[float
 
 
 def _rounds(seconds: float) -> tuple[float, float]:
-    """What a thread of Python gets done: rounds in a second, and its longest pause."""
+    """The rounds per second of a Python thread, and its longest pause."""
     start = before = perf_counter()
     rounds, longest = 0, 0.0
     while before - start < seconds:

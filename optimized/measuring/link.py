@@ -1,7 +1,6 @@
-"""What the link between host and device can do at most, and what small pieces cost it.
+"""The bandwidth of the link between host and device, for large copies and for small pieces.
 
-What readers get wrong: a copy engine is not slow with small pieces, it is slow to begin with each.
-How many pieces a second it takes depends on how they are asked for.
+Each piece has a fixed cost to start, which depends on how the copies are enqueued.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PIECES = tuple(KIB * 4**power for power in range(1, 6))
 """4 KiB to 1 MiB."""
 
 SINGLY_AT_MOST = 4096
-"""More copies than this are not asked for one by one: it is known to be slow."""
+"""More copies than this are not tried one by one, which is known to be slow."""
 
 
 @frozen
@@ -38,7 +37,7 @@ class Link:
 
 @frozen
 class PieceSpeed:
-    """Bandwidth of many pieces that lie apart on the host, in GB/s; None where it was not tried."""
+    """Bandwidth of many separate pieces on the host, in GB/s; None where it was not tried."""
 
     piece_bytes: int
     to_host: bool
@@ -92,7 +91,7 @@ def measure_link(gpu: Gpu, size_bytes: int) -> Link:
 def measure_pieces(
     gpu: Gpu, size_bytes: int, pieces: Sequence[int] = PIECES
 ) -> tuple[PieceSpeed, ...]:
-    """Copy as many bytes in pieces of several sizes, asked for in every way that there is."""
+    """Copy `size_bytes` in pieces of several sizes, enqueued in every available way."""
     slab = HostSlab(1, 2 * size_bytes, pinned=gpu.device.type == "cuda")
     memory = gpu.runtime.buffer(size_bytes)
     ends = _Ends(gpu, slab, memory.data_ptr(), gpu.runtime.stream())

@@ -1,7 +1,7 @@
 """Pools of a model's shape with random bytes in them, and the checks that a transfer must pass.
 
-What readers get wrong: zeros prove nothing. Pools are filled with random bytes, targets with one
-value that is easily told from them, and what no transfer was to write is looked at as well.
+Sources are filled with random bytes and targets with one poison value. The checks also read slots
+that no transfer may write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attrs import frozen
 from kvcanon.optimized.copy_plan import MIB
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.layout import PageLayout, mha_layout, mla_layout
-from kvcanon.optimized.orders import Move, SlotArray
+from kvcanon.optimized.page_transfer import Move, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Direction
@@ -23,19 +23,19 @@ from kvcanon.spec.types import FULL, Counts, WritePolicy
 
 POISON = 0xEE
 CHUNK_BYTES = 64 * MIB
-"""What is compared at once."""
+"""Bytes that are compared at once."""
 
 SPARE = 8
-"""One slot more for so many pages: what a transfer leaves alone."""
+"""One spare slot for so many pages: slots that a transfer must not write."""
 
 
 class WrongBytes(RuntimeError):
-    """A transfer did not move what it was asked to, or moved something else."""
+    """A transfer did not move its bytes, or moved others."""
 
 
 @frozen
 class Model:
-    """What a page is made of."""
+    """A model's shape, which decides the layout of its pages."""
 
     kind: str
     """mha: 8 heads of 128, keys and values; mla: a latent of 576; both in bf16."""
@@ -61,7 +61,7 @@ class Scene:
     device_slots: SlotArray
     host_slots: SlotArray
     other_device_slots: SlotArray
-    """Where the pages are loaded to: elsewhere than they were."""
+    """Slots that pages are loaded to, other than their old ones."""
 
     @property
     def layout(self) -> PageLayout:
@@ -70,7 +70,7 @@ class Scene:
 
     @property
     def size_bytes(self) -> int:
-        """What a transfer moves."""
+        """Bytes that a transfer moves."""
         return len(self.device_slots) * self.layout.page_bytes
 
     def move(self, direction: Direction) -> Move:
@@ -81,11 +81,13 @@ class Scene:
 
 
 def make_scene(gpu: Gpu, layout: PageLayout, size_bytes: int, *, scattered: bool) -> Scene:
-    """Pools for about so many bytes. Device slots are in no order; host slots are, or are not."""
+    """Make pools of about so many bytes. Device slots are shuffled; host slots if `scattered`."""
     pages = max(1, size_bytes // layout.page_bytes)
     capacity = pages + -(-pages // SPARE)
-    room = Counts(full=capacity)
-    config = CacheConfig(device_slots=room, host_slots=room, write_policy=WritePolicy.WRITE_THROUGH)
+    slots = Counts(full=capacity)
+    config = CacheConfig(
+        device_slots=slots, host_slots=slots, write_policy=WritePolicy.WRITE_THROUGH
+    )
     rng = np.random.default_rng(pages)
 
     def some() -> SlotArray:
@@ -105,7 +107,7 @@ def make_scene(gpu: Gpu, layout: PageLayout, size_bytes: int, *, scattered: bool
 
 
 def poison_device(scene: Scene) -> None:
-    """Forget what the device holds."""
+    """Overwrite the device pools."""
     for plane in scene.pools.planes(FULL):
         plane.fill_(POISON)
 
@@ -131,7 +133,7 @@ def require_same(scene: Scene, direction: Direction) -> None:
 
 
 def _pages(scene: Scene, slots: SlotArray) -> torch.Tensor:
-    """Pages of the device, in the host's order, by plain indexing."""
+    """Pages of the device in the order of the host, by plain indexing."""
     planes = scene.pools.planes(FULL)
     index = torch.from_numpy(slots.astype(np.int64)).to(planes[0].device)
     parts = [plane[layer][index] for layer in range(scene.layout.layers) for plane in planes]

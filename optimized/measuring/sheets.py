@@ -1,7 +1,7 @@
-"""What was measured, as rows of text for a reader.
+"""Tables of results, as text.
 
-What readers get wrong: times of a load are two. `first` is when compute may begin on its first
-layer, `all` is when the last has arrived.
+A load has two times: `first` until compute may begin on its first layer, `all` until the last layer
+has arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvcanon.spec.transfer import Direction
 
 @frozen
 class Sheet:
-    """A table, with a line that says what is in it."""
+    """A table with a caption."""
 
     caption: str
     headings: tuple[str, ...]
@@ -28,7 +28,7 @@ class Sheet:
 
 
 def link_sheet(link: Link) -> Sheet:
-    """What everything else is compared with."""
+    """The speed of the link, for comparison."""
     row = tuple(f"{speed:.1f}" for speed in (link.to_host, link.to_device, link.both_in_all))
     return Sheet("One large copy, GB/s.", ("to host", "to device", "both in all"), (row,))
 
@@ -41,7 +41,7 @@ def transfer_sheet(transfers: Sequence[Transfer], link: Link | None) -> Sheet:
 
 
 def interference_sheet(found: Sequence[Interference]) -> Sheet:
-    """What transfers and compute cost each other."""
+    """How much transfers and compute slow each other down."""
     caption = "Beside bf16 matrix products, and beside a thread of Python. Transfers in GB/s."
     headings = ("", "products slower", "transfer alone", "beside", "Python left", "pause us")
     rows = (
@@ -59,7 +59,7 @@ def interference_sheet(found: Sequence[Interference]) -> Sheet:
 
 
 def small_sheet(model: Model, races: dict[Direction, tuple[Race, ...]]) -> Sheet:
-    """Where the staging ring begins to pay."""
+    """Small transfers with and without the staging ring."""
     rows = (
         (f"{sizes[0].size_bytes / 1024:,.0f}", *map(_race, sizes))
         for sizes in zip(*(races[direction][::-1] for direction in Direction), strict=True)
@@ -69,7 +69,7 @@ def small_sheet(model: Model, races: dict[Direction, tuple[Race, ...]]) -> Sheet
 
 
 def piece_sheet(found: Sequence[PieceSpeed]) -> Sheet:
-    """What small pieces cost."""
+    """The bandwidth of small pieces."""
     caption = "Pieces that lie apart, GB/s: in batches / one by one / as a rectangle."
     rows = (
         (
@@ -86,7 +86,7 @@ def piece_sheet(found: Sequence[PieceSpeed]) -> Sheet:
 
 
 def kernel_sheet(found: Sequence[KernelSpeed]) -> Sheet:
-    """How many programs it takes."""
+    """The bandwidth of kernels by their number of programs."""
     caption = "Kernels alone, GB/s: on the device, and between device and host."
     headings = ("programs", "gather", "scatter", "gather to host", "scatter from host")
     rows = (

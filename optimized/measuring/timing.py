@@ -11,12 +11,12 @@ from attrs import frozen
 from kvcanon.optimized.cuda_runtime import Runtime
 
 GIGA = 1e9
-"""Bandwidth is counted in powers of ten, as those who sell links do."""
+"""Bandwidth is counted in powers of ten, as vendors of links do."""
 
 
 @frozen
 class Timing:
-    """How long something took, several times over."""
+    """Times of several runs."""
 
     median_seconds: float
     least_seconds: float
@@ -28,7 +28,7 @@ class Timing:
 
 
 def timing_of(seconds: list[float]) -> Timing:
-    """Sum up some runs."""
+    """Summarize runs."""
     return Timing(median(seconds), min(seconds), max(seconds))
 
 

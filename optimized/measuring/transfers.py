@@ -1,7 +1,6 @@
-"""The engine's transfers: checked, then timed, for pages of several shapes.
+"""Transfers of the engine, checked and then timed, for pages of several shapes.
 
-What readers get wrong: a load is of use before it has ended. Two times are taken of it, one until
-compute may begin on the first layer, and one until all is there.
+A load has two times: until compute may begin on the first layer, and until all layers have arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kvcanon.optimized.measuring.scenes import (
     require_same,
 )
 from kvcanon.optimized.measuring.timing import Timing, timed, timing_of
-from kvcanon.optimized.orders import PageOrder
+from kvcanon.optimized.page_transfer import page_order
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import FULL
 
@@ -40,22 +39,22 @@ PROGRAMS = (8, 16, 32, 64, 128, 256)
 
 @frozen
 class Transfer:
-    """What one shape of page gave. Bandwidth is in GB/s."""
+    """Results for one shape of pages. Bandwidth is in GB/s."""
 
     model: Model
     scattered: bool
-    """Whether host slots are in no order; else they follow each other."""
+    """Whether host slots are in random order; else they are consecutive."""
     size_bytes: int
     backup: float
     backup_timing: Timing
     load: float
     load_timing: Timing
     both_in_all: float
-    """A backup and a load at once, together."""
+    """A backup and a load at the same time, in total."""
     first_layer: Timing
     """From submitting a load until compute may begin on layer 0."""
     submit: Timing
-    """What submitting holds up the thread that does it."""
+    """How long `submit` blocks its caller."""
 
     def shares(self, link: Link) -> dict[str, float]:
         """The parts of one large copy's bandwidth that were reached."""
@@ -94,7 +93,7 @@ def measure_transfer(
 ) -> Transfer:
     """Check both directions byte by byte, then time them. Raises: WrongBytes."""
     scene = make_scene(gpu, model.layout, size_bytes, scattered=scattered)
-    # Small transfers have their own measurement; here everything shall take the usual way.
+    # Small transfers are measured on their own; here all go through the ring.
     with CudaEngine(scene.pools, limits, direct_bytes=0, gpu=gpu) as engine:
         check(scene, engine, gpu)
         backups, loads, pairs = (
@@ -126,7 +125,7 @@ def run(scene: Scene, engine: CudaEngine, gpu: Gpu, *directions: Direction) -> R
         WrongBytes: a transfer failed.
     """
     orders = [
-        PageOrder(at, direction, (scene.move(direction),), scene.pools)
+        page_order(at, direction, (scene.move(direction),), scene.pools)
         for at, direction in enumerate(directions)
     ]
     gpu.runtime.synchronize()
@@ -156,7 +155,7 @@ def require_all_well(completions: Sequence[Completion], count: int) -> None:
 
 
 def check(scene: Scene, engine: CudaEngine, gpu: Gpu) -> None:
-    """Back everything up, forget it, load it elsewhere; look at every byte. Raises: WrongBytes."""
+    """Back up all pages, erase and load them; compare every byte. Raises: WrongBytes."""
     run(scene, engine, gpu, BACKUP)
     require_same(scene, BACKUP)
     poison_device(scene)

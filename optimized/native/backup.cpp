@@ -24,13 +24,13 @@ std::vector<Part> missing(const State& state, Node* node) {
     return parts;
 }
 
-// Enqueue one node's copy; 0 where the host has no room for all of it.
+// Enqueue one node's copy; 0 where the host has too few free slots for all of it.
 uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts) {
     Counts needed;
     for (const Part& part : parts) {
         needed[part.component] = node->data[part.component].slots[GPU].slots();
     }
-    if (!make_host_room(state, needed)) return 0;
+    if (!free_host_slots(state, needed)) return 0;
     Hold& held = hold(state, node, state.config.swa() ? node->start : -1);
     return enqueue(state, Direction::BACKUP, std::move(parts), held);
 }

@@ -1,19 +1,21 @@
 // Backup: copies of nodes from the device to the host.
 //
-// What readers get wrong: a node is never skipped because something above it has no copy. What it
-// builds on is copied first (write-through), or it does not matter (write_back); and where the host
-// has no room the outcome says so.
+// A node is never skipped because a node above it has no host copy. Under write-through the nodes
+// above are copied first; under write_back they need no copy. Where the host has too few free
+// slots, the result of the insert counts the pages that were declined.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Enqueue what is missing on the host for this node to be usable from there: its chain, root first,
-// and window data that was healed since its node was copied. Stops where the host has no room.
+// Enqueue the backups that make this node usable from the host: of the nodes on its path, root
+// first, and of window data that was healed after its node was copied. Stops where the host has too
+// few free slots.
 std::vector<uint64_t> back_up(State& state, Node* node);
 
-// Copy what a node lacks on the host, where there is room for it, and wait for the copy.
+// Copy what a node lacks on the host, if the host has free slots for all of it, and wait for the
+// copy.
 void back_up_now(State& state, Node* node);
 
 // Pages on the path to a node that were hit often enough and have no host copy.

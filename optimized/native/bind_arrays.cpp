@@ -23,7 +23,7 @@ bool is_a(const ArrayIn& array, nb::dlpack::dtype_code code, int bits) {
 
 std::string words_of(nb::handle object) { return nb::str(object).c_str(); }
 
-// What somebody handed over instead of an array of the right kind.
+// Describe the object that was given instead of an array of the right kind.
 std::string description(nb::handle given) {
     std::string words = words_of(given.type().attr("__name__"));
     if (nb::hasattr(given, "dtype") && nb::hasattr(given, "shape")) {
@@ -40,7 +40,7 @@ std::string description(nb::handle given) {
                                 types + "; got " + description(given) + more);
 }
 
-// The array that was handed over, of whatever type. Throws: BadArgument.
+// The given object as an array of any type. Throws: BadArgument.
 ArrayIn array_from(nb::handle given, const char* name, const char* types) {
     ArrayIn array;
     const bool is_array = nb::try_cast(given, array, false);
@@ -48,7 +48,7 @@ ArrayIn array_from(nb::handle given, const char* name, const char* types) {
         refuse_array(given, name, types);
     }
     if (array.size() > 1 && array.stride(0) != 1) refuse_array(given, name, types, ", with gaps");
-    // Where there is nothing, the address may be any.
+    // An empty array may have any address.
     if (array.size() != 0 && reinterpret_cast<uintptr_t>(array.data()) % array.itemsize() != 0) {
         refuse_array(given, name, types, ", not aligned in memory");
     }
@@ -59,7 +59,7 @@ ArrayIn array_from(nb::handle given, const char* name, const char* types) {
     throw BadArgument("tokens", "must be integers in 0 .. 4294967295");
 }
 
-// Whether some number is negative; without a branch a number, so that it is vector code.
+// Whether some number is negative. No branch in the loop, so that it becomes vector code.
 template <typename Number>
 bool any_negative(const Number* numbers, size_t count) {
     Number all = 0;
@@ -83,7 +83,7 @@ Runs slots_from(nb::handle given, Component component) {
     const char* name = name_of(component);
     const ArrayIn slots = array_from(given, name, SLOT_TYPES);
     if (slots.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-        throw BadArgument(name, "are more than a pool can have");
+        throw BadArgument(name, "has more slots than a pool can have");
     }
     if (is_a(slots, nb::dlpack::dtype_code::Int, 32)) {
         return runs_of(static_cast<const int32_t*>(slots.data()), slots.size());
@@ -100,11 +100,12 @@ Runs slots_from(nb::handle given, Component component) {
 
 }  // namespace
 
-GivenKey key_of(const State& state, nb::handle given, int64_t space,
+GivenKey key_of(const State& state, nb::handle given, int64_t namespace_id,
                 std::vector<uint32_t>& scratch) {
-    if (space < 0 || space >= static_cast<int64_t>(state.spaces.size())) {
-        throw BadArgument("namespace", "is " + std::to_string(space) +
-                                           ", a number that `namespace` did not give out");
+    if (namespace_id < 0 || namespace_id >= static_cast<int64_t>(state.namespaces.size())) {
+        throw BadArgument("namespace",
+                          "is " + std::to_string(namespace_id) +
+                              ", which is no number of a namespace; get one from `namespace`");
     }
     ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
     const size_t pages = tokens.size() / static_cast<size_t>(state.config.page_words);
@@ -124,7 +125,7 @@ GivenKey key_of(const State& state, nb::handle given, int64_t space,
     } else {
         refuse_array(given, "tokens", TOKEN_TYPES);
     }
-    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(space)};
+    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(namespace_id)};
     return {std::move(tokens), key};
 }
 

@@ -17,7 +17,7 @@ void raise(const char* name, const Fields&... fields) {
     PyErr_SetObject(type.ptr(), error.ptr());
 }
 
-void translate(const std::exception_ptr& thrown, void*) {
+void translate(const std::exception_ptr& thrown, void* /*unused*/) {
     try {
         std::rethrow_exception(thrown);
     } catch (const BadArgument& error) {

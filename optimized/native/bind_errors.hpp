@@ -1,4 +1,5 @@
-// Refusals across the border: each becomes the exception of its name in `kvcanon.spec.errors`.
+// Errors from the core to Python: each becomes the exception of the same name in
+// `kvcanon.spec.errors`.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,8 +8,8 @@ namespace kvcanon {
 
 void bind_errors();
 
-// Refuse in words of Python, where a number of Python's is what is wrong: `field` is the error's only
-// one.
+// Raise an error of `kvcanon.spec.errors` with one field that is a Python object, such as an
+// integer too large for 64 bits.
 [[noreturn]] void raise_in_python(const char* name, nanobind::handle field);
 
 }  // namespace kvcanon

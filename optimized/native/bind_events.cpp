@@ -2,8 +2,10 @@
 
 #include <string>
 
-#include "announce.hpp"
-#include "py_tree.hpp"
+#include "cache_core.hpp"
+#include "docstrings.hpp"
+#include "emit.hpp"
+#include "enum_values.hpp"
 
 namespace nb = nanobind;
 
@@ -11,7 +13,7 @@ namespace kvcanon {
 
 namespace {
 
-// An event that was taken: it keeps its pages for as long as somebody has it.
+// An event that was taken. It keeps its pages alive.
 struct TakenEvent {
     Event event;
     int32_t page_words;
@@ -20,80 +22,72 @@ struct TakenEvent {
     TakenEvent(TakenEvent&& other) noexcept = default;
     TakenEvent& operator=(TakenEvent&&) = delete;
     ~TakenEvent() {
-        if (event.stretch) unpin(event.stretch.get(), static_cast<size_t>(page_words));
+        if (event.span) unpin(event.span.get(), static_cast<size_t>(page_words));
     }
 
-    const uint8_t* name(int32_t index) const {
+    const uint8_t* hash(int32_t index) const {
         // Of what was removed the last page comes first.
         const int32_t page = event.kind == EventKind::REMOVED ? event.pages - 1 - index : index;
-        return name_of(event.stretch.get(), event.offset + page);
+        return hash_of(event.span.get(), event.offset + page);
     }
 };
 
-const char* kind(const TakenEvent& self) {
-    switch (self.event.kind) {
-        case EventKind::STORED: return "stored";
-        case EventKind::REMOVED: return "removed";
-        case EventKind::CLEARED: break;
-    }
-    return "cleared";
-}
+const char* kind(const TakenEvent& self) { return EVENT_KIND_VALUES[number_of(self.event.kind)]; }
 
-nb::bytes names(const TakenEvent& self) {
-    const auto bytes = static_cast<size_t>(self.event.pages) * NAME_BYTES;
-    // What was stored is named in the order in which the names are kept.
+nb::bytes hashes(const TakenEvent& self) {
+    const auto bytes = static_cast<size_t>(self.event.pages) * HASH_BYTES;
+    // Stored pages are in the order of the span.
     if (bytes == 0 || self.event.kind != EventKind::REMOVED) {
-        return nb::bytes(bytes == 0 ? nullptr : self.name(0), bytes);
+        return nb::bytes(bytes == 0 ? nullptr : self.hash(0), bytes);
     }
     std::string joined;
     joined.reserve(bytes);
     for (int32_t index = 0; index < self.event.pages; ++index) {
-        joined.append(reinterpret_cast<const char*>(self.name(index)), NAME_BYTES);
+        joined.append(reinterpret_cast<const char*>(self.hash(index)), HASH_BYTES);
     }
     return nb::bytes(joined.data(), joined.size());
 }
 
-// The name of the page before the first; None where it is the first of its namespace.
-nb::object parent_name(const TakenEvent& self) {
+// The hash of the page before the first; None where there is none.
+nb::object parent_hash(const TakenEvent& self) {
     const Event& event = self.event;
-    if (!event.stretch) return nb::none();
-    const uint8_t* name = event.offset != 0           ? name_of(event.stretch.get(), event.offset - 1)
-                          : event.stretch->has_parent ? event.stretch->parent_name
-                                                      : nullptr;
-    if (name == nullptr) return nb::none();
-    return nb::bytes(reinterpret_cast<const char*>(name), NAME_BYTES);
+    if (!event.span) return nb::none();
+    const uint8_t* hash = event.offset != 0        ? hash_of(event.span.get(), event.offset - 1)
+                          : event.span->has_parent ? event.span->parent_hash
+                                                   : nullptr;
+    if (hash == nullptr) return nb::none();
+    return nb::bytes(reinterpret_cast<const char*>(hash), HASH_BYTES);
 }
 
-// The tokens where the tree has them: the array keeps the event, and the event its pages.
+// The tokens without a copy: the array keeps the event alive, and the event its pages.
 nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEvent> event) {
     const auto& self = nb::cast<const TakenEvent&>(event);
     const auto pages = static_cast<size_t>(self.event.pages);
     const auto page_words = static_cast<size_t>(self.page_words);
     const uint32_t* words =
         pages == 0 ? nullptr
-                   : self.event.stretch->words +
-                         static_cast<size_t>(self.event.offset) * page_words;
+                   : self.event.span->words + static_cast<size_t>(self.event.offset) * page_words;
     return nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>>(words, {pages, page_words}, event);
 }
 
-nb::list taken_events(PyTree& tree) {
-    return tree.operate(Operation::TAKE_EVENTS, [&] {
+nb::list taken_events(CacheCore& core) {
+    return core.operate(Operation::TAKE_EVENTS, [&] {
         nb::list taken;
-        for (Event& event : take_events(tree.state)) {
-            taken.append(nb::cast(TakenEvent(std::move(event), tree.state.config.page_words),
+        for (Event& event : take_events(core.state)) {
+            taken.append(nb::cast(TakenEvent(std::move(event), core.state.config.page_words),
                                   nb::rv_policy::move));
         }
         return taken;
     });
 }
 
-// The events that nobody has taken yet, without taking them.
-nb::list pending_events(PyTree& tree) {
-    State& state = tree.state;
-    name_events(state);
+// The pending events, without taking them.
+nb::list pending_events(CacheCore& core) {
+    State& state = core.state;
+    hash_events(state);
     nb::list listed;
     for (const Event& event : state.events) {
-        if (event.stretch) pin(event.stretch.get());
+        if (event.span) pin(event.span.get());
         listed.append(nb::cast(TakenEvent(event, state.config.page_words), nb::rv_policy::move));
     }
     return listed;
@@ -101,22 +95,33 @@ nb::list pending_events(PyTree& tree) {
 
 }  // namespace
 
-void bind_events(nb::module_& m, nb::class_<PyTree>& tree) {
-    nb::class_<TakenEvent>(m, "Event")
-        .def_prop_ro("kind", &kind)
-        .def_prop_ro("medium",
-                     [](const TakenEvent& self) {
-                         return self.event.medium == GPU ? "GPU" : "CPU_PINNED";
-                     })
-        .def_prop_ro("namespace",
-                     [](const TakenEvent& self) -> uint32_t {
-                         return self.event.stretch ? self.event.stretch->space : 0;
-                     })
-        .def_prop_ro("pages", [](const TakenEvent& self) { return self.event.pages; })
-        .def_prop_ro("parent_name", &parent_name)
-        .def_prop_ro("names", &names)
-        .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic);
-    tree.def("take_events", &taken_events).def("pending_events", &pending_events);
+void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeView>& tree) {
+    nb::class_<TakenEvent>(m, "Event", docs::EVENT)
+        .def_prop_ro(
+            "kind", &kind,
+            "What happened: \"stored\", \"removed\", or \"cleared\" for all pages at once.")
+        .def_prop_ro(
+            "medium", [](const TakenEvent& self) { return MEDIUM_VALUES[self.event.medium]; },
+            "A value of kvcanon.spec.types.Medium.")
+        .def_prop_ro(
+            "namespace",
+            [](const TakenEvent& self) -> uint32_t {
+                return self.event.span ? self.event.span->namespace_id : 0;
+            },
+            "Number of the namespace.")
+        .def_prop_ro(
+            "pages", [](const TakenEvent& self) { return self.event.pages; }, "How many pages.")
+        .def_prop_ro("parent_hash", &parent_hash,
+                     "Hash of the page before the first; None where there is none.")
+        .def_prop_ro("hashes", &hashes,
+                     "Page hashes, 32 bytes each; of removed pages the last comes first.")
+        .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic,
+                     "Tokens of the pages: uint32[pages, words a page].");
+    core.def("take_events", &taken_events, nb::sig(docs::TAKE_EVENTS.signature),
+             docs::TAKE_EVENTS.text);
+    tree.def(
+        "pending_events", [](TreeView& self) { return pending_events(self.core); },
+        "Return the events that `take_events` would, without taking them.");
 }
 
 }  // namespace kvcanon

@@ -21,7 +21,7 @@ namespace kvcanon {
 namespace {
 
 using Words = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Names = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1, NAME_BYTES>>;
+using Hashes = nb::ndarray<nb::numpy, uint8_t, nb::shape<-1, HASH_BYTES>>;
 
 const HashWay& way_named(const std::optional<std::string>& name) {
     const std::vector<HashWay>& ways = hash_ways();
@@ -36,75 +36,77 @@ const HashWay& way_named(const std::optional<std::string>& name) {
             .c_str());
 }
 
-// A job whose names go into memory of its own. What `seed` and `words` hold must outlive it.
+// A job with its own memory for the hashes. `seed` and `words` must outlive it.
 HashJob job_of(const nb::bytes& seed, const Words& words, size_t words_per_page,
-               std::unique_ptr<uint8_t[]>& names) {
-    if (seed.size() != 0 && seed.size() != NAME_BYTES) {
+               std::unique_ptr<uint8_t[]>& hashes) {
+    if (seed.size() != 0 && seed.size() != HASH_BYTES) {
         throw nb::value_error(("A seed has no bytes (the default namespace) or 32; this one has " +
                                std::to_string(seed.size()) + ".")
                                   .c_str());
     }
     if (words_per_page == 0) throw nb::value_error("A page has at least one word.");
     const size_t pages = words.size() / words_per_page;
-    names.reset(new uint8_t[pages * NAME_BYTES]);
-    return {static_cast<const uint8_t*>(static_cast<const void*>(seed.c_str())),
+    hashes.reset(new uint8_t[pages * HASH_BYTES]);
+    return {reinterpret_cast<const uint8_t*>(seed.c_str()),
             seed.size(),
             words.data(),
             words_per_page,
             pages,
-            names.get()};
+            hashes.get()};
 }
 
-// Hand the names over to an array, which frees them.
-Names as_array(std::unique_ptr<uint8_t[]> names, size_t pages) {
-    uint8_t* data = names.get();
+// Hand the hashes over to an array, which frees them.
+Hashes as_array(std::unique_ptr<uint8_t[]> hashes, size_t pages) {
+    uint8_t* data = hashes.get();
     nb::capsule owner(data, [](void* memory) noexcept { delete[] static_cast<uint8_t*>(memory); });
-    names.release();
-    return Names(data, {pages, NAME_BYTES}, owner);
+    hashes.release();
+    return Hashes(data, {pages, HASH_BYTES}, owner);
 }
 
-std::vector<Names> page_hashes_batch(const std::vector<nb::bytes>& seeds,
-                                     const std::vector<Words>& words,
-                                     const std::vector<size_t>& words_per_page,
-                                     const std::optional<std::string>& way_name) {
+std::vector<Hashes> page_hashes_batch(const std::vector<nb::bytes>& seeds,
+                                      const std::vector<Words>& words,
+                                      const std::vector<size_t>& words_per_page,
+                                      const std::optional<std::string>& way_name) {
     if (seeds.size() != words.size() || seeds.size() != words_per_page.size()) {
         throw nb::value_error(
             "Each chain has a seed, words and words a page; these lists differ in length.");
     }
     const HashWay& way = way_named(way_name);
-    std::vector<std::unique_ptr<uint8_t[]>> names(seeds.size());
+    std::vector<std::unique_ptr<uint8_t[]>> hashes(seeds.size());
     std::vector<HashJob> jobs;
+    jobs.reserve(seeds.size());
     for (size_t i = 0; i < seeds.size(); ++i) {
-        jobs.push_back(job_of(seeds[i], words[i], words_per_page[i], names[i]));
+        jobs.push_back(job_of(seeds[i], words[i], words_per_page[i], hashes[i]));
     }
     {
         nb::gil_scoped_release release;
         hash_pages_batch(way, jobs.data(), jobs.size());
     }
-    std::vector<Names> arrays;
+    std::vector<Hashes> arrays;
+    arrays.reserve(jobs.size());
     for (size_t i = 0; i < jobs.size(); ++i) {
-        arrays.push_back(as_array(std::move(names[i]), jobs[i].pages));
+        arrays.push_back(as_array(std::move(hashes[i]), jobs[i].pages));
     }
     return arrays;
 }
 
-Names page_hashes(const nb::bytes& seed, const Words& words, size_t words_per_page,
-                  const std::optional<std::string>& way_name) {
+Hashes page_hashes(const nb::bytes& seed, const Words& words, size_t words_per_page,
+                   const std::optional<std::string>& way_name) {
     return page_hashes_batch({seed}, {words}, {words_per_page}, way_name).front();
 }
 
 std::vector<std::string> names_of_ways() {
-    std::vector<std::string> names;
-    for (const HashWay& way : hash_ways()) names.emplace_back(way.name);
-    return names;
+    std::vector<std::string> hashes;
+    for (const HashWay& way : hash_ways()) hashes.emplace_back(way.name);
+    return hashes;
 }
 
 }  // namespace
 
 void bind_hashing(nb::module_& m) {
     m.def("hash_ways", &names_of_ways);
-    m.def("page_hashes", &page_hashes, nb::arg("seed"), nb::arg("words"),
-          nb::arg("words_per_page"), nb::arg("way") = nb::none());
+    m.def("page_hashes", &page_hashes, nb::arg("seed"), nb::arg("words"), nb::arg("words_per_page"),
+          nb::arg("way") = nb::none());
     m.def("page_hashes_batch", &page_hashes_batch, nb::arg("seeds"), nb::arg("words"),
           nb::arg("words_per_page"), nb::arg("way") = nb::none());
 }

@@ -1,4 +1,4 @@
-// What `_core` offers of page names to Python.
+// Binds the page hashes of `_core`.
 #pragma once
 
 #include <nanobind/nanobind.h>

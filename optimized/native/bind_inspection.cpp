@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "py_tree.hpp"
+#include "cache_core.hpp"
+#include "check.hpp"
 #include "slots.hpp"
 
 namespace nb = nanobind;
@@ -10,8 +11,6 @@ namespace nb = nanobind;
 namespace kvcanon {
 
 namespace {
-
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
 
 Component component_at(int64_t number) {
     if (number < 0 || number >= COMPONENTS) {
@@ -53,33 +52,33 @@ nb::tuple node_of(const State& state, const Node* node) {
         children.append(child->node_id);
     }
     nb::list data;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (state.config.has(component)) data.append(data_of(node->data[component]));
     }
-    nb::object words = nb::bytes("", 0), names = nb::none(), parent = nb::none();
+    nb::object words = nb::bytes("", 0), hashes = nb::none(), parent = nb::none();
     if (node->parent != nullptr) {
         const size_t bytes = static_cast<size_t>(node->pages) *
                              static_cast<size_t>(state.config.page_words) * sizeof(uint32_t);
         words = nb::bytes(reinterpret_cast<const char*>(state.words(node)), bytes);
         parent = nb::cast(node->parent->node_id);
-        if (node->stretch->named >= node->offset + node->pages) {
-            names = nb::bytes(
-                reinterpret_cast<const char*>(name_of(node->stretch.get(), node->offset)),
-                static_cast<size_t>(node->pages) * NAME_BYTES);
+        if (node->span->hashed >= node->offset + node->pages) {
+            hashes =
+                nb::bytes(reinterpret_cast<const char*>(hash_of(node->span.get(), node->offset)),
+                          static_cast<size_t>(node->pages) * HASH_BYTES);
         }
     }
-    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->space, words,
+    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->namespace_id, words,
                           node->start, nb::tuple(data), node->hit_count, node->priority,
-                          node->created, node->last_access, names);
+                          node->created, node->last_access, hashes);
 }
 
-nb::list nodes(PyTree& tree) {
+nb::list nodes(TreeView& tree) {
     nb::list listed;
-    std::vector<const Node*> open{tree.state.root};
+    std::vector<const Node*> open{tree.core.state.root};
     while (!open.empty()) {
         const Node* node = open.back();
         open.pop_back();
-        listed.append(node_of(tree.state, node));
+        listed.append(node_of(tree.core.state, node));
         for (const Node* child = node->first_child; child != nullptr; child = child->next) {
             open.push_back(child);
         }
@@ -89,15 +88,16 @@ nb::list nodes(PyTree& tree) {
 
 nb::tuple slot_tuple(const std::vector<Slot>& slots) { return nb::tuple(nb::cast(slots)); }
 
-nb::tuple pool_state(PyTree& tree, int64_t component, int64_t medium) {
-    const Pool& pool = tree.state.pool(component_at(component), medium_at(medium));
+nb::tuple pool_state(TreeView& tree, int64_t component, int64_t medium) {
+    const Pool& pool = tree.core.state.pool(component_at(component), medium_at(medium));
     return nb::make_tuple(pool.free.capacity(), slot_tuple(pool.free.list()),
                           slot_tuple(pool.held.list()));
 }
 
-nb::list holds(PyTree& tree) {
+nb::list holds(TreeView& tree) {
     std::vector<const Hold*> open;
-    for (const auto& [receipt, held] : tree.state.holds) open.push_back(&held);
+    open.reserve(tree.core.state.holds.size());
+    for (const auto& [receipt, held] : tree.core.state.holds) open.push_back(&held);
     std::sort(open.begin(), open.end(),
               [](const Hold* a, const Hold* b) { return a->receipt < b->receipt; });
     nb::list listed;
@@ -105,20 +105,20 @@ nb::list holds(PyTree& tree) {
         nb::object window = nb::none();
         if (held->window_from >= 0) window = nb::cast(held->window_from);
         const uint64_t transfer = held->transfer == nullptr ? 0 : held->transfer->transfer_id;
-        listed.append(nb::make_tuple(held->receipt, held->node->node_id, window, held->state_held,
+        listed.append(nb::make_tuple(held->receipt, held->node->node_id, window, held->mamba_held,
                                      id_or_none(transfer)));
     }
     return listed;
 }
 
-nb::list transfers(PyTree& tree) {
+nb::list transfers(TreeView& tree) {
     nb::list listed;
-    for (const auto& [transfer_id, transfer] : tree.state.transfers) {
+    for (const auto& [transfer_id, transfer] : tree.core.state.transfers) {
         nb::list parts, sources, targets;
         for (const Part& part : transfer.parts) {
             parts.append(nb::make_tuple(part.node->node_id, static_cast<int>(part.component)));
         }
-        for (const Component component : ALL) {
+        for (const Component component : ALL_COMPONENTS) {
             sources.append(slots_or_none(transfer.sources[component]));
             targets.append(slots_or_none(transfer.targets[component]));
         }
@@ -129,37 +129,41 @@ nb::list transfers(PyTree& tree) {
     return listed;
 }
 
-nb::dict pairs(PyTree& tree) {
+nb::dict pairs(TreeView& tree) {
     nb::dict found;
-    const std::vector<Slot>& swa_of_full = tree.state.swa_of_full;
+    const std::vector<Slot>& swa_of_full = tree.core.state.swa_of_full;
     for (size_t full = 0; full < swa_of_full.size(); ++full) {
         if (swa_of_full[full] >= 0) found[nb::int_(full)] = nb::int_(swa_of_full[full]);
     }
     return found;
 }
 
-// Slots of a device pool that could be evicted, and that a lock protects.
-nb::tuple usage(PyTree& tree, int64_t component) {
-    const Pool& pool = tree.state.pool(component_at(component), GPU);
+bool holds_slot(TreeView& tree, int64_t component, int64_t slot) {
+    const SlotSet& held = tree.core.state.pool(component_at(component), GPU).held;
+    return 0 <= slot && slot < held.capacity() && held.contains(static_cast<Slot>(slot));
+}
+
+// Device slots of the tree that are evictable, and that a lock protects.
+nb::tuple usage(TreeView& tree, int64_t component) {
+    const Pool& pool = tree.core.state.pool(component_at(component), GPU);
     return nb::make_tuple(pool.owned_slots - pool.protected_slots, pool.protected_slots);
 }
 
-nb::tuple free_counts(PyTree& tree, int64_t medium) {
-    const Counts room = free_room(tree.state, medium_at(medium));
-    return nb::make_tuple(room[FULL], room[SWA], room[MAMBA]);
+nb::tuple free_counts(TreeView& tree, int64_t medium) {
+    const Counts free = free_slot_counts(tree.core.state, medium_at(medium));
+    return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
 }
 
-// What the pools of a component hold: capacity, free, held by requests, in the tree, and locked of
-// that.
-nb::tuple pool_counts(PyTree& tree, int64_t component, int64_t medium) {
-    const Pool& pool = tree.state.pool(component_at(component), medium_at(medium));
+// Slot counts of a pool: capacity, free, held by requests, in the tree, locked in the tree.
+nb::tuple pool_counts(TreeView& tree, int64_t component, int64_t medium) {
+    const Pool& pool = tree.core.state.pool(component_at(component), medium_at(medium));
     return nb::make_tuple(pool.free.capacity(), pool.free.size(), pool.held.size(),
                           pool.owned_slots, pool.protected_slots);
 }
 
-// What was counted since the tree was made, and what there is now; `stretch_bytes` is of all trees.
-nb::dict counters(PyTree& tree) {
-    const State& state = tree.state;
+// Counters since the cache was made, and present sizes. `span_bytes` is of all caches.
+nb::dict counters(TreeView& tree) {
+    const State& state = tree.core.state;
     const Counters& all = state.counters;
     const auto three = [](const uint64_t* by_component) {
         return nb::make_tuple(by_component[FULL], by_component[SWA], by_component[MAMBA]);
@@ -187,7 +191,7 @@ nb::dict counters(PyTree& tree) {
     found["events"] = all.events;
     found["pending_events"] = state.events.size();
     found["nodes"] = state.node_count;
-    found["stretch_bytes"] = stretch_bytes;
+    found["span_bytes"] = span_bytes;
     found["arena_nodes"] = state.arena.size();
     found["receipts"] = state.holds.size();
     size_t queued = 0;
@@ -198,11 +202,11 @@ nb::dict counters(PyTree& tree) {
     return found;
 }
 
-// How often each operation was called, how often that was refused, and the nanoseconds it took.
-nb::dict calls(PyTree& tree) {
+// Calls, refusals and nanoseconds of each operation.
+nb::dict calls(TreeView& tree) {
     nb::dict found;
     for (int operation = 0; operation < OPERATIONS; ++operation) {
-        const Calls& each = tree.calls[operation];
+        const Calls& each = tree.core.calls[operation];
         found[OPERATION_NAMES[operation]] =
             nb::make_tuple(each.count, each.refused, each.nanoseconds);
     }
@@ -211,25 +215,27 @@ nb::dict calls(PyTree& tree) {
 
 }  // namespace
 
-void bind_inspection(nb::class_<PyTree>& tree) {
-    tree.def("nodes", &nodes)
-        .def("pool", &pool_state, nb::arg("component"), nb::arg("medium"))
+void bind_inspection(nb::class_<TreeView>& tree) {
+    const auto component = nb::arg("component");
+    const auto medium = nb::arg("medium");
+    tree.def("nodes", &nodes, "Return every node as a tuple, the root first.")
+        .def("pool", &pool_state, component, medium,
+             "Return the capacity of a pool, its free slots and those that requests hold.")
+        .def("holds_slot", &holds_slot, component, nb::arg("slot"),
+             "Return whether a request holds this device slot.")
+        .def("holds", &holds, "Return every open receipt as a tuple, the oldest first.")
+        .def("transfers", &transfers, "Return every transfer in flight as a tuple.")
+        .def("pairs", &pairs, "Return the window slot of each full slot that has one.")
+        .def("usage", &usage, component,
+             "Return how many device slots of the tree are evictable, and how many locked.")
+        .def("free_counts", &free_counts, medium, "Return the free slots of each component.")
+        .def("pool_counts", &pool_counts, component, medium,
+             "Return slot counts: capacity, free, held by requests, in the tree, locked there.")
+        .def("counters", &counters, "Return all counters of the core by name.")
+        .def("calls", &calls, "Return calls, refusals and nanoseconds of each operation by name.")
         .def(
-            "holds_slot",
-            [](PyTree& self, int64_t component, int64_t slot) {
-                const SlotSet& held = self.state.pool(component_at(component), GPU).held;
-                return 0 <= slot && slot < held.capacity() &&
-                       held.contains(static_cast<Slot>(slot));
-            },
-            nb::arg("component"), nb::arg("slot"))
-        .def("holds", &holds)
-        .def("transfers", &transfers)
-        .def("pairs", &pairs)
-        .def("usage", &usage, nb::arg("component"))
-        .def("free_counts", &free_counts, nb::arg("medium"))
-        .def("pool_counts", &pool_counts, nb::arg("component"), nb::arg("medium"))
-        .def("counters", &counters)
-        .def("calls", &calls);
+            "check", [](TreeView& self) { check(self.core.state); },
+            "Check that redundant state agrees. Raises: SpecViolation.");
 }
 
 }  // namespace kvcanon

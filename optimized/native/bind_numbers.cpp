@@ -9,7 +9,7 @@ namespace kvcanon {
 
 namespace {
 
-// Python's own int for it.
+// The number as a Python int.
 nb::object index_of(nb::handle number, const char* name) {
     PyObject* index = PyNumber_Index(number.ptr());
     if (index == nullptr) {

@@ -1,4 +1,5 @@
-// Numbers across the border: whatever Python calls a whole number comes in as 64 bits, or is refused.
+// Numbers from Python to the core: everything that Python can use as an index comes in as 64 bits,
+// or is refused.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,11 +12,11 @@ namespace kvcanon {
 // A count, an index or a number of a client. Throws: BadArgument.
 int64_t whole_number(nanobind::handle number, const char* name);
 
-// The same, or nothing where it is None.
+// Like `whole_number`; nothing where the argument is None.
 std::optional<int64_t> whole_number_or_none(nanobind::handle number, const char* name);
 
-// A receipt as a client has it. Throws: BadArgument, and ReceiptSpent as Python's own exception
-// where no receipt can have that number.
+// The number of a receipt. Throws: BadArgument, and ReceiptSpent, as a Python exception, where no
+// receipt can have that number.
 uint64_t receipt_number(nanobind::handle receipt);
 
 }  // namespace kvcanon

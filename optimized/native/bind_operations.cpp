@@ -5,13 +5,14 @@
 #include <optional>
 
 #include "bind_numbers.hpp"
+#include "cache_core.hpp"
+#include "docstrings.hpp"
 #include "evict.hpp"
 #include "host_insert.hpp"
 #include "insert.hpp"
 #include "load.hpp"
 #include "lock.hpp"
 #include "match.hpp"
-#include "py_tree.hpp"
 #include "reset.hpp"
 #include "transfer.hpp"
 
@@ -33,7 +34,7 @@ Counts counts_of(nb::handle full, nb::handle swa, nb::handle mamba) {
     return counts;
 }
 
-int64_t space_of(nb::handle number) { return whole_number(number, "namespace"); }
+int64_t namespace_id_of(nb::handle number) { return whole_number(number, "namespace"); }
 
 Key first_pages(const Key& key, std::optional<int64_t> pages) {
     if (!pages) return key;
@@ -41,7 +42,7 @@ Key first_pages(const Key& key, std::optional<int64_t> pages) {
         throw BadArgument("pages", "is " + std::to_string(*pages) + "; the tokens are " +
                                        std::to_string(key.pages) + " pages");
     }
-    return {key.words, static_cast<int32_t>(*pages), key.space};
+    return {key.words, static_cast<int32_t>(*pages), key.namespace_id};
 }
 
 nb::tuple settled(const Settled& transfers) {
@@ -52,55 +53,55 @@ nb::tuple settled(const Settled& transfers) {
     return nb::tuple(listed);
 }
 
-// The operations. What a client hands over is looked at within its turn, since a foreign array may
-// run code of Python's.
+// The operations. Arguments are read inside `operate`, since reading a foreign array may run Python
+// code.
 
-Matched do_match(PyTree& self, nb::handle tokens, nb::handle space) {
+Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     return self.operate(Operation::MATCH, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return match(self.state, given.key);
     });
 }
 
-uint64_t do_lock(PyTree& self, nb::handle tokens, nb::handle space, nb::handle pages) {
+uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
     });
 }
 
-void do_unlock(PyTree& self, nb::handle receipt) {
+void do_unlock(CacheCore& self, nb::handle receipt) {
     self.operate(Operation::UNLOCK, [&] { unlock(self.state, receipt_number(receipt)); });
 }
 
-void do_unlock_window(PyTree& self, nb::handle receipt) {
+void do_unlock_window(CacheCore& self, nb::handle receipt) {
     self.operate(Operation::UNLOCK_WINDOW,
                  [&] { unlock_window(self.state, receipt_number(receipt)); });
 }
 
-nb::tuple do_allocate(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
         const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
         return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]), array_of(slots[MAMBA]));
     });
 }
 
-void do_free(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     self.operate(Operation::FREE, [&] { free_slots(self.state, slots_of(full, swa, mamba)); });
 }
 
-Inserted do_insert(PyTree& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
-                   nb::handle swa, nb::handle mamba, nb::handle space, nb::handle counted_pages,
-                   nb::handle priority) {
+Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
+                   nb::handle swa, nb::handle mamba, nb::handle namespace_id,
+                   nb::handle counted_pages, nb::handle priority) {
     return self.operate(Operation::INSERT, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return insert(self.state, given.key, whole_number(start_pages, "start_pages"),
                       slots_of(full, swa, mamba), whole_number(counted_pages, "counted_pages"),
                       whole_number(priority, "priority"));
     });
 }
 
-Three do_evict(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::EVICT, [&] {
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
@@ -108,7 +109,7 @@ Three do_evict(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) 
     });
 }
 
-Three do_evict_host(PyTree& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::EVICT_HOST, [&] {
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
@@ -116,72 +117,86 @@ Three do_evict_host(PyTree& self, nb::handle full, nb::handle swa, nb::handle ma
     });
 }
 
-LoadedBack do_load_back(PyTree& self, nb::handle tokens, nb::handle quota_pages, nb::handle space) {
+LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages,
+                        nb::handle namespace_id) {
     return self.operate(Operation::LOAD_BACK, [&] {
         const std::optional<int64_t> quota = whole_number_or_none(quota_pages, "quota_pages");
         if (quota && *quota < 0) {
             throw BadArgument("quota_pages",
                               "is " + std::to_string(*quota) + "; it must be at least 0");
         }
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return load_back(self.state, given.key, quota.value_or(-1));
     });
 }
 
-nb::tuple do_insert_host(PyTree& self, nb::handle tokens, nb::handle start_pages,
-                         const Three& payloads, nb::handle space) {
+nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
+                         const Three& payloads, nb::handle namespace_id) {
     return self.operate(Operation::INSERT_HOST, [&] {
-        const GivenKey given = self.key(tokens, space_of(space));
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const Counts counts{{payloads[FULL], payloads[SWA], payloads[MAMBA]}};
-        const HostInserted done = insert_host(self.state, given.key,
-                                              whole_number(start_pages, "start_pages"), counts);
+        const HostInserted done =
+            insert_host(self.state, given.key, whole_number(start_pages, "start_pages"), counts);
         nb::list placements;
         for (const Placement& each : done.placements) {
-            placements.append(nb::make_tuple(static_cast<int>(each.component), each.first,
-                                             array_of(each.slots)));
+            placements.append(
+                nb::make_tuple(static_cast<int>(each.component), each.first, array_of(each.slots)));
         }
         return nb::make_tuple(done.placed_pages, done.refilled_pages, done.present_pages,
                               done.dropped_pages, placements);
     });
 }
 
-nb::tuple do_poll(PyTree& self) {
+nb::tuple do_poll(CacheCore& self) {
     return self.operate(Operation::POLL, [&] { return settled(settle(self.state)); });
 }
 
-nb::tuple do_flush(PyTree& self) {
+nb::tuple do_flush(CacheCore& self) {
     return self.operate(Operation::FLUSH, [&] { return settled(flush(self.state)); });
 }
 
-void do_reset(PyTree& self) {
+nb::tuple count_free_slots(CacheCore& self) {
+    const Counts free = free_slot_counts(self.state, GPU);
+    return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
+}
+
+void do_reset(CacheCore& self) {
     self.operate(Operation::RESET, [&] { reset(self.state); });
 }
 
 }  // namespace
 
-void bind_operations(nb::class_<PyTree>& tree) {
-    // None goes in wherever it comes: what is wrong with it is said in the same words as ever.
+void bind_operations(nb::class_<CacheCore>& core) {
+    // nanobind lets None in, so that it is refused with the same error line as other wrong values.
     const auto argument = [](const char* name) { return nb::arg(name).none(); };
     const auto number = [](const char* name) { return nb::arg(name).none() = 0; };
     const auto nothing = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-    tree.def("match", &do_match, argument("tokens"), number("namespace"))
-        .def("lock", &do_lock, argument("tokens"), number("namespace"), nothing("pages"))
-        .def("unlock", &do_unlock, argument("receipt"))
-        .def("unlock_window", &do_unlock_window, argument("receipt"))
-        .def("allocate", &do_allocate, argument("full"), number("swa"), number("mamba"))
-        .def("free", &do_free, argument("full"), nothing("swa"), nothing("mamba"))
-        .def("insert", &do_insert, argument("tokens"), argument("start_pages"), argument("full"),
-             nothing("swa"), nothing("mamba"), number("namespace"), number("counted_pages"),
-             number("priority"))
-        .def("evict", &do_evict, argument("full"), number("swa"), number("mamba"))
-        .def("evict_host", &do_evict_host, argument("full"), number("swa"), number("mamba"))
-        .def("load_back", &do_load_back, argument("tokens"), nothing("quota_pages"),
-             number("namespace"))
-        .def("insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
-             nb::arg("payloads"), number("namespace"))
-        .def("poll", &do_poll)
-        .def("flush", &do_flush)
-        .def("reset", &do_reset);
+    const auto add = [&core](const char* name, auto function, const Docstring& doc,
+                             const auto&... arguments) {
+        core.def(name, function, arguments..., nb::sig(doc.signature), doc.text);
+    };
+    add("match", &do_match, docs::MATCH, argument("tokens"), number("namespace"));
+    add("lock", &do_lock, docs::LOCK, argument("tokens"), number("namespace"), nothing("pages"));
+    add("unlock", &do_unlock, docs::UNLOCK, argument("receipt"));
+    add("unlock_window", &do_unlock_window, docs::UNLOCK_WINDOW, argument("receipt"));
+    add("allocate", &do_allocate, docs::ALLOCATE, argument("full"), number("swa"), number("mamba"));
+    add("free", &do_free, docs::FREE, argument("full"), nothing("swa"), nothing("mamba"));
+    add("insert", &do_insert, docs::INSERT, argument("tokens"), argument("start_pages"),
+        argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
+        number("counted_pages"), number("priority"));
+    add("evict", &do_evict, docs::EVICT, argument("full"), number("swa"), number("mamba"));
+    add("evict_host", &do_evict_host, docs::EVICT_HOST, argument("full"), number("swa"),
+        number("mamba"));
+    add("load_back", &do_load_back, docs::LOAD_BACK, argument("tokens"), nothing("quota_pages"),
+        number("namespace"));
+    add("reset", &do_reset, docs::RESET);
+    add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
+    // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
+    core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
+             nb::arg("payloads"), number("namespace"),
+             "Find host slots for fetched pages, of which `payloads` counts each component's.")
+        .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
+        .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }
 
 }  // namespace kvcanon

@@ -4,10 +4,12 @@
 #include <array>
 #include <optional>
 
+#include "cache_core.hpp"
+#include "docstrings.hpp"
+#include "enum_values.hpp"
 #include "insert.hpp"
 #include "load.hpp"
 #include "match.hpp"
-#include "py_tree.hpp"
 
 namespace nb = nanobind;
 
@@ -25,53 +27,61 @@ nb::tuple ids(const std::vector<uint64_t>& numbers) {
     return nb::tuple(listed);
 }
 
-// The values of `LoadDecision` in the book.
 const char* decision(const LoadedBack& self) {
-    switch (self.decision) {
-        case LoadDecision::ENQUEUED: return "enqueued";
-        case LoadDecision::NOTHING_TO_LOAD: return "nothing_to_load";
-        case LoadDecision::BELOW_THRESHOLD: return "below_threshold";
-        case LoadDecision::OVER_QUOTA: return "over_quota";
-        case LoadDecision::NO_ROOM: break;
-    }
-    return "no_room";
+    return LOAD_DECISION_VALUES[number_of(self.decision)];
 }
 
-// The slots of an outcome, an array each, made when it is asked for.
+// The slots of an outcome, an array each, made when it is read.
 template <typename Outcome>
 void bind_slots(nb::class_<Outcome>& outcome) {
-    for (const Component component : {FULL, SWA, MAMBA}) {
+    for (const Component component : ALL_COMPONENTS) {
         outcome.def_prop_ro(
             name_of(component),
             [component](const Outcome& self) { return array_of(self.slots[component]); },
-            nb::rv_policy::automatic);
+            nb::rv_policy::automatic, "Slots, an int32 array that is made when it is read.");
     }
 }
 
 }  // namespace
 
 void bind_outcomes(nb::module_& m) {
-    nb::class_<Matched> matched(m, "Matched");
-    matched.def_ro("prefix_pages", &Matched::prefix_pages)
-        .def_ro("device_pages", &Matched::device_pages)
-        .def_prop_ro("pending", [](const Matched& self) { return ids(self.pending); });
+    nb::class_<Matched> matched(m, "Matched", docs::MATCHED);
+    matched.def_ro("prefix_pages", &Matched::prefix_pages, "Pages of the prefix, on any medium.")
+        .def_ro("device_pages", &Matched::device_pages,
+                "Pages of the prefix that can be used on the device now.")
+        .def_prop_ro(
+            "pending", [](const Matched& self) { return ids(self.pending); },
+            "Ids of the load-backs in flight along the prefix.");
     bind_slots(matched);
-    nb::class_<Inserted>(m, "Inserted")
-        .def_ro("present_pages", &Inserted::present_pages)
-        .def_prop_ro("adopted", [](const Inserted& self) { return three_of(self.adopted); })
-        .def_prop_ro("freed", [](const Inserted& self) { return three_of(self.freed); })
-        .def_prop_ro("backups", [](const Inserted& self) { return ids(self.backups); })
-        .def_ro("backup_declined_pages", &Inserted::backup_declined_pages);
-    nb::class_<LoadedBack> loaded(m, "LoadedBack");
-    loaded
-        .def_prop_ro("decision", &decision)
-        .def_prop_ro("transfer_id",
-                     [](const LoadedBack& self) -> std::optional<uint64_t> {
-                         if (self.transfer_id == 0) return std::nullopt;
-                         return self.transfer_id;
-                     })
-        .def_prop_ro("loading", [](const LoadedBack& self) { return three_of(self.loading); })
-        .def_prop_ro("evicted", [](const LoadedBack& self) { return three_of(self.evicted); });
+    nb::class_<Inserted>(m, "Inserted", "Where the slots of an insert went, by component.")
+        .def_ro("present_pages", &Inserted::present_pages,
+                "Pages of the prompt that the tree had before.")
+        .def_prop_ro(
+            "adopted", [](const Inserted& self) { return three_of(self.adopted); },
+            "Slots that the tree took over.")
+        .def_prop_ro(
+            "freed", [](const Inserted& self) { return three_of(self.freed); },
+            "Slots that came free, because the tree had their pages.")
+        .def_prop_ro(
+            "backups", [](const Inserted& self) { return ids(self.backups); },
+            "Ids of the backups that the insert enqueued.")
+        .def_ro("backup_declined_pages", &Inserted::backup_declined_pages,
+                "Pages that were not backed up, because the host had too few free slots.");
+    nb::class_<LoadedBack> loaded(m, "LoadedBack", docs::LOADED_BACK);
+    loaded.def_prop_ro("decision", &decision, "A value of kvcanon.spec.operations.LoadDecision.")
+        .def_prop_ro(
+            "transfer_id",
+            [](const LoadedBack& self) -> std::optional<uint64_t> {
+                if (self.transfer_id == 0) return std::nullopt;
+                return self.transfer_id;
+            },
+            "Id of the transfer; None where nothing was enqueued.")
+        .def_prop_ro(
+            "loading", [](const LoadedBack& self) { return three_of(self.loading); },
+            "Slots that are being filled, by component.")
+        .def_prop_ro(
+            "evicted", [](const LoadedBack& self) { return three_of(self.evicted); },
+            "Device slots that were evicted for the load, by component.");
     bind_slots(loaded);
 }
 

@@ -10,8 +10,6 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 void require(bool holds, const Node* node, const char* what) {
     if (holds) return;
     throw SpecViolation(std::string("node ") + std::to_string(node->node_id) + ": " + what);
@@ -31,11 +29,11 @@ void check_links(State& state, const Node* node) {
     int32_t device_children = 0;
     const Node* previous = nullptr;
     for (const Node* child = node->first_child; child != nullptr; child = child->next) {
-        require(child->parent == node, child, "its parent does not know it");
+        require(child->parent == node, child, "its parent is another");
         require(child->previous == previous, child, "its links to siblings do not agree");
         require(child->start == node->end(), child, "it does not begin where its parent ends");
         const size_t page_words = static_cast<size_t>(state.config.page_words);
-        require(state.children.find(state.arena, node, child->space, state.words(child),
+        require(state.children.find(state.arena, node, child->namespace_id, state.words(child),
                                     page_words) == child,
                 child, "it is not found by its first page");
         device_children += child->data[FULL].on(GPU) ? 1 : 0;
@@ -46,29 +44,29 @@ void check_links(State& state, const Node* node) {
 }
 
 void check_stretch(const Node* node) {
-    const Stretch* stretch = node->stretch.get();
+    const TokenSpan* span = node->span.get();
     require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
-    require(node->offset + node->pages <= stretch->needed, node, "its tokens were given up");
-    require(stretch->needed <= stretch->pages, node, "its stretch needs more than it has");
-    require(stretch->space == node->space, node, "its stretch is of another namespace");
+    require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
+    require(span->needed <= span->pages, node, "its span needs more pages than it has");
+    require(span->namespace_id == node->namespace_id, node, "its span is of another namespace");
 }
 
 void check_data(const Node* node) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];
         for (const Medium medium : {GPU, CPU}) {
             const int32_t slots = data.slots[medium].slots();
             require(slots == 0 || slots == (component == MAMBA ? 1 : node->pages), node,
-                    "it has slots for other than its pages");
+                    "it has too many or too few slots for its pages");
             require(slots != 0 || data.filling[medium] == nullptr, node,
                     "a copy fills slots that it does not have");
             const bool candidate =
-                component == FULL ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
-                                  : data.on(medium) && data.lock_refs == 0 &&
-                                        (medium == GPU || !data.on(GPU));
+                component == FULL
+                    ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
+                    : data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
             const int bit = 1 << (component * MEDIA + medium);
             require(!candidate || (node->queued & bit) != 0, node,
-                    "it could be evicted, and no queue has it");
+                    "it is evictable, but in no queue");
         }
     }
 }
@@ -79,13 +77,13 @@ void check_queue(State& state, Component component, Medium medium,
     for (const Candidate& entry : state.pool(component, medium).queue) {
         const Node* node = state.arena.at(entry.node);
         if (node->generation != entry.generation) continue;
-        // An entry that comes up too late is one that is out of date.
+        // An entry that is out of date may come up later than the node's present key.
         if (!comes_after(entry, candidate(state, node, component))) due.insert(entry.node);
     }
     const int bit = 1 << (component * MEDIA + medium);
     for (const Node* node : nodes) {
         require((node->queued & bit) == 0 || due.count(node->index) != 0, node,
-                "its turn to be evicted is missed");
+                "a queue evicts it too late");
     }
 }
 
@@ -134,7 +132,7 @@ void check(State& state) {
         check_data(node);
         require(!node->marked, node, "it is still marked");
     }
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             check_queue(state, component, medium, nodes);
             check_pool(state, component, medium, nodes);
@@ -143,7 +141,7 @@ void check(State& state) {
     for (size_t full = 0; full < state.swa_of_full.size(); ++full) {
         const Slot swa = state.swa_of_full[full];
         if (swa >= 0 && state.full_of_swa[static_cast<size_t>(swa)] != static_cast<Slot>(full)) {
-            throw SpecViolation("a pairing is known from one side only");
+            throw SpecViolation("a pairing is missing on one side");
         }
     }
 }

@@ -1,14 +1,14 @@
-// The tree's own books, audited: for tests, which call it after every step.
+// Audits the redundant state of a tree. Tests call it after every step.
 //
-// What readers get wrong: these are not the laws. A law says what any cache must do; this says that
-// what this one keeps twice, for speed, is the same twice.
+// These are not the laws. A law says what every cache must do; this checks that data which this
+// cache stores twice, for speed, agrees.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Throws: SpecViolation, which says what does not agree.
+// Throws: SpecViolation with the first disagreement.
 void check(State& state);
 
 }  // namespace kvcanon

@@ -1,4 +1,5 @@
-// What a tree was asked to be: the fields of `kvcanon.spec.config.CacheConfig` that it decides by.
+// The configuration of a tree: the fields of `kvcanon.spec.config.CacheConfig` that decisions
+// depend on.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@ namespace kvcanon {
 enum Component : int { FULL = 0, SWA = 1, MAMBA = 2 };
 enum Medium : int { GPU = 0, CPU = 1 };
 constexpr int COMPONENTS = 3;
+constexpr Component ALL_COMPONENTS[COMPONENTS] = {FULL, SWA, MAMBA};
 constexpr int MEDIA = 2;
 
 enum class WritePolicy : int { NONE, WRITE_THROUGH, WRITE_THROUGH_SELECTIVE, WRITE_BACK };
@@ -19,7 +21,7 @@ inline const char* name_of(Component component) {
 
 inline const char* name_of(Medium medium) { return medium == GPU ? "GPU" : "CPU_PINNED"; }
 
-// So many slots of each component.
+// A number of slots for each component.
 struct Counts {
     int64_t of[COMPONENTS] = {0, 0, 0};
 
@@ -28,13 +30,13 @@ struct Counts {
     explicit operator bool() const { return of[0] != 0 || of[1] != 0 || of[2] != 0; }
 };
 
-// No cache comes near these; within them no sum of sizes overflows.
+// Larger than any real cache; within these limits no sum of sizes overflows.
 constexpr int64_t MOST_PAGE_WORDS = int64_t{1} << 30;
 constexpr int64_t MOST_WINDOW_TOKENS = int64_t{1} << 60;
 
 struct Config {
     int32_t page_size = 1;
-    // Words a page: its tokens, or twice as many where its units are bigrams.
+    // 32-bit words of a page: one a token, or two a bigram.
     int32_t page_words = 1;
     // 0 where the model has no sliding window.
     int64_t window_tokens = 0;
@@ -45,7 +47,7 @@ struct Config {
     EvictionPolicy eviction_policy = EvictionPolicy::LRU;
     int64_t load_back_threshold_pages = 0;
     bool events = true;
-    // Of the hash that finds a page; fewer only where a test wants pages that share theirs.
+    // Bits of the hash that finds a page. Tests use fewer, so that pages collide.
     int tag_bits = 32;
 
     bool swa() const { return window_tokens != 0; }
@@ -55,9 +57,9 @@ struct Config {
     int64_t window_pages() const { return (window_tokens + page_size - 1) / page_size; }
     bool host_tier() const { return write_policy != WritePolicy::NONE; }
     bool writes_back() const { return write_policy == WritePolicy::WRITE_BACK; }
-    // Whether a node on the host needs its parent there, too.
+    // Whether a node on the host needs its parent on the host, too.
     bool backed_parents() const { return host_tier() && !writes_back(); }
-    // Hits after which a node is copied to the host; 0 where hits do not decide.
+    // Hits after which a node is backed up; 0 where hits do not trigger backups.
     int64_t backup_hits() const {
         return write_policy == WritePolicy::WRITE_THROUGH             ? 1
                : write_policy == WritePolicy::WRITE_THROUGH_SELECTIVE ? 2

@@ -1,7 +1,7 @@
-// Refusals: each becomes the exception of the same name in `kvcanon.spec.errors`.
+// Errors: each becomes the exception of the same name in `kvcanon.spec.errors`.
 //
-// What readers get wrong: a refused call leaves the state exactly as it was. Everything that can be
-// refused is therefore checked before anything is changed.
+// A refused call leaves the state exactly as it was, so everything is checked before anything is
+// changed.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct CacheBusy : CacheError {
     explicit CacheBusy(int64_t open_receipts) : receipts(open_receipts) {}
 };
 
-// Not a refusal: the engine, or this program, broke a law.
+// Not a refusal: the engine or this program has a bug.
 struct SpecViolation : std::exception {
     std::string words;
     explicit SpecViolation(std::string what) : words(std::move(what)) {}

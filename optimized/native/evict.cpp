@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "announce.hpp"
 #include "backup.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "slots.hpp"
 #include "tree.hpp"
@@ -14,11 +14,9 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
-// Free all that a node has on a medium, what stands on full data first, and announce it.
+// Free all data of a node on a medium, the full data last, and emit the removal.
 void vacate(State& state, Node* node, Medium medium) {
-    announce_removed(state, node, medium);
+    emit_removed(state, node, medium);
     for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
 }
 
@@ -28,7 +26,7 @@ void delete_from_host(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-// What is below a node, each parent before its children.
+// All nodes below a node, each parent before its children.
 std::vector<Node*> below(Node* node) {
     std::vector<Node*> found{node};
     for (size_t at = 0; at < found.size(); ++at) {
@@ -40,8 +38,8 @@ std::vector<Node*> below(Node* node) {
     return found;
 }
 
-// Demote a leaf, or delete it and (under write_back) what hangs below it on the host. None of that
-// is locked: a lock on it would hold the leaf's full data, too.
+// Demote a leaf, or delete it and, under write_back, the nodes below it on the host. None of them
+// is locked: a lock on one would hold the leaf's full data, too.
 void evict_leaf(State& state, Node* node) {
     if (state.config.writes_back()) back_up_now(state, node);
     if (node->data[FULL].on(CPU)) {
@@ -56,15 +54,16 @@ void evict_leaf(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-// Drop one component of a node that stays, and the state that is useless without its window.
+// Drop one component of an inner node; the mamba state goes with the window that it needs.
 void evict_inside(State& state, Node* node, Component component) {
     if (state.config.writes_back()) back_up_now(state, node);
     drop(state, node, component, GPU);
     if (component == SWA && state.config.mamba) drop(state, node, MAMBA, GPU);
 }
 
-// Under write_back, give up host copies of what is on the device, leaves of it last. Of a path that
-// was used at once the upper first: it is what stays on the device longest.
+// Under write_back, drop host copies of nodes that are on the device, too: of inner nodes first,
+// then of leaves, each in the order of the policy. On a tie the upper node goes first, because it
+// stays on the device longest.
 void evict_duplicates(State& state, int64_t enough) {
     if (!state.config.writes_back() || state.free_slots(FULL, CPU) >= enough) return;
     struct Duplicate {
@@ -77,8 +76,9 @@ void evict_duplicates(State& state, int64_t enough) {
     for (uint32_t index = 0; index < state.arena.size(); ++index) {
         Node* node = state.arena.at(index);
         if (node->parent == nullptr || !node->data[FULL].on(CPU) || node->locked()) continue;
-        const bool spare = std::all_of(std::begin(node->data), std::end(node->data),
-                                       [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
+        const bool spare =
+            std::all_of(std::begin(node->data), std::end(node->data),
+                        [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
         if (spare) {
             duplicates.push_back({is_device_leaf(node), rank(state, node), node->start, node});
         }
@@ -118,15 +118,16 @@ void evict_from_host(State& state, Component component, int64_t enough) {
     }
 }
 
-// Free slots with which `counts` more are free than before; a pool's size is as good as infinity.
+// The free slots to reach so that `counts` more are free than now, at most the pool's size.
 int64_t goal(const State& state, Component component, Medium medium, const Counts& before,
              const Counts& counts) {
-    return before[component] + std::min(counts[component], state.config.capacity(component, medium));
+    return before[component] +
+           std::min(counts[component], state.config.capacity(component, medium));
 }
 
 Counts freed(State& state, Medium medium, const Counts& before) {
-    Counts freed = free_room(state, medium);
-    for (const Component component : ALL) {
+    Counts freed = free_slot_counts(state, medium);
+    for (const Component component : ALL_COMPONENTS) {
         freed[component] -= before[component];
         state.counters.evicted_slots[medium][component] += static_cast<uint64_t>(freed[component]);
     }
@@ -136,7 +137,7 @@ Counts freed(State& state, Medium medium, const Counts& before) {
 }  // namespace
 
 void check_counts(const Counts& counts) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (counts[component] < 0) {
             throw BadArgument(name_of(component), std::to_string(counts[component]) +
                                                       " slots asked; ask for 0 or more");
@@ -145,8 +146,8 @@ void check_counts(const Counts& counts) {
 }
 
 Counts evict(State& state, const Counts& counts) {
-    const Counts before = free_room(state, GPU);
-    for (const Component component : ALL) {
+    const Counts before = free_slot_counts(state, GPU);
+    for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_device(state, component, goal(state, component, GPU, before, counts));
     }
@@ -154,17 +155,17 @@ Counts evict(State& state, const Counts& counts) {
 }
 
 Counts evict_host(State& state, const Counts& counts) {
-    const Counts before = free_room(state, CPU);
-    for (const Component component : ALL) {
+    const Counts before = free_slot_counts(state, CPU);
+    for (const Component component : ALL_COMPONENTS) {
         if (!state.config.has(component)) continue;
         evict_from_host(state, component, goal(state, component, CPU, before, counts));
     }
     return freed(state, CPU, before);
 }
 
-bool make_host_room(State& state, const Counts& needed) {
-    evict_host(state, shortage(needed, free_room(state, CPU)));
-    return !shortage(needed, free_room(state, CPU));
+bool free_host_slots(State& state, const Counts& needed) {
+    evict_host(state, shortage(needed, free_slot_counts(state, CPU)));
+    return !shortage(needed, free_slot_counts(state, CPU));
 }
 
 }  // namespace kvcanon

@@ -1,30 +1,30 @@
-// Eviction, from the device and from the host.
+// Eviction from the device and from the host.
 //
-// On the device a whole leaf leaves for full slots; window data and states leave also from inside
-// the tree. A leaf with a host copy is demoted: it stays in the tree, on the host. One without is
-// deleted, or, under write_back, copied first. On the host a node is a leaf only when it is nowhere
-// else and has no children at all.
+// For full slots, a whole leaf leaves the device; window data and mamba states can also leave inner
+// nodes. A leaf with a host copy is demoted: it stays in the tree, on the host. A leaf without one
+// is deleted, or under write_back copied first. On the host, only a node that is on no other medium
+// and has no children is a leaf.
 //
-// What readers get wrong: at a leaf everything goes together; inside the tree only what was asked
-// for goes, with what is useless without it. Window data that leaves makes a tombstone, and says
-// nothing.
+// A leaf loses all its data together. An inner node loses only the component that is short, and the
+// data that is useless without it. Window data that leaves an inner node makes a tombstone and
+// emits no event.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Free device slots; returns how many came free. What a component frees on the way of another
-// counts for it.
+// Free device slots; returns how many came free of each component, including those that came free
+// with another component.
 Counts evict(State& state, const Counts& counts);
 
 // Free host slots; returns how many came free.
 Counts evict_host(State& state, const Counts& counts);
 
-// Evict what is missing for `needed` free host slots; whether there is room then.
-bool make_host_room(State& state, const Counts& needed);
+// Evict until `needed` host slots are free; returns whether they are.
+bool free_host_slots(State& state, const Counts& needed);
 
-// Refuse counts that cannot be asked for. Throws: BadArgument.
+// Check the counts of a call. Throws: BadArgument.
 void check_counts(const Counts& counts);
 
 }  // namespace kvcanon

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "evict.hpp"
 #include "lock.hpp"
@@ -13,7 +13,7 @@ namespace kvcanon {
 
 namespace {
 
-// Payloads by page of the key, and what became of them.
+// Fetched payloads by page of the key, and where they were placed.
 struct Fetched {
     Counts payloads;
     int64_t full_from;
@@ -36,8 +36,7 @@ void check(const State& state, const Key& key, int64_t start, const Counts& payl
                                               " pages for pages " + std::to_string(start) + ".." +
                                               std::to_string(key.pages));
     }
-    if (payloads[SWA] > payloads[FULL] ||
-        payloads[MAMBA] > std::min<int64_t>(1, payloads[FULL])) {
+    if (payloads[SWA] > payloads[FULL] || payloads[MAMBA] > std::min<int64_t>(1, payloads[FULL])) {
         throw BadArgument("payload", "has window data or states for pages that it lacks");
     }
     for (const Component component : {FULL, SWA, MAMBA}) {
@@ -49,7 +48,7 @@ void check(const State& state, const Key& key, int64_t start, const Counts& payl
     if (cached < start) throw PrefixNotCached(start, cached);
 }
 
-// Let free host slots of a node hold payloads from number `first` on.
+// Give a node free host slots for the payloads from index `first` on.
 void fill(State& state, Node* node, Component component, int64_t first, int32_t count,
           Fetched& fetched) {
     Runs slots = state.pool(component, CPU).free.take(count);
@@ -65,7 +64,7 @@ Counts only(Component component, int64_t count) {
     return counts;
 }
 
-// Give a node a host copy if it lacks one; whether host copies reach to its end then.
+// Give a node a host copy if it lacks one; returns whether host copies reach its end.
 bool refill(State& state, Node* node, Fetched& fetched) {
     const Data& full = node->data[FULL];
     const int64_t begin = std::max<int64_t>(node->start, fetched.full_from);
@@ -76,28 +75,28 @@ bool refill(State& state, Node* node, Fetched& fetched) {
     }
     if (begin > node->start && state.config.backed_parents()) return false;
     if (begin >= node->end()) return true;
-    if (!make_host_room(state, only(FULL, node->end() - begin))) return false;
+    if (!free_host_slots(state, only(FULL, node->end() - begin))) return false;
     if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
     fill(state, node, FULL, node->start - fetched.full_from, node->pages, fetched);
-    announce_stored(state, node, CPU);
+    emit_stored(state, node, CPU);
     fetched.outcome.refilled_pages += node->pages;
     return true;
 }
 
-// A leaf for the rest of the key, or for as much of it as there is room for.
+// Add a leaf for the rest of the key, or for as much of it as there are free slots.
 Node* new_host_leaf(State& state, const Key& key, Node* parent, Fetched& fetched) {
     const int64_t wanted = key.pages - parent->end();
-    make_host_room(state, only(FULL, wanted));
+    free_host_slots(state, only(FULL, wanted));
     const auto fitting = static_cast<int32_t>(std::min(wanted, state.free_slots(FULL, CPU)));
     if (fitting == 0) return parent;
     Node* leaf = add_leaf(state, parent, key, parent->end() + fitting, fetched.tick, 0);
     fill(state, leaf, FULL, leaf->start - fetched.full_from, leaf->pages, fetched);
-    announce_stored(state, leaf, CPU);
+    emit_stored(state, leaf, CPU);
     fetched.outcome.placed_pages += fitting;
     return leaf;
 }
 
-// Refill the path and add what is missing; the node down to which host copies reach.
+// Refill the path and add the missing pages; returns the last node with a host copy.
 Node* place_full(State& state, const Key& key, Node* last, Fetched& fetched) {
     Node* end = state.root;
     for (Node* node : path_to(last)) {
@@ -115,7 +114,7 @@ bool lacks(const Node* node, Component component) {
 // Give the nodes at the end the window data that they lack on the host, all or none.
 void place_window(State& state, Node* end, Fetched& fetched) {
     if (fetched.payloads[SWA] == 0) return;
-    // The window is held meanwhile: what it has on the host makes no room for what it lacks.
+    // The window is held, so that its own host data is not evicted to make free slots.
     const uint64_t receipt = hold(state, end, fetched.swa_from).receipt;
     std::vector<Node*> lacking;
     int64_t pages = 0;
@@ -124,7 +123,7 @@ void place_window(State& state, Node* end, Fetched& fetched) {
         lacking.push_back(node);
         pages += node->pages;
     }
-    if (make_host_room(state, only(SWA, pages))) {
+    if (free_host_slots(state, only(SWA, pages))) {
         for (Node* node : lacking) {
             fill(state, node, SWA, node->start - fetched.swa_from, node->pages, fetched);
         }
@@ -132,10 +131,10 @@ void place_window(State& state, Node* end, Fetched& fetched) {
     release_hold(state, receipt);
 }
 
-// Give the end the recurrent state that it lacks on the host.
-void place_state(State& state, Node* end, Fetched& fetched) {
+// Give the end node the mamba state that it lacks on the host.
+void place_mamba(State& state, Node* end, Fetched& fetched) {
     if (fetched.payloads[MAMBA] != 0 && lacks(end, MAMBA) &&
-        make_host_room(state, only(MAMBA, 1))) {
+        free_host_slots(state, only(MAMBA, 1))) {
         fill(state, end, MAMBA, 0, 1, fetched);
     }
 }
@@ -148,12 +147,12 @@ HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
     check(state, key, start_pages, payloads, walked_pages(path));
     Fetched fetched{payloads, start_pages, key.pages - payloads[SWA], state.tick(), {}};
     Node* node = node_ending_at(state, path, walked_pages(path));
-    // The path is held meanwhile, so that making room never takes what is being built on.
+    // The path is held, so that eviction never takes the nodes that are being extended.
     const uint64_t receipt = hold(state, node, -1).receipt;
     Node* end = place_full(state, key, node, fetched);
     if (end->end() == key.pages) {
         place_window(state, end, fetched);
-        place_state(state, end, fetched);
+        place_mamba(state, end, fetched);
     }
     release_hold(state, receipt);
     HostInserted& outcome = fetched.outcome;

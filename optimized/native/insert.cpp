@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "announce.hpp"
 #include "backup.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "match.hpp"
 #include "tree.hpp"
@@ -12,7 +12,7 @@ namespace kvcanon {
 
 namespace {
 
-// Slots by page of the key, and what became of them. They are read along the path, front to back.
+// Incoming slots by page of the key, and what happened to them. They are read front to back.
 class Incoming {
   public:
     Incoming(State& state, const SlotLists& slots, int64_t key_pages, int64_t start_pages,
@@ -24,7 +24,7 @@ class Incoming {
           swa_(slots[SWA]),
           outcome_(outcome) {}
 
-    // The slots of the pages up to `end`, from where the last ones ended.
+    // The slots of the next pages up to `end`.
     Runs full(int64_t begin, int64_t end) { return full_.next(static_cast<int32_t>(end - begin)); }
     Runs swa(int64_t begin, int64_t end) { return swa_.next(static_cast<int32_t>(end - begin)); }
 
@@ -38,7 +38,7 @@ class Incoming {
         release(state_, component, GPU, slots);
     }
 
-    // First pages with an incoming slot.
+    // The first page with an incoming slot.
     const int64_t full_from, swa_from;
 
   private:
@@ -75,13 +75,14 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
 
 [[noreturn]] void refuse_pair(Slot full, Slot paired, Slot expected) {
     const auto word = [](Slot slot) { return slot < 0 ? "None" : std::to_string(slot); };
-    throw BadArgument("slots.swa", "full slot " + std::to_string(full) +
-                                       " is paired with window slot " + word(paired) + ", but " +
-                                       word(expected) +
-                                       " is handed over for its page; free the one or hand it over");
+    throw BadArgument("slots.swa",
+                      "full slot " + std::to_string(full) + " is paired with window slot " +
+                          word(paired) + ", but " + word(expected) +
+                          " is handed over for its page; free the one or hand it over");
 }
 
-// Each window slot goes with its own full slot, and none is left behind.
+// Check that each window slot comes with the full slot that it is paired with, and that none is
+// missing.
 void check_pairs(const State& state, const SlotLists& slots) {
     if (!state.config.swa()) return;
     RunReader full(slots[FULL]);
@@ -116,7 +117,7 @@ int32_t present_pages(const Path& path) {
     return present;
 }
 
-// Refuse a path that is not there as far as the caller relies on it, or not there yet.
+// Refuse a path on which pages before `start` are missing, or any data is still being loaded.
 void check_path(const Path& path, int64_t start, int32_t present) {
     if (present < start) throw PrefixNotCached(start, present);
     for (const Stop& stop : path) {
@@ -140,7 +141,7 @@ void merge_window(State& state, Node* node, int64_t begin, Incoming& incoming, u
     incoming.adopt(node, SWA, std::move(swa));
 }
 
-// Give a node on the path what it lacks of the incoming slots, and free the rest.
+// Give a node on the path the incoming slots of data that it lacks, and free the others.
 void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
     const int64_t begin = std::max<int64_t>(node->start, incoming.full_from);
     if (begin >= node->end()) return;
@@ -149,7 +150,7 @@ void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
         incoming.free(FULL, full);
     } else {
         incoming.adopt(node, FULL, std::move(full));
-        announce_stored(state, node, GPU);
+        emit_stored(state, node, GPU);
     }
     merge_window(state, node, std::max(begin, incoming.swa_from), incoming, tick);
 }
@@ -157,7 +158,7 @@ void merge(State& state, Node* node, Incoming& incoming, uint64_t tick) {
 // Give a new leaf its slots, and cut it so that window data ends in a node of one window.
 void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     incoming.adopt(leaf, FULL, incoming.full(leaf->start, leaf->end()));
-    announce_stored(state, leaf, GPU);
+    emit_stored(state, leaf, GPU);
     if (!state.config.swa() || incoming.swa_from >= leaf->end()) return;
     if (leaf->start < incoming.swa_from) {
         cut(state, leaf, static_cast<int32_t>(incoming.swa_from) - leaf->start);
@@ -170,8 +171,8 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     }
 }
 
-// Keep the recurrent state where the end has none.
-void attach_state(Node* end, const Runs& states, Incoming& incoming) {
+// Keep the mamba state if the end node has none.
+void attach_mamba(Node* end, const Runs& states, Incoming& incoming) {
     if (!states) return;
     if (end->data[MAMBA].on(GPU)) {
         incoming.free(MAMBA, states);
@@ -204,7 +205,7 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
     check_call(key, start_pages, slots, counted_pages);
     Handover handover(state, slots);
     check_pairs(state, slots);
-    // Kept apart from `state.path`, which the copies that an insert causes walk on.
+    // A copy: backups caused by the insert overwrite `state.path`.
     const Path path = walk(state, key);
     Inserted outcome;
     outcome.present_pages = present_pages(path);
@@ -222,7 +223,7 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
         end = add_leaf(state, end, key, key.pages, tick, priority);
         fill_leaf(state, end, incoming, tick);
     }
-    attach_state(end, slots[MAMBA], incoming);
+    attach_mamba(end, slots[MAMBA], incoming);
 
     touch(state, end, tick);
     count_hits(end, counted_pages, priority);

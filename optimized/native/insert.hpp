@@ -1,11 +1,10 @@
-// Insert: a request hands over what it computed.
+// Insert: a request hands the slots that it computed over to the tree.
 //
-// Along the part of the key that is in the tree already, incoming slots are duplicates and are
-// freed, unless a node lacks them: then it takes them. The rest of the key becomes a new leaf.
+// Where the key is in the tree already, incoming slots are duplicates and are freed, unless a node
+// lacks that data: then the node takes them. The rest of the key becomes a new leaf.
 //
-// What readers get wrong: the tree and the request may disagree about what is cached, in both
-// directions. A node may have lost window data that the request still has (it is healed), and the
-// request may have let window data go that the node still has (nothing happens).
+// The tree and the request may disagree about window data. If the node lost it and the request has
+// it, the node is healed; if the request freed it and the node has it, nothing happens.
 #pragma once
 
 #include "slots.hpp"

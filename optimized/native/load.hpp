@@ -1,7 +1,7 @@
-// Load back: what a prefix has on the host only is copied to the device.
+// Load-back: data that a prefix has only on the host is copied to the device.
 //
-// What readers get wrong: each pool is short or not on its own. Full pages are evicted only where
-// full slots are missing; that the window pool is short is no reason (sgl#26302).
+// Each pool is checked on its own. Full data is evicted only where full slots are short, never
+// because the window pool is short (sgl#26302).
 #pragma once
 
 #include "slots.hpp"
@@ -22,13 +22,13 @@ struct LoadedBack {
     uint64_t transfer_id = 0;
     Counts loading;
     Counts evicted;
-    // Where all data of the key is, or will be once the load has settled; none where none was
+    // The device slots of the whole key once the load has settled; empty where nothing was
     // enqueued.
     SlotLists slots{};
 };
 
-// Enqueue the load of what a cached key has on the host only; `quota_pages` is negative where there
-// is none. Throws: PrefixNotCached.
+// Enqueue the load of all data that a cached key has only on the host. A negative `quota_pages`
+// means no quota. Throws: PrefixNotCached.
 LoadedBack load_back(State& state, const Key& key, int64_t quota_pages);
 
 }  // namespace kvcanon

@@ -36,7 +36,7 @@ void count_window(State& state, const Hold& held, int32_t change) {
             count(state, node, SWA, change);
         }
     }
-    if (held.state_held && held.node->parent != nullptr) {
+    if (held.mamba_held && held.node->parent != nullptr) {
         count(state, held.node, MAMBA, change);
     }
 }
@@ -44,7 +44,7 @@ void count_window(State& state, const Hold& held, int32_t change) {
 void release_window(State& state, Hold& held) {
     count_window(state, held, -1);
     held.window_from = -1;
-    held.state_held = false;
+    held.mamba_held = false;
 }
 
 Hold& open_hold(State& state, uint64_t receipt) {

@@ -1,23 +1,23 @@
-// Locks: what a holder keeps from being evicted, and how it is given back.
+// Locks: which data a holder protects from eviction, and how the protection ends.
 //
-// A hold covers full data from a node up to the root, window data from a page on, and the recurrent
-// state at the node. Where the window begins the path is cut, so that exactly the window is held.
+// A hold covers full data from a node up to the root, window data from one page on, and the mamba
+// state of the node. The path is cut where the window begins, so that exactly the window is held.
 //
-// What readers get wrong: a release is not a second walk that decides again what to release. It
-// undoes what its hold says, whatever has been evicted, healed, loaded or cut in between.
+// A release does not decide again what to release. It undoes what the hold recorded, even if nodes
+// were evicted, healed, loaded or cut since.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Hold all of a cached key for a request; the number of the receipt. Throws: PrefixNotCached.
+// Hold all of a cached key for a request; returns the receipt. Throws: PrefixNotCached.
 uint64_t lock(State& state, const Key& key);
 
 // Release what a request's receipt still holds. Throws: ReceiptSpent.
 void unlock(State& state, uint64_t receipt);
 
-// Release window data and state; the full data stays held. Throws: ReceiptSpent.
+// Release the window data and the mamba state; the full data stays held. Throws: ReceiptSpent.
 void unlock_window(State& state, uint64_t receipt);
 
 // The first page whose window data a hold on `end` covers; -1 without a window.

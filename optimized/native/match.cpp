@@ -54,7 +54,8 @@ Matched match(State& state, const Key& key) {
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {
         for (const Data& data : node->data) {
-            if (data.filling[GPU] != nullptr) found.pending.push_back(data.filling[GPU]->transfer_id);
+            if (data.filling[GPU] != nullptr)
+                found.pending.push_back(data.filling[GPU]->transfer_id);
         }
     }
     std::sort(found.pending.begin(), found.pending.end());

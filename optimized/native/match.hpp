@@ -1,7 +1,7 @@
 // Match: the longest usable prefix of a key.
 //
-// What readers get wrong: a match is not read-only. It makes what it found recent, and it cuts a
-// node where the prefix ends inside one; it changes nothing else.
+// A match is not read-only. It makes the prefix most recently used, and cuts a node if the prefix
+// ends inside it. It changes nothing else.
 #pragma once
 
 #include "slots.hpp"
@@ -15,14 +15,14 @@ struct Matched {
     std::vector<uint64_t> pending;
 };
 
-// Find, and make recent, the longest usable prefix.
+// Find the longest usable prefix, and make it most recently used.
 Matched match(State& state, const Key& key);
 
-// The device slots along a path, as far as they are of use at its end; with `arriving`, those too
-// that a load-back in flight fills.
+// The device slots along a path that are usable at its end; with `arriving`, also those that a
+// load-back in flight fills.
 SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving);
 
-// Make recent what the end of a prefix can see: all full data, the window, the end's state.
+// Set the last use of all data that the end of a prefix needs: full data, window, mamba state.
 void touch(State& state, Node* end, uint64_t tick);
 
 }  // namespace kvcanon

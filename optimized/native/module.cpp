@@ -1,11 +1,11 @@
 // The extension module kvcanon.optimized._core: each part of the core binds its own names.
 #include <nanobind/nanobind.h>
 
+#include "bind_core.hpp"
 #include "bind_hashing.hpp"
-#include "bind_tree.hpp"
 
 NB_MODULE(_core, m) {
     m.doc() = "The native core of kvcanon.optimized.";
     kvcanon::bind_hashing(m);
-    kvcanon::bind_tree(m);
+    kvcanon::bind_core(m);
 }

@@ -1,7 +1,6 @@
-// What may be asked of a tree, and what was: how often, and how long it took.
+// The operations of a cache, and counters for each: calls, refusals, time.
 //
-// What readers get wrong: the time of a call is not the core's alone. Where a call waits for copies
-// (`flush`, and `evict` under write_back) the engine's time is in it.
+// The time includes waiting for the engine, in `flush`, and in `evict` under write_back.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,9 @@ enum class Operation : int {
 
 // Their names in `kvcanon.spec.cache.Cache`, in this order.
 constexpr const char* OPERATION_NAMES[] = {
-    "match",     "lock",        "unlock", "unlock_window", "allocate", "free",        "insert", "evict",
-    "evict_host", "load_back", "insert_host", "poll", "flush", "reset", "take_events",
+    "match",       "lock",   "unlock", "unlock_window", "allocate",
+    "free",        "insert", "evict",  "evict_host",    "load_back",
+    "insert_host", "poll",   "flush",  "reset",         "take_events",
 };
 constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
 

@@ -1,4 +1,4 @@
-// A transfer engine of Python's, as the tree calls it.
+// A transfer engine that is a Python object.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,7 +18,7 @@ class PyEngine : public Engine {
 
     void submit(const Transfer& transfer) override {
         nanobind::list moves;
-        for (const Component component : {FULL, SWA, MAMBA}) {
+        for (const Component component : ALL_COMPONENTS) {
             if (!transfer.sources[component]) continue;
             moves.append(nanobind::make_tuple(static_cast<int>(component),
                                               array_of(transfer.sources[component]),
@@ -31,7 +31,8 @@ class PyEngine : public Engine {
         std::vector<std::pair<uint64_t, bool>> completions;
         const nanobind::object answer = engine_.attr("poll")();
         if (!nanobind::try_cast(answer, completions)) {
-            throw SpecViolation("the engine's poll gave no pairs of an id and whether it is done");
+            throw SpecViolation(
+                "the engine's poll must return pairs of a transfer id and whether it succeeded");
         }
         return completions;
     }

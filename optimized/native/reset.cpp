@@ -1,6 +1,6 @@
 #include "reset.hpp"
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "slots.hpp"
 #include "tree.hpp"
@@ -11,7 +11,7 @@ void reset(State& state) {
     if (!state.holds.empty()) throw CacheBusy(static_cast<int64_t>(state.holds.size()));
     free_tree(state);
     forget_tree(state);
-    announce_cleared(state);
+    emit_cleared(state);
 }
 
 }  // namespace kvcanon

@@ -1,7 +1,7 @@
 // Reset: forget everything in the tree.
 //
-// What readers get wrong: slots that requests hold stay theirs, and so do the namespaces' numbers.
-// Clients hear of it as of one event, not of a removal for each page.
+// Slots that requests hold stay theirs, and namespaces keep their numbers. A reset emits one event,
+// not a removal for each page.
 #pragma once
 
 #include "state.hpp"

@@ -2,7 +2,7 @@
 //
 // Slots are handed out lowest first and come back a node at a time, so that a list of slots is
 // mostly a few runs: what would be one number a page is then a few numbers a node, whatever the
-// page size. What readers get wrong: the order of the slots is part of the value (slot i holds page
+// page size. The order of the slots is part of the value (slot i holds page
 // i), so that runs are never sorted nor joined across a gap in that order.
 #pragma once
 
@@ -84,7 +84,9 @@ class Runs {
         Runs upper, lower;
         int32_t before = 0;
         for (const Run& run : *this) {
-            const int32_t here = at - before < 0 ? 0 : at - before < run.size ? at - before : run.size;
+            const int32_t here = at - before < 0          ? 0
+                                 : at - before < run.size ? at - before
+                                                          : run.size;
             upper.append({run.begin, here});
             lower.append({run.begin + here, run.size - here});
             before += run.size;

@@ -17,8 +17,8 @@ struct Chain {
 
     HashRun rest() const {
         const uint8_t* seed = job.seed_len == 0 ? nullptr : job.seed;
-        uint8_t* out = job.out + page * NAME_BYTES;
-        return {page == 0 ? seed : out - NAME_BYTES, job.words + page * job.words_per_page, out};
+        uint8_t* out = job.out + page * HASH_BYTES;
+        return {page == 0 ? seed : out - HASH_BYTES, job.words + page * job.words_per_page, out};
     }
 
     void hash_alone(const HashWay& way, size_t pages) {
@@ -29,7 +29,7 @@ struct Chain {
     void begin(const HashWay& way, const HashJob& next) {
         job = next;
         page = 0;
-        // Nothing comes before this page, so its message is not like the others.
+        // The first page of the default namespace has no parent hash in its message.
         if (job.pages != 0 && job.seed_len == 0) hash_alone(way, 1);
     }
 };

@@ -2,8 +2,8 @@
 
 #if defined(__aarch64__) && defined(__linux__)
 
-// CMakeLists.txt allows the instructions in this file alone, whatever the rest is compiled for. None
-// of them runs before the processor was asked.
+// CMakeLists.txt enables the instructions in this file only. None of them runs before the check
+// that the processor has them.
 #include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t WORDS_PER_VECTOR = 4;
 
-// Eight words, as a message holds them of a name, and as the instructions take them.
-struct Name {
+// The eight words of a hash, in the order of the message and of the instructions.
+struct Hash {
     uint32x4_t abcd;
     uint32x4_t efgh;
 };
 
-using State = Name;
+using State = Hash;
 
 // The 16 words of the message's schedule that are in use: vector i % 4 holds those of rounds 4 i to
 // 4 i + 3.
@@ -32,14 +32,14 @@ inline uint32x4_t load_swapped(const void* from) {
     return vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(static_cast<const uint8_t*>(from))));
 }
 
-inline void store_name(const Name& name, uint8_t* to) {
-    vst1q_u8(to, vrev32q_u8(vreinterpretq_u8_u32(name.abcd)));
-    vst1q_u8(to + 16, vrev32q_u8(vreinterpretq_u8_u32(name.efgh)));
+inline void store_hash(const Hash& hash, uint8_t* to) {
+    vst1q_u8(to, vrev32q_u8(vreinterpretq_u8_u32(hash.abcd)));
+    vst1q_u8(to + 16, vrev32q_u8(vreinterpretq_u8_u32(hash.efgh)));
 }
 
-inline uint32x4_t load_vector(const MessageLayout& layout, size_t at, const Name& name,
+inline uint32x4_t load_vector(const MessageLayout& layout, size_t at, const Hash& hash,
                               const uint32_t* page) {
-    if (at < layout.page_begin) return at == 0 ? name.abcd : name.efgh;
+    if (at < layout.page_begin) return at == 0 ? hash.abcd : hash.efgh;
     if (at + WORDS_PER_VECTOR <= layout.page_end) {
         return load_swapped(page + (at - layout.page_begin));
     }
@@ -61,15 +61,15 @@ inline void four_rounds(State& state, Schedule& schedule, size_t group) {
                              schedule.words[(group + 2) % 4], schedule.words[(group + 3) % 4]);
 }
 
-// Each round waits for the one before it. Where there are two runs, their rounds take turns, and
-// one's are done while the other's wait.
+// Each round waits for the one before it. With two runs their rounds alternate, so that one runs
+// while the other waits.
 template <size_t RUNS>
 inline void hash_runs(const HashRun (&runs)[RUNS], size_t words_per_page, size_t pages) {
     const MessageLayout layout(runs[0].parent != nullptr, words_per_page);
-    Name names[RUNS] = {};
+    Hash hashes[RUNS] = {};
     if (runs[0].parent != nullptr) {
         for (size_t i = 0; i < RUNS; ++i) {
-            names[i] = {load_swapped(runs[i].parent), load_swapped(runs[i].parent + 16)};
+            hashes[i] = {load_swapped(runs[i].parent), load_swapped(runs[i].parent + 16)};
         }
     }
     for (size_t page = 0; page < pages; ++page) {
@@ -85,7 +85,7 @@ inline void hash_runs(const HashRun (&runs)[RUNS], size_t words_per_page, size_t
                 for (size_t j = 0; j < 4; ++j) {
                     const size_t at = block * WORDS_PER_BLOCK + j * WORDS_PER_VECTOR;
                     schedules[i].words[j] =
-                        load_vector(layout, at, names[i], runs[i].words + page * words_per_page);
+                        load_vector(layout, at, hashes[i], runs[i].words + page * words_per_page);
                 }
             }
 #pragma GCC unroll 16
@@ -98,8 +98,8 @@ inline void hash_runs(const HashRun (&runs)[RUNS], size_t words_per_page, size_t
             }
         }
         for (size_t i = 0; i < RUNS; ++i) {
-            names[i] = states[i];
-            store_name(names[i], runs[i].out + page * NAME_BYTES);
+            hashes[i] = states[i];
+            store_hash(hashes[i], runs[i].out + page * HASH_BYTES);
         }
     }
 }

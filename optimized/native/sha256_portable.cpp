@@ -36,21 +36,21 @@ void compress(uint32_t* state, uint32_t* schedule) {
     state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
-void load_name(const uint8_t* from, uint32_t* name) {
-    std::memcpy(name, from, NAME_BYTES);
-    std::transform(name, name + WORDS_PER_NAME, name, swap_bytes);
+void load_hash(const uint8_t* from, uint32_t* hash) {
+    std::memcpy(hash, from, HASH_BYTES);
+    std::transform(hash, hash + WORDS_PER_HASH, hash, swap_bytes);
 }
 
-void store_name(const uint32_t* name, uint8_t* to) {
-    uint32_t swapped[WORDS_PER_NAME];
-    std::transform(name, name + WORDS_PER_NAME, swapped, swap_bytes);
-    std::memcpy(to, swapped, NAME_BYTES);
+void store_hash(const uint32_t* hash, uint8_t* to) {
+    uint32_t swapped[WORDS_PER_HASH];
+    std::transform(hash, hash + WORDS_PER_HASH, swapped, swap_bytes);
+    std::memcpy(to, swapped, HASH_BYTES);
 }
 
 void hash_run(const HashRun& run, size_t words_per_page, size_t pages) {
     const MessageLayout layout(run.parent != nullptr, words_per_page);
-    uint32_t name[WORDS_PER_NAME] = {};
-    if (run.parent != nullptr) load_name(run.parent, name);
+    uint32_t hash[WORDS_PER_HASH] = {};
+    if (run.parent != nullptr) load_hash(run.parent, hash);
     for (size_t page = 0; page < pages; ++page) {
         uint32_t state[8];
         std::copy(std::begin(INITIAL_STATE), std::end(INITIAL_STATE), state);
@@ -59,13 +59,13 @@ void hash_run(const HashRun& run, size_t words_per_page, size_t pages) {
             for (size_t i = 0; i < WORDS_PER_BLOCK; ++i) {
                 const size_t at = block * WORDS_PER_BLOCK + i;
                 schedule[i] = at < layout.page_begin
-                                  ? name[at]
+                                  ? hash[at]
                                   : word_after_name(layout, at, run.words + page * words_per_page);
             }
             compress(state, schedule);
         }
-        std::copy(std::begin(state), std::end(state), name);
-        store_name(name, run.out + page * NAME_BYTES);
+        std::copy(std::begin(state), std::end(state), hash);
+        store_hash(hash, run.out + page * HASH_BYTES);
     }
 }
 

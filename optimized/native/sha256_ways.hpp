@@ -1,8 +1,8 @@
-// What the ways to compute SHA-256 have in common: what they are asked for, and the message.
+// What the implementations of SHA-256 share: their jobs, and the layout of the message.
 //
-// The message of a page is the name before it, if there is one, and its words, then one bit, zeros,
-// and its length in bits, up to a whole number of blocks. Each of these lies on the border of a
-// 32-bit word, so a message is never put together byte by byte.
+// The message of a page is the hash before it, if there is one, and its words, then one bit, zeros,
+// and its length in bits, up to a whole number of blocks. Each part begins at a 32-bit word, so a
+// message is never built byte by byte.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace kvcanon {
 
-// Pages of a chain that follow one another. Where nothing comes before them there is but one.
+// Consecutive pages of a chain. A run without a parent has one page.
 struct HashRun {
     const uint8_t* parent;  // The name of the page before the first, or null.
     const uint32_t* words;
@@ -30,10 +30,10 @@ struct HashWay {
     void (*two)(const HashRun& first, const HashRun& second, size_t words_per_page, size_t pages);
 };
 
-constexpr size_t WORDS_PER_NAME = 8;
+constexpr size_t WORDS_PER_HASH = 8;
 constexpr size_t WORDS_PER_BLOCK = 16;
 
-// Where in the messages of some pages their parts lie, counted in words.
+// The position of each part in a message, counted in words.
 struct MessageLayout {
     size_t page_begin;
     size_t page_end;  // Here stands the bit that ends the message, as the highest of its word.
@@ -41,7 +41,7 @@ struct MessageLayout {
     uint64_t bits;  // In the last two words, the higher half first.
 
     MessageLayout(bool has_parent, size_t words_per_page)
-        : page_begin(has_parent ? WORDS_PER_NAME : 0),
+        : page_begin(has_parent ? WORDS_PER_HASH : 0),
           page_end(page_begin + words_per_page),
           blocks((page_end + 1 + 2 + WORDS_PER_BLOCK - 1) / WORDS_PER_BLOCK),
           bits(uint64_t{page_end} * 32) {}
@@ -49,7 +49,7 @@ struct MessageLayout {
 
 constexpr uint32_t END_OF_MESSAGE = 0x80000000;
 
-// The other order of a word's bytes: a name is stored with the highest first, and so a token is read.
+// Reverse the bytes of a word: SHA-256 reads and stores words with the highest byte first.
 constexpr uint32_t swap_bytes(uint32_t word) {
     word = (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
     return word << 16 | word >> 16;

@@ -1,8 +1,8 @@
 // A set of slots of one pool, as a bitmap with a summary: one bit a slot, and one a word of those.
 //
-// It is what makes free slots come back together: whatever was freed in whatever order, neighbours
-// are neighbours again. What readers get wrong: this is not a stack. The lowest slots go first, so
-// that a pool that is never full stays dense and its end is never touched.
+// Slots that are freed in any order become neighbours again, so that later allocations are runs.
+// The set is not a stack: the lowest slots are taken first, so that a pool that is never full stays
+// dense and its end is never touched.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +65,7 @@ class SlotSet {
         for (const Run& run : runs) remove(run);
     }
 
-    // Remove the lowest `count` slots and return them; the caller has made sure that there are so
-    // many.
+    // Remove the lowest `count` slots and return them. The set must have so many.
     Runs take(int32_t count);
 
     // All slots, lowest first.

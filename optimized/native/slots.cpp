@@ -9,13 +9,11 @@ namespace kvcanon {
 
 namespace {
 
-constexpr Component ALL[] = {FULL, SWA, MAMBA};
-
 [[noreturn]] void refuse_component(Component component, const char* what) {
     throw BadArgument(name_of(component), std::string("is no component of this cache; ") + what);
 }
 
-// Say what is wrong with slots that are not all a request's own, each once.
+// Raise the error for slots that a request does not hold, or that are there twice.
 [[noreturn]] void refuse_slots(State& state, Component component, const Runs& slots) {
     std::vector<Slot> each(static_cast<size_t>(slots.slots()));
     expand(slots, each.data());
@@ -30,13 +28,13 @@ constexpr Component ALL[] = {FULL, SWA, MAMBA};
     throw SlotNotHeld(pool_name(component, GPU), *wrong);
 }
 
-// End the pairings of some slots. What has none is passed over fast: most full slots, and all slots
-// that come fresh from a pool.
+// End the pairings of slots. Slots without a pairing are skipped fast: most full slots, and all new
+// slots of a pool.
 void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slots) {
     for (const Run run : slots) {
         Slot* partners = ours.data() + run.begin;
         for (int32_t at = first_paired(partners, 0, run.size); at < run.size;) {
-            // Those with a partner come together.
+            // Slots with a partner are usually consecutive.
             for (; at < run.size && partners[at] >= 0; ++at) {
                 theirs[static_cast<size_t>(partners[at])] = -1;
                 partners[at] = -1;
@@ -53,7 +51,7 @@ std::string pool_name(Component component, Medium medium) {
 }
 
 SlotLists allocate(State& state, const Counts& counts) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         if (counts[component] < 0) {
             throw BadArgument(name_of(component), std::to_string(counts[component]) +
                                                       " slots asked; ask for 0 or more");
@@ -66,14 +64,14 @@ SlotLists allocate(State& state, const Counts& counts) {
         throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
                                      std::to_string(counts[FULL]) + " pages of full data");
     }
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const int64_t free = state.free_slots(component, GPU);
         if (free < counts[component]) {
             throw OutOfSlots(pool_name(component, GPU), counts[component], free);
         }
     }
     SlotLists taken;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         Pool& pool = state.pool(component, GPU);
         taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
         pool.held.add(taken[component]);
@@ -89,18 +87,19 @@ SlotLists allocate(State& state, const Counts& counts) {
 void free_slots(State& state, const SlotLists& slots) {
     Handover handover(state, slots);
     handover.keep();
-    for (const Component component : ALL) release(state, component, GPU, slots[component]);
+    for (const Component component : ALL_COMPONENTS)
+        release(state, component, GPU, slots[component]);
 }
 
 Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_(slots) {
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         const Runs& some = slots[component];
         if (some && !state.config.has(component)) {
             refuse_component(component, "hand over no slots");
         }
         SlotSet& held = state.pool(component, GPU).held;
         const Run* run = some.begin();
-        // A slot that is named twice is gone when its second turn comes.
+        // A slot that is listed twice is no longer held the second time.
         for (; run != some.end() && held.contains(*run); ++run) held.remove(*run);
         if (run == some.end()) continue;
         for (const Run* each = some.begin(); each != run; ++each) held.add(*each);
@@ -113,7 +112,7 @@ Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_
 
 Handover::~Handover() {
     if (kept_) return;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         state_.pool(component, GPU).held.add(slots_[component]);
     }
 }
@@ -128,7 +127,7 @@ void release(State& state, Component component, Medium medium, const Runs& slots
 
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
     constexpr int32_t BLOCK = 64;
-    // A number that is not negative lacks the sign bit: what all have in common shows that at once.
+    // Numbers are all negative if and only if their bitwise AND is negative.
     while (from + BLOCK <= size) {
         Slot common = -1;
         for (int32_t i = 0; i < BLOCK; ++i) common &= partners[from + i];
@@ -192,15 +191,16 @@ void drop(State& state, Node* node, Component component, Medium medium) {
     release(state, component, medium, take(state, node, component, medium));
 }
 
-Counts free_room(const State& state, Medium medium) {
-    Counts room;
-    for (const Component component : ALL) room[component] = state.free_slots(component, medium);
-    return room;
+Counts free_slot_counts(const State& state, Medium medium) {
+    Counts counts;
+    for (const Component component : ALL_COMPONENTS)
+        counts[component] = state.free_slots(component, medium);
+    return counts;
 }
 
 Counts shortage(const Counts& needed, const Counts& free) {
     Counts lacking;
-    for (const Component component : ALL) {
+    for (const Component component : ALL_COMPONENTS) {
         lacking[component] = std::max<int64_t>(0, needed[component] - free[component]);
     }
     return lacking;
@@ -210,7 +210,7 @@ void free_tree(State& state) {
     for (uint32_t index = 0; index < state.arena.size(); ++index) {
         Node* node = state.arena.at(index);
         if (node->parent == nullptr) continue;
-        for (const Component component : ALL) {
+        for (const Component component : ALL_COMPONENTS) {
             for (const Medium medium : {GPU, CPU}) drop(state, node, component, medium);
         }
     }

@@ -1,8 +1,8 @@
-// Slots: who owns which, from the free list to a request, to a node, and back.
+// Slots and their owners: the free list, then a request, then a node, then the free list again.
 //
-// What readers get wrong: attention finds a page's window slot through its full slot. The pairing is
-// part of the ownership: it begins when both are allocated, moves when a node takes over the window
-// slot of a duplicate, and ends with the first of the two that is freed.
+// Attention finds a page's window slot through its full slot. This pairing begins when both are
+// allocated, moves when a node takes over the window slot of a duplicate, and ends when the first
+// of the two is freed.
 #pragma once
 
 #include "state.hpp"
@@ -23,8 +23,8 @@ SlotLists allocate(State& state, const Counts& counts);
 // Give a request's slots back, all or none. Throws: SlotNotHeld, BadArgument.
 void free_slots(State& state, const SlotLists& slots);
 
-// The slots of a request that are about to have another owner: each must be its own, once. Until
-// `keep` is called the request has them back when this goes out of scope.
+// Takes slots from a request, which must hold each of them. Gives them back when it goes out of
+// scope, unless `keep` was called.
 class Handover {
   public:
     // Throws: SlotNotHeld, BadArgument.
@@ -43,25 +43,25 @@ class Handover {
 // Put slots into the free list, and end their pairings.
 void release(State& state, Component component, Medium medium, const Runs& slots);
 
-// The first of some slots, from number `from` on, that has a partner; `size` where none has.
+// The index of the first slot that has a partner, from index `from` on; `size` where none has.
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size);
 
-// Make each window slot the one of its full slot, and of no other.
+// Pair each window slot with its full slot, and with no other.
 void pair(State& state, const Runs& full, const Runs& swa);
 
 // Make a node the owner of slots that have no owner, filled now or later by a transfer.
 void place(State& state, Node* node, Component component, Medium medium, Runs slots,
            Transfer* filled_by = nullptr);
 
-// End a node's ownership of what it has in a pool; the slots have no owner then.
+// End a node's ownership of its slots in a pool; the slots have no owner then.
 Runs take(State& state, Node* node, Component component, Medium medium);
 
 // Free what a node has in a pool.
 void drop(State& state, Node* node, Component component, Medium medium);
 
-Counts free_room(const State& state, Medium medium);
+Counts free_slot_counts(const State& state, Medium medium);
 
-// What each pool lacks of the slots needed from it, whatever the others have.
+// How many slots each pool lacks of those needed from it.
 Counts shortage(const Counts& needed, const Counts& free);
 
 // Free everything that nodes own.

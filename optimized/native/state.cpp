@@ -2,7 +2,6 @@
 
 #include <random>
 
-
 namespace kvcanon {
 
 Node* Arena::make() {
@@ -13,7 +12,7 @@ Node* Arena::make() {
     } else {
         index = used_;
         if (index / CHUNK == chunks_.size()) {
-            // Every node that is alive can be released without an allocation.
+            // Reserved, so that releasing a node never allocates.
             free_.reserve((chunks_.size() + 1) * CHUNK);
             chunks_.emplace_back(new Node[CHUNK]);
         }
@@ -54,11 +53,11 @@ ChildTable::ChildTable(int tag_bits)
     }
 }
 
-uint32_t ChildTable::tag(const Node* parent, uint32_t space, const uint32_t* words,
+uint32_t ChildTable::tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
                          size_t page_words) const {
-    // Namespaces part at the root, and below it the parent says which one it is.
+    // Only children of the root need the namespace; below it the parent implies it.
     const uint64_t place = parent->node_id << 1 | (parent->parent == nullptr ? 1 : 0);
-    uint64_t hash = mix(place ^ secret_[0], space + secret_[1]);
+    uint64_t hash = mix(place ^ secret_[0], namespace_id + secret_[1]);
     size_t at = 0;
     for (; at + 4 <= page_words; at += 4) {
         hash = mix(read(words + at) ^ secret_[0] ^ hash, read(words + at + 2) ^ secret_[1]);
@@ -67,17 +66,17 @@ uint32_t ChildTable::tag(const Node* parent, uint32_t space, const uint32_t* wor
     return static_cast<uint32_t>(mix(hash ^ secret_[1], secret_[0])) & tag_mask_;
 }
 
-Node* ChildTable::find(const Arena& arena, const Node* parent, uint32_t space,
+Node* ChildTable::find(const Arena& arena, const Node* parent, uint32_t namespace_id,
                        const uint32_t* words, size_t page_words) const {
-    const uint32_t sought = tag(parent, space, words, page_words);
+    const uint32_t sought = tag(parent, namespace_id, words, page_words);
     const size_t mask = entries_.size() - 1;
     for (size_t at = sought & mask;; at = (at + 1) & mask) {
         const Entry& entry = entries_[at];
         if (entry.node == NOBODY) return nullptr;
         if (entry.tag != sought) continue;
         Node* node = arena.at(entry.node);
-        if (node->parent != parent || node->space != space) continue;
-        const uint32_t* ours = node->stretch->words + static_cast<size_t>(node->offset) * page_words;
+        if (node->parent != parent || node->namespace_id != namespace_id) continue;
+        const uint32_t* ours = node->span->words + static_cast<size_t>(node->offset) * page_words;
         if (std::memcmp(ours, words, page_words * sizeof(uint32_t)) == 0) return node;
     }
 }
@@ -94,20 +93,20 @@ size_t ChildTable::where(uint32_t tag, uint32_t node) const {
 
 void ChildTable::add(const Node* child, const uint32_t* words, size_t page_words) {
     if ((size_ + 1) * 2 > entries_.size()) grow();
-    place({tag(child->parent, child->space, words, page_words), child->index});
+    place({tag(child->parent, child->namespace_id, words, page_words), child->index});
     ++size_;
 }
 
 void ChildTable::replace(const Node* former, const Node* child, const uint32_t* words,
                          size_t page_words) {
-    const uint32_t place = tag(child->parent, child->space, words, page_words);
+    const uint32_t place = tag(child->parent, child->namespace_id, words, page_words);
     entries_[where(place, former->index)].node = child->index;
 }
 
 void ChildTable::remove(const Node* child, const uint32_t* words, size_t page_words) {
     const size_t mask = entries_.size() - 1;
-    size_t hole = where(tag(child->parent, child->space, words, page_words), child->index);
-    // Entries after it move up, unless they would come before the place that they belong to.
+    size_t hole = where(tag(child->parent, child->namespace_id, words, page_words), child->index);
+    // Later entries move up into the hole, unless their tag belongs behind it.
     for (size_t at = (hole + 1) & mask; entries_[at].node != NOBODY; at = (at + 1) & mask) {
         const size_t home = entries_[at].tag & mask;
         if (((at - home) & mask) >= ((at - hole) & mask)) {

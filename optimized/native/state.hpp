@@ -1,12 +1,12 @@
-// All the data that the tree has.
+// All state of a cache.
 //
-// The same picture as in `kvcanon.reference.state`: a node owns its slots, a request owns those in
-// `held`, a pool those in `free`, a cancelled transfer those that it still writes to. What differs
-// is how it is kept: tokens in shared stretches, slots in runs, nodes in an arena, and candidates
-// for eviction in queues that are put in order only where somebody looks.
+// The model is that of `kvcanon.reference.state`: a node owns its slots, a request owns those in
+// `held`, a pool those in `free`, a cancelled transfer those that it still writes to. The storage
+// differs: tokens are in shared spans, slots in runs, nodes in an arena, and candidates for
+// eviction in queues that are sorted lazily.
 //
-// What readers get wrong: a node is found again by its address only while it lives. What outlives
-// an operation and does not hold the node (an entry of a queue) checks its generation.
+// The address of a node is valid only while the node lives. A queue entry may outlive its node, so
+// it checks the node's generation.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "config.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
-#include "stretch.hpp"
+#include "token_span.hpp"
 
 namespace kvcanon {
 
@@ -28,35 +28,36 @@ struct Transfer;
 // One component's data at one node; empty runs where the data is not on that medium.
 struct Data {
     Runs slots[MEDIA];
-    // The transfers that have yet to fill the slots on each medium.
+    // The transfer that still fills the slots on each medium.
     Transfer* filling[MEDIA] = {nullptr, nullptr};
     int32_t lock_refs = 0;
     // Tick of its last use; for full data the node's `last_access` counts instead.
     uint64_t used = 0;
 
     bool on(Medium medium) const { return static_cast<bool>(slots[medium]); }
-    // Whether the bytes are there: slots are owned, and no copy is still to fill them.
+    // Whether the bytes are there: it owns slots, and no transfer still fills them.
     bool resident(Medium medium) const { return on(medium) && filling[medium] == nullptr; }
 };
 
 struct Node {
     uint64_t node_id = 0;
     Node* parent = nullptr;
-    // Children in the order in which they came; a cut keeps the place of the node that it cuts.
+    // Children in the order in which they were added; a cut keeps the place of the node that it
+    // cuts.
     Node *first_child = nullptr, *last_child = nullptr;
     Node *previous = nullptr, *next = nullptr;
-    StretchRef stretch;
-    // Its pages are those from `offset` on of its stretch.
+    SpanRef span;
+    // Its pages are those of its span from `offset` on.
     int32_t offset = 0;
     int32_t pages = 0;
     // Pages before this node.
     int32_t start = 0;
-    uint32_t space = 0;
+    uint32_t namespace_id = 0;
     uint32_t index = 0;
     uint32_t generation = 0;
     // Children with full data on the device.
     int32_t device_children = 0;
-    // Which queues have an entry for it: a bit a (component, medium).
+    // Which queues have an entry for it: one bit for each (component, medium).
     uint8_t queued = 0;
     bool marked = false;
     uint64_t created = 0;
@@ -77,7 +78,7 @@ class Arena {
     Node* make();
     void release(Node* node);
     Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
-    // How many there are, in use or waiting to be reused.
+    // Nodes in use or waiting to be reused.
     uint32_t size() const { return used_; }
 
   private:
@@ -92,36 +93,36 @@ class ChildTable {
   public:
     explicit ChildTable(int tag_bits);
     // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
-    Node* find(const Arena& arena, const Node* parent, uint32_t space, const uint32_t* words,
+    Node* find(const Arena& arena, const Node* parent, uint32_t namespace_id, const uint32_t* words,
                size_t page_words) const;
     void add(const Node* child, const uint32_t* words, size_t page_words);
-    // Let `child` be found where `former` was: a cut puts a node in the place of another.
+    // Replace `former` by `child`, which a cut put in its place.
     void replace(const Node* former, const Node* child, const uint32_t* words, size_t page_words);
     void remove(const Node* child, const uint32_t* words, size_t page_words);
     void clear();
     size_t size() const { return size_; }
 
   private:
-    // A place is found by the tag alone, so that entries can move without a look at their nodes.
+    // The tag alone decides the position, so that entries can move without reading their nodes.
     struct Entry {
         uint32_t tag;
         uint32_t node;
     };
     static constexpr uint32_t NOBODY = 0xffffffff;
-    uint32_t tag(const Node* parent, uint32_t space, const uint32_t* words,
+    uint32_t tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
                  size_t page_words) const;
     size_t where(uint32_t tag, uint32_t node) const;
     void place(Entry entry);
     void grow();
 
-    // Drawn anew for each table, so that nobody can prepare prompts that collide.
+    // Random for each table, so that no client can prepare prompts that collide.
     uint64_t secret_[2];
     uint32_t tag_mask_;
     std::vector<Entry> entries_;
     size_t size_ = 0;
 };
 
-// Where a component's data may be evicted from, best first, as far as it was ordered yet.
+// A node whose data may be evicted, with its eviction key; the smallest key is evicted first.
 struct Candidate {
     int64_t first, second;
     uint32_t node;
@@ -132,7 +133,7 @@ struct Pool {
     SlotSet free;
     // Slots that requests own.
     SlotSet held;
-    // Slots that nodes own, and those of them on nodes whose component is locked.
+    // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;
     int64_t protected_slots = 0;
     std::vector<Candidate> queue;
@@ -146,7 +147,7 @@ struct Hold {
     Node* node = nullptr;
     // First page whose window data is held; -1 where none is.
     int64_t window_from = -1;
-    bool state_held = false;
+    bool mamba_held = false;
     Transfer* transfer = nullptr;
 };
 
@@ -158,7 +159,7 @@ struct Part {
 struct Transfer {
     uint64_t transfer_id = 0;
     Direction direction = Direction::BACKUP;
-    // They follow the cuts of nodes; sources and targets are fixed.
+    // A cut of a node adds a part; sources and targets never change.
     std::vector<Part> parts;
     Runs sources[COMPONENTS];
     Runs targets[COMPONENTS];
@@ -169,7 +170,7 @@ struct Transfer {
     Medium target() const { return direction == Direction::BACKUP ? CPU : GPU; }
 };
 
-// Who performs copies: `kvcanon.spec.transfer.TransferEngine`, as the tree sees it.
+// Performs copies, as `kvcanon.spec.transfer.TransferEngine` does.
 class Engine {
   public:
     virtual ~Engine() = default;
@@ -180,18 +181,19 @@ class Engine {
 
 enum class EventKind : int { STORED, REMOVED, CLEARED };
 
-// What there is to tell of a stretch of pages on a medium; of removed pages the last comes first.
+// Consecutive pages were stored on a medium or removed from it; of removed pages the last comes
+// first.
 struct Event {
     EventKind kind;
     Medium medium;
-    StretchRef stretch;
+    SpanRef span;
     int32_t offset = 0;
     int32_t pages = 0;
 };
 
 struct Namespace {
     std::string encoded;
-    uint8_t seed[NAME_BYTES];
+    uint8_t seed[HASH_BYTES];
     // Empty for the default namespace.
     size_t seed_bytes;
 };
@@ -206,7 +208,7 @@ struct Counters {
     uint64_t duplicate_pages = 0;
     uint64_t evicted_slots[MEDIA][COMPONENTS] = {};
     uint64_t evicted_for_load_slots[COMPONENTS] = {};
-    // By direction, those that were enqueued; and the slots of those that were done.
+    // By direction: transfers that were enqueued, and slots of transfers that are done.
     uint64_t transfers[2] = {0, 0};
     uint64_t moved_slots[2][COMPONENTS] = {};
     uint64_t settled[3] = {0, 0, 0};
@@ -229,26 +231,26 @@ struct State {
     Node* root = nullptr;
     size_t node_count = 0;
     Pool pools[COMPONENTS][MEDIA];
-    // -1 where a slot has no partner.
+    // The partner of each slot; -1 where it has none.
     std::vector<Slot> swa_of_full, full_of_swa;
     std::unordered_map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
-    // Completions that wait for those before them.
+    // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     std::vector<Event> events;
-    std::vector<Namespace> spaces;
-    std::unordered_map<std::string, uint32_t> space_numbers;
-    // Part of the number of a receipt, so that one cache does not take another's.
+    std::vector<Namespace> namespaces;
+    std::unordered_map<std::string, uint32_t> namespace_ids;
+    // Part of every receipt, so that a cache does not accept the receipt of another.
     uint64_t serial = 0;
     uint64_t clock = 0;
-    // For nodes, receipts and transfers alike; never reused.
+    // Shared by nodes, receipts and transfers; never reused.
     uint64_t next_id = 1;
     Counters counters;
-    // The path of the operation under way, kept for its memory.
+    // The path of the current operation; a member, so that its memory is reused.
     Path path;
 
-    State(const Config& config, Engine* engine);
+    State(const Config& asked, Engine* performer);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
@@ -259,15 +261,15 @@ struct State {
         return pools[component][medium].free.size();
     }
     const uint32_t* words(const Node* node) const {
-        return node->stretch->words + static_cast<size_t>(node->offset) * config.page_words;
+        return node->span->words + static_cast<size_t>(node->offset) * config.page_words;
     }
 };
 
-// A key as it comes in: whole pages of words in a namespace.
+// A key: whole pages of words, in a namespace.
 struct Key {
     const uint32_t* words;
     int32_t pages;
-    uint32_t space;
+    uint32_t namespace_id;
 
     const uint32_t* page(int32_t at, const Config& config) const {
         return words + static_cast<size_t>(at) * config.page_words;

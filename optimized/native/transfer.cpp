@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "errors.hpp"
 #include "lock.hpp"
 #include "slots.hpp"
@@ -12,7 +12,7 @@ namespace kvcanon {
 
 namespace {
 
-// Let the nodes forget a copy; its targets stay its own until the engine lets go of them.
+// Detach a copy from its nodes; it keeps its target slots until the engine completes it.
 void cancel(State& state, Transfer& transfer) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         take(state, part->node, part->component, transfer.target());
@@ -30,7 +30,7 @@ bool builds_on_marked(const Transfer& transfer) {
     return false;
 }
 
-// Take back what a failed copy did not fill, and cancel what builds on it.
+// Drop the slots that a failed copy did not fill, and cancel copies that build on it.
 void undo(State& state, const Transfer& transfer) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         drop(state, part->node, part->component, transfer.target());
@@ -47,7 +47,7 @@ void undo(State& state, const Transfer& transfer) {
     mark(false);
 }
 
-Status settle_one(State& state, Transfer transfer, bool done) {
+Status settle_one(State& state, const Transfer& transfer, bool done) {
     release_hold(state, transfer.receipt);
     if (transfer.cancelled) {
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -61,7 +61,7 @@ Status settle_one(State& state, Transfer transfer, bool done) {
     }
     for (const Part& part : transfer.parts) {
         part.node->data[part.component].filling[transfer.target()] = nullptr;
-        if (part.component == FULL) announce_stored(state, part.node, transfer.target());
+        if (part.component == FULL) emit_stored(state, part.node, transfer.target());
     }
     for (const Component component : {FULL, SWA, MAMBA}) {
         state.counters.moved_slots[static_cast<int>(transfer.direction)][component] +=
@@ -70,7 +70,7 @@ Status settle_one(State& state, Transfer transfer, bool done) {
     return Status::DONE;
 }
 
-// Note what arrived, all of it, before a wrong completion is complained of.
+// Record all completions before a wrong one raises.
 void take_completions(State& state) {
     std::optional<uint64_t> unexpected;
     for (const auto& [transfer_id, done] : state.engine->poll()) {
@@ -117,6 +117,7 @@ Settled settle(State& state, int direction) {
                        direction == static_cast<int>(Direction::BACKUP)};
     std::vector<uint64_t> in_flight;
     in_flight.reserve(state.transfers.size());
+    // NOLINTNEXTLINE(performance-inefficient-vector-operation): there are few transfers.
     for (const auto& [transfer_id, transfer] : state.transfers) in_flight.push_back(transfer_id);
     Settled settled;
     for (const uint64_t transfer_id : in_flight) {
@@ -127,9 +128,9 @@ Settled settle(State& state, int direction) {
         if (waits) continue;
         const bool done = arrival->second;
         state.arrived.erase(arrival);
-        Transfer transfer = std::move(found->second);
+        const Transfer transfer = std::move(found->second);
         state.transfers.erase(found);
-        const Status status = settle_one(state, std::move(transfer), done);
+        const Status status = settle_one(state, transfer, done);
         ++state.counters.settled[static_cast<int>(status)];
         settled.emplace_back(transfer_id, status);
     }
@@ -138,6 +139,7 @@ Settled settle(State& state, int direction) {
 
 Settled flush(State& state) {
     std::vector<uint64_t> in_flight;
+    // NOLINTNEXTLINE(performance-inefficient-vector-operation): there are few transfers.
     for (const auto& [transfer_id, transfer] : state.transfers) in_flight.push_back(transfer_id);
     for (const uint64_t transfer_id : in_flight) state.engine->wait(transfer_id);
     return settle(state);

@@ -10,12 +10,12 @@ namespace kvcanon {
 
 namespace {
 
-// How many pages two stretches begin with alike, of `pages`.
+// How many leading pages two sequences of `pages` pages share.
 int32_t shared_pages(const uint32_t* ours, const uint32_t* theirs, int32_t pages,
                      size_t page_words) {
     const size_t bytes = page_words * sizeof(uint32_t);
     if (std::memcmp(ours, theirs, static_cast<size_t>(pages) * bytes) == 0) return pages;
-    // They differ somewhere: halve, since memcmp tells only that, but tells it fast.
+    // Somewhere they differ. Bisect: memcmp is fast, but does not return where.
     int32_t alike = 0, differing = pages;
     while (differing - alike > 1) {
         const int32_t middle = alike + (differing - alike) / 2;
@@ -42,7 +42,7 @@ void unlink_child(Node* parent, Node* child) {
     child->previous = child->next = nullptr;
 }
 
-// Let `upper` stand where `node` stood among the children of its parent.
+// Put `upper` in the place of `node` among the children of its parent.
 void take_place(Node* upper, Node* node) {
     Node* parent = node->parent;
     upper->previous = std::exchange(node->previous, nullptr);
@@ -65,9 +65,9 @@ void cut_data(Data& upper, Data& lower, int32_t at) {
 void follow_cut(Node* upper, Node* lower, Component component) {
     for (Transfer* transfer : upper->data[component].filling) {
         if (transfer == nullptr) continue;
-        auto at = std::find_if(transfer->parts.begin(), transfer->parts.end(), [&](const Part& part) {
-            return part.node == lower && part.component == component;
-        });
+        auto at = std::find_if(
+            transfer->parts.begin(), transfer->parts.end(),
+            [&](const Part& part) { return part.node == lower && part.component == component; });
         assert(at != transfer->parts.end());
         transfer->parts.insert(at, Part{upper, component});
     }
@@ -82,14 +82,13 @@ Path& walk(State& state, const Key& key) {
     Node* node = state.root;
     int32_t at = 0;
     while (at < key.pages) {
-        Node* child = state.children.find(state.arena, node, key.space,
+        Node* child = state.children.find(state.arena, node, key.namespace_id,
                                           key.page(at, state.config), page_words);
         if (child == nullptr) break;
         // The first page was compared to find it.
         const int32_t rest = std::min(child->pages, key.pages - at) - 1;
-        const int32_t shared =
-            1 + shared_pages(state.words(child) + page_words, key.page(at + 1, state.config), rest,
-                             page_words);
+        const int32_t shared = 1 + shared_pages(state.words(child) + page_words,
+                                                key.page(at + 1, state.config), rest, page_words);
         path.push_back({child, shared});
         if (shared < child->pages) break;
         node = child;
@@ -130,8 +129,8 @@ Node* cut(State& state, Node* node, int32_t at) {
     Node* upper = state.arena.make();
     upper->node_id = state.new_id();
     upper->parent = node->parent;
-    upper->space = node->space;
-    upper->stretch = node->stretch;
+    upper->namespace_id = node->namespace_id;
+    upper->span = node->span;
     upper->offset = node->offset;
     upper->pages = at;
     upper->start = node->start;
@@ -141,7 +140,7 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->priority = node->priority;
     cut_data(upper->data[FULL], node->data[FULL], at);
     if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], at);
-    // A recurrent state, with its locks, stays at the end, where it belongs.
+    // A mamba state and its locks stay with the lower node, at whose end it is exact.
 
     take_place(upper, node);
     state.children.replace(node, upper, state.words(upper), page_words);
@@ -162,16 +161,16 @@ Node* cut(State& state, Node* node, int32_t at) {
 Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, uint64_t tick,
                int64_t priority) {
     const int32_t start = parent->end();
-    // Only names look above; without events nobody asks for them.
-    Stretch* above = state.config.events ? parent->stretch.get() : nullptr;
-    StretchRef stretch = make_stretch(key.page(start, state.config), end_pages - start,
-                                      static_cast<size_t>(state.config.page_words), key.space,
-                                      above, parent->offset + parent->pages);
+    // Only hashes need the span above, and without events no hash is computed.
+    TokenSpan* above = state.config.events ? parent->span.get() : nullptr;
+    SpanRef span = make_span(key.page(start, state.config), end_pages - start,
+                             static_cast<size_t>(state.config.page_words), key.namespace_id, above,
+                             parent->offset + parent->pages);
     Node* leaf = state.arena.make();
     leaf->node_id = state.new_id();
     leaf->parent = parent;
-    leaf->space = key.space;
-    leaf->stretch = std::move(stretch);
+    leaf->namespace_id = key.namespace_id;
+    leaf->span = std::move(span);
     leaf->pages = end_pages - start;
     leaf->start = start;
     leaf->created = leaf->last_access = tick;
@@ -187,8 +186,8 @@ void remove_leaf(State& state, Node* node) {
     Node* parent = node->parent;
     state.children.remove(node, state.words(node), static_cast<size_t>(state.config.page_words));
     unlink_child(parent, node);
-    if (node->stretch->refs > 1) {
-        shorten(node->stretch.get(), node->offset, static_cast<size_t>(state.config.page_words));
+    if (node->span->refs > 1) {
+        shorten(node->span.get(), node->offset, static_cast<size_t>(state.config.page_words));
     }
     state.arena.release(node);
     --state.node_count;

@@ -21,8 +21,8 @@ void push(std::vector<Candidate>& queue, const Candidate& entry) {
     std::push_heap(queue.begin(), queue.end(), comes_after);
 }
 
-// Throw out entries of nodes that are gone, and entries in whose place there is a newer one with a
-// smaller key, once such are most of the queue.
+// Remove outdated entries once they are most of the queue: of nodes that are gone, and of nodes
+// that have a newer entry with a smaller key.
 void tidy(State& state, std::vector<Candidate>& queue, Component component) {
     if (queue.size() <= 64 + 2 * state.node_count) return;
     const auto out_of_date = [&](const Candidate& entry) {

@@ -1,12 +1,11 @@
-// Victims: who may leave, and in which order.
+// Victims: which nodes may be evicted, and in which order.
 //
-// Each pool has a queue of candidates, a heap whose entries may be out of date: a node that was used
-// since its entry was made has a larger key now, and is put back with it when its turn comes. So a
-// use costs nothing here, and a candidate is sorted once for each time that it nearly left.
+// Each pool has a queue of candidates, a heap whose entries may be out of date: a node that was
+// used after its entry was made has a larger key, and is put back with that key when its entry
+// comes up. So using a node costs nothing here.
 //
-// What readers get wrong: a whole node may leave only as a leaf, but window data and states may
-// leave from anywhere. The first are ranked by the policy, the others always by their last use, of
-// those used at once the upper first.
+// A node leaves as a whole only if it is a leaf; window data and mamba states may leave any node.
+// Leaves are ranked by the eviction policy, other data by LRU, the upper node first on a tie.
 #pragma once
 
 #include "state.hpp"
@@ -25,11 +24,11 @@ inline bool is_host_leaf(const Node* node) {
            node->first_child == nullptr;
 }
 
-// Make sure that a node is in every queue that it is a candidate for. Whoever changes what makes a
-// candidate calls it.
+// Make sure that a node is in every queue that it is a candidate for. Call it after each change
+// that can make a node a candidate.
 void consider(State& state, Node* node);
 
-// A node's key may have become smaller; only under MRU does it.
+// Call it when the key of a node may have become smaller, which happens only under MRU.
 void requeue(State& state, Node* node);
 
 // Take the next victim out of its queue; nullptr where there is none. The caller evicts it.
@@ -40,7 +39,7 @@ inline bool comes_after(const Candidate& a, const Candidate& b) {
     return a.first != b.first ? a.first > b.first : a.second > b.second;
 }
 
-// What a queue would say of a node now.
+// The entry of a node with its present key.
 Candidate candidate(const State& state, const Node* node, Component component);
 
 // The rank of a leaf under the policy; the smallest leaves first.

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kvcanon.optimized.orders import ALL_LAYERS, Move
+from kvcanon.optimized.page_transfer import ALL_LAYERS, Move
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, TransferPending

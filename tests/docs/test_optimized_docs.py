@@ -1,4 +1,4 @@
-"""The page about the fast cache in an engine: its snippets run, and its tables are complete."""
+"""docs/optimized.md: its snippets run, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SNIPPETS = re.findall(
 
 
 def test_snippets_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a reader pastes, from the top of the page on, fails or does something else."""
+    """The snippets, run from the top of the page, print what the page says."""
     names: dict[str, object] = {"__name__": "snippet"}
     for snippet, output in SNIPPETS:
         exec(compile(snippet, "optimized.md", "exec"), names)  # noqa: S102 # The page is ours.
@@ -30,7 +30,7 @@ def test_snippets_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_tables_have_every_call_and_every_refusal() -> None:
-    """A call or a refusal is not on the page."""
+    """The page has every public call and every error."""
     calls = PAGE[PAGE.index("## All calls") :]
     cache = PrefixCache(CacheConfig())
     public = {
@@ -42,7 +42,7 @@ def test_tables_have_every_call_and_every_refusal() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """A file that the page links to is not there."""
+    """Every file that the page links to exists."""
     targets = re.findall(r"\]\(([^)]+)\)", PAGE)
     assert targets
     assert all((DOCS / target).is_file() for target in targets)

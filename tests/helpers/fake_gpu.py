@@ -22,7 +22,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from kvcanon.optimized.cuda_runtime import Event, Stream
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 
 HERE = Path(__file__).parent
 

@@ -26,7 +26,7 @@ from kvcanon.optimized.copy_plan import (
     runs,
 )
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import SlotArray
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument
 
 LAYOUT = PageLayout(5, (3, 2))
@@ -36,7 +36,7 @@ LIMITS = Limits(rectangle_pages=2)
 
 
 def slots(*numbers: int) -> SlotArray:
-    """Slots, as orders have them."""
+    """Slots as an array."""
     return np.array(numbers, np.int32)
 
 
@@ -117,7 +117,7 @@ def cells(spans: list[Span]) -> list[tuple[int, int, int]]:
 
 
 def all_cells(parts: list[Part]) -> list[tuple[int, int, int]]:
-    """Part, page and layer of everything that is to be moved."""
+    """Part, page and layer of everything to move."""
     return [
         (index, page, layer)
         for index, part in enumerate(parts)

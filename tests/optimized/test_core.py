@@ -1,4 +1,4 @@
-"""What the judge cannot see of the native core: what it shares, gives back, and bounds."""
+"""The native core where the judge cannot look: queues, hash collisions, late hashes, deep trees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_door import Tokens, array, insert, new_cache
+from array_api import Tokens, array, counted, insert, new_cache
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -21,127 +21,12 @@ from kvcanon.spec.types import Counts, EvictionPolicy, Namespace
 PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
 
 
-def counted(cache: PrefixCache, name: str) -> int:
-    """One of the tree's counters."""
-    value = cache.tree.counters()[name]
-    assert isinstance(value, int)
-    return value
-
-
-# Memory.
-
-LONG = np.arange(1 << 16, dtype=np.uint32)
-LARGE = CacheConfig(device_slots=Counts(full=LONG.size), events=False)
-
-
-@pytest.fixture
-def growth() -> Callable[[], int]:
-    """By how many bytes the tokens and names of all trees have grown in this test."""
-    gc.collect()
-    idle = new_cache(PLAIN)
-    before = counted(idle, "stretch_bytes")
-    return lambda: counted(idle, "stretch_bytes") - before
-
-
-def test_cuts_share_their_tokens(growth: Callable[[], int]) -> None:
-    """Each cut copies the tokens of one of its parts."""
-    cache = new_cache(LARGE)
-    insert(cache, LONG)
-    assert growth() == LONG.nbytes
-    for pages in range(1, 100):
-        cache.match(LONG[:-pages])
-    assert counted(cache, "nodes") == 100
-    assert growth() == LONG.nbytes
-    cache.tree.check()
-
-
-@pytest.mark.parametrize("events", [False, True])
-def test_tail_that_was_evicted_is_given_back(growth: Callable[[], int], events: bool) -> None:
-    """What is left of a prompt keeps all its tokens, and names, in memory."""
-    page_bytes = 4 + (32 if events else 0)
-    cache = new_cache(evolve(LARGE, events=events))
-    insert(cache, LONG)
-    cache.take_events()
-    assert growth() == LONG.size * page_bytes
-    cache.match(LONG[:16])
-    cache.match(LONG[:8])
-    cache.evict(LONG.size - 16)
-    cache.take_events()
-    assert counted(cache, "nodes") == 2
-    assert cache.match(LONG).device_pages == 16
-    assert growth() == 16 * page_bytes
-    # What comes in the place of what left is a stretch of its own.
-    insert(cache, LONG[:24])
-    cache.take_events()
-    assert growth() == 24 * page_bytes
-    cache.evict(24)
-    cache.take_events()
-    assert growth() == 0
-    cache.tree.check()
-
-
-def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int]) -> None:
-    """What an event speaks of is given back under it, or is kept after it."""
-    cache = new_cache(evolve(LARGE, events=True))
-    cache.take_events()
-    insert(cache, LONG)
-    cache.match(LONG[:16])
-    cache.evict(LONG.size - 16)
-    assert growth() == LONG.size * 4
-    stored, removed = cache.take_events()
-    assert growth() == LONG.size * 36  # With 32 bytes of name for each.
-    assert (stored.kind, removed.kind) == ("stored", "removed")
-    assert np.array_equal(stored.tokens.reshape(-1), LONG)
-    assert np.array_equal(removed.tokens.reshape(-1), LONG[16:])
-    del stored
-    assert removed.names[-32:] == page_hashes(b"", [(token,) for token in range(17)])[-1]
-    assert growth() == LONG.size * 36
-    del removed
-    assert growth() == 16 * 36
-    assert cache.match(LONG).device_pages == 16
-
-
-def test_events_outlive_their_cache() -> None:
-    """Events that were taken refer to memory of a cache that is gone."""
-    cache = new_cache(CacheConfig(device_slots=Counts(full=64)))
-    for prompt in (np.arange(20, dtype=np.uint32), np.arange(40, dtype=np.uint32)):
-        insert(cache, prompt)
-    events = cache.take_events()
-    del cache
-    gc.collect()
-    assert [each.kind for each in events] == ["cleared", "stored", "stored"]
-    assert events[2].tokens.reshape(-1).tolist() == list(range(20, 40))
-    assert events[2].parent_name == events[1].names[-32:]
-
-
-def test_nodes_are_used_again() -> None:
-    """The arena grows with every insert, however few nodes there are at a time."""
-    cache = new_cache(PLAIN)
-    for first in range(2000):
-        insert(cache, np.arange(first, first + 8, dtype=np.uint32))
-        cache.evict(8)
-    assert counted(cache, "nodes") == 0
-    assert counted(cache, "arena_nodes") <= 4
-    cache.tree.check()
-
-
-def test_reset_gives_nodes_back() -> None:
-    """What was forgotten is not found again as room for new nodes."""
-    cache = new_cache(PLAIN)
-    for _ in range(50):
-        for first in range(8):
-            insert(cache, np.arange(first, first + 8, dtype=np.uint32))
-        cache.reset()
-        cache.tree.check()
-    assert counted(cache, "arena_nodes") <= 16
-
-
 # Queues.
 
 
 @pytest.mark.parametrize("policy", list(EvictionPolicy))
 def test_queues_are_bounded(policy: EvictionPolicy) -> None:
-    """Uses, or nodes that come and go, leave entries behind that nobody ever looks at."""
+    """Queues do not grow with uses, inserts and evictions."""
     config = CacheConfig(
         window_tokens=4,
         mamba=True,
@@ -171,7 +56,7 @@ def test_queues_are_bounded(policy: EvictionPolicy) -> None:
 
 
 def test_candidates_that_were_passed_over_are_not_forgotten() -> None:
-    """A leaf that was locked when its turn came is never evicted."""
+    """A leaf that was locked when its entry came up can be evicted after the unlock."""
     cache = new_cache(PLAIN)
     first, second = np.arange(8, dtype=np.uint32), np.arange(20, 28, dtype=np.uint32)
     insert(cache, first)
@@ -188,7 +73,7 @@ def test_candidates_that_were_passed_over_are_not_forgotten() -> None:
 
 
 def test_slots_in_any_order() -> None:
-    """Slots that come in runs, in pieces and backwards change their order, or their number."""
+    """Slots in runs, in pieces and backwards keep their order and number."""
     drawn = random.Random(5)
     for _ in range(200):
         cache = new_cache(PLAIN)
@@ -213,7 +98,7 @@ def test_slots_in_any_order() -> None:
 
 @pytest.mark.parametrize("capacity", [0, 1, 63, 64, 65, 127, 128, 129, 4096, 4097])
 def test_pools_around_the_sizes_of_words(capacity: int) -> None:
-    """The last slots of a bitmap's words, or of its summary's, are lost or there twice."""
+    """Each slot is allocated exactly once, for capacities around the word sizes of the bitmap."""
     cache = new_cache(evolve(PLAIN, device_slots=Counts(full=capacity)))
     drawn = random.Random(capacity)
     held: list[int] = []
@@ -236,8 +121,8 @@ def test_pools_around_the_sizes_of_words(capacity: int) -> None:
 # Pages that share their hash.
 
 
-def make_tree(**others: object) -> _core.Tree:
-    """A tree all of whose pages share one of two hashes."""
+def make_core(**others: object) -> _core.CacheCore:
+    """A cache in which every page has one of two hash tags."""
     arguments: dict[str, object] = {
         "page_size": 2,
         "unit_words": 1,
@@ -252,15 +137,16 @@ def make_tree(**others: object) -> _core.Tree:
         "engine": None,
         "tag_bits": 1,
     }
-    tree = _core.Tree(**{**arguments, **others})  # type: ignore[arg-type]
+    core = _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
     for number in range(3):
-        assert tree.namespace(bytes([number]), b"") == number
-    return tree
+        assert core._add_namespace(bytes([number]), b"") == number
+    return core
 
 
-def test_pages_that_share_their_hash_are_told_apart() -> None:
-    """A page is taken for another, of another prompt, place or namespace, because of its hash."""
-    tree = make_tree()
+def test_pages_that_share_their_hash_are_distinguished() -> None:
+    """Pages with the same hash tag are distinguished by prompt, position and namespace."""
+    core = make_core()
+    tree = _core.Tree(core)
     drawn = random.Random(3)
     prompts = [
         (np.array(tokens, dtype=np.uint32), space)
@@ -272,40 +158,40 @@ def test_pages_that_share_their_hash_are_told_apart() -> None:
 
     def look() -> None:
         for prompt, space in prompts:
-            found = tree.match(prompt, space)
+            found = core.match(prompt, space)
             tokens = tuple(prompt.tolist())
             expected = [there.get((tokens[:end], space)) for end in (2, 4, 6)]
             assert found.full.tolist() == [slot for slot in expected if slot is not None]
 
     for prompt, space in prompts[:100]:
-        start = tree.match(prompt, space).device_pages
-        slots = tree.allocate(3 - start)[0]
-        tree.insert(prompt, start, slots, namespace=space)
+        start = core.match(prompt, space).device_pages
+        slots = core.allocate(3 - start)[0]
+        core.insert(prompt, start, slots, namespace=space)
         tokens = tuple(prompt.tolist())
         for page, slot in enumerate(slots.tolist(), start=start):
             there[tokens[: 2 * page + 2], space] = slot
     look()
     tree.check()
     while there:
-        tree.evict(7)
+        core.evict(7)
         free = set(tree.pool(0, 0)[1])
         there = {name: slot for name, slot in there.items() if slot not in free}
         look()
         tree.check()
 
 
-# Names.
+# Page hashes.
 
 
-def told(
+def checked_events(
     cache: PrefixCache, there: dict[str, set[bytes]], events: list[_core.Event]
 ) -> list[tuple[str, int]]:
-    """Take what was told of, and hold each name to the law; what, and how many pages."""
+    """Take events and check each hash against spec; returns kinds and page counts."""
     for event in events:
-        names = [event.names[at : at + 32] for at in range(0, len(event.names), 32)]
+        names = [event.hashes[at : at + 32] for at in range(0, len(event.hashes), 32)]
         assert len(names) == event.pages == len(event.tokens)
         if event.kind == "stored":
-            parent = event.parent_name
+            parent = event.parent_hash
             if parent is None:
                 parent = namespace_seed(cache.namespace_of(event.namespace))
             pages = [tuple(page) for page in event.tokens.tolist()]
@@ -319,8 +205,8 @@ def told(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_names_whenever_they_are_asked_for(seed: int) -> None:
-    """A name that is worked out late, after cuts, evictions and host inserts, is another."""
+def test_page_hashes_computed_at_any_time(seed: int) -> None:
+    """Page hashes are right whenever they are computed: after cuts, evictions and host inserts."""
     drawn = random.Random(seed)
     config = CacheConfig(
         page_size=2,
@@ -357,10 +243,10 @@ def test_names_whenever_they_are_asked_for(seed: int) -> None:
         if drawn.random() < 0.3:
             cache.flush()
         if drawn.random() < 0.1:
-            told(cache, there, cache.take_events())
+            checked_events(cache, there, cache.take_events())
         cache.tree.check()
     cache.flush()
-    told(cache, there, cache.take_events())
+    checked_events(cache, there, cache.take_events())
     for number, medium in enumerate(there):
         assert len(there[medium]) == cache.tree.pool_counts(0, number)[3], medium
 
@@ -371,7 +257,7 @@ DEPTH = 100_000
 
 
 def deep(cache: PrefixCache) -> Tokens:
-    """A chain of so many nodes of one page: a prompt that was cut from its end to its front."""
+    """Make a chain of `DEPTH` nodes of one page, by cutting a prompt from its end to its front."""
     prompt = np.arange(DEPTH, dtype=np.uint32)
     insert(cache, prompt)
     for pages in range(DEPTH - 1, 0, -1):
@@ -384,7 +270,7 @@ DEEP = CacheConfig(device_slots=Counts(full=DEPTH + 8))
 
 
 def through(cache: PrefixCache, prompt: Tokens) -> None:
-    """Everything that goes along a path, or down a tree."""
+    """All operations that walk a path or a tree."""
     cache.unlock(cache.lock(prompt))
     assert cache.match(prompt).device_pages == DEPTH
     insert(cache, np.append(prompt, np.uint32(7)))
@@ -395,30 +281,30 @@ def through(cache: PrefixCache, prompt: Tokens) -> None:
 
 
 def evicted(cache: PrefixCache, prompt: Tokens) -> None:
-    """Every node in its turn."""
+    """Evict every node in turn."""
     assert cache.evict(DEPTH) == [DEPTH, 0, 0]
     assert sum(event.pages for event in cache.take_events()) >= DEPTH
 
 
 def reset(cache: PrefixCache, prompt: Tokens) -> None:
-    """All nodes at once."""
+    """Reset all nodes at once."""
     cache.reset()
     assert counted(cache, "nodes") == 0
 
 
 def dropped(cache: PrefixCache, prompt: Tokens) -> None:
-    """All nodes at once, with the cache."""
+    """Drop all nodes with their cache."""
 
 
 @pytest.mark.parametrize("end", [through, evicted, reset, dropped])
 def test_deep_trees(end: Callable[[PrefixCache, Tokens], None]) -> None:
-    """A long chain of nodes is walked by calls within calls, until the stack is full."""
+    """Walking a long chain of nodes does not recurse."""
     cache = PrefixCache(DEEP)
     end(cache, deep(cache))
 
 
-def test_deep_chain_of_stretches() -> None:
-    """Prompts that grow by a page, and nobody takes the events: names wait for those above them."""
+def test_deep_chain_of_spans() -> None:
+    """Events of a prompt that grows page by page get right hashes, without recursion."""
     pages = 3000
     cache = new_cache(CacheConfig(device_slots=Counts(full=pages)))
     prompt = np.arange(pages, dtype=np.uint32)
@@ -426,6 +312,6 @@ def test_deep_chain_of_stretches() -> None:
         insert(cache, prompt[:end])
     events = cache.take_events()
     assert len(events) == pages + 1
-    assert events[-1].names == page_hashes(b"", [(token,) for token in range(pages)])[-1]
+    assert events[-1].hashes == page_hashes(b"", [(token,) for token in range(pages)])[-1]
     del cache, events
     gc.collect()

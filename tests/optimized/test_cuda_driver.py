@@ -16,7 +16,7 @@ SINGLE, RECTANGLE, BATCH = range(3)
 
 
 class Stub:
-    """The stand-in, and what it counted."""
+    """The fake driver with its counters."""
 
     def __init__(self, library: Path) -> None:
         self.driver = CudaDriver(str(library))
@@ -26,12 +26,12 @@ class Stub:
         self.refuse_with(0)
 
     def refuse_with(self, error: int) -> None:
-        """Count from zero, and answer every copy with this error."""
+        """Reset the counters; every copy returns this error from now on."""
         self._library.fake_reset(error)
 
     @property
     def calls(self) -> list[int]:
-        """How many calls of each kind came."""
+        """Number of calls of each kind."""
         return [int(self._library.fake_calls(kind)) for kind in (SINGLE, RECTANGLE, BATCH)]
 
     @property
@@ -48,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stub(library: Path) -> Stub:
-    """That driver, with its counters at zero."""
+    """The fake driver with its counters at zero."""
     return Stub(library)
 
 
@@ -59,7 +59,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Stub:
 
 
 def copy_backwards(stub: Stub, count: int, at_once: int = 4096) -> bool:
-    """Copy pieces of different sizes to places in another order; return whether they came."""
+    """Copy pieces of different sizes in another order; return whether they arrived."""
     sizes = np.arange(1, count + 1, dtype=np.uint64)
     starts = np.cumsum(sizes) - sizes
     source = np.random.default_rng(0).integers(0, 256, int(sizes.sum()), np.uint8)
@@ -77,14 +77,14 @@ def copy_backwards(stub: Stub, count: int, at_once: int = 4096) -> bool:
 
 
 def test_many_copies_are_one_call(stub: Stub) -> None:
-    """A batch is handed over whole, to be read in stream order, on a stream that is not null."""
+    """A batch is one call, read in stream order, on a stream that is not null."""
     assert stub.driver.has_batches
     assert copy_backwards(stub, 30)
     assert stub.calls == [0, 0, 1]
 
 
 def test_batches_are_capped(stub: Stub) -> None:
-    """More than the driver is trusted with goes in several calls, the last with what is left."""
+    """A batch over the limit is split into several calls."""
     assert copy_backwards(stub, 30, at_once=8)
     assert stub.calls == [0, 0, 4]
     assert stub.largest_batch == 8
@@ -97,7 +97,7 @@ def test_one_copy_needs_no_batch(stub: Stub) -> None:
 
 
 def test_a_driver_without_batches_is_asked_for_each_copy(old: Stub) -> None:
-    """Nothing is missing but speed."""
+    """Without batches the copies have the same result."""
     assert not old.driver.has_batches
     assert copy_backwards(old, 30)
     assert old.calls == [30, 0, 0]
@@ -105,7 +105,7 @@ def test_a_driver_without_batches_is_asked_for_each_copy(old: Stub) -> None:
 
 @pytest.mark.parametrize("to_host", [True, False])
 def test_rectangles_have_a_pitch_on_each_side(stub: Stub, to_host: bool) -> None:
-    """Rows are found and put down at the distance of their own side."""
+    """Each side of a rectangle uses its own pitch."""
     rng = np.random.default_rng(0)
     host, device = rng.integers(0, 256, (5, 13), np.uint8), rng.integers(0, 256, (5, 9), np.uint8)
     expected = (host if to_host else device).copy()
@@ -123,7 +123,7 @@ def test_rectangles_have_a_pitch_on_each_side(stub: Stub, to_host: bool) -> None
 
 
 def test_refusals_name_the_call(stub: Stub) -> None:
-    """Every call's answer is looked at."""
+    """An error of any call raises, and the message names the call."""
     stub.refuse_with(719)
     with pytest.raises(CudaError, match="cuMemcpyBatchAsync was refused with CUDA error 719"):
         copy_backwards(stub, 2)
@@ -135,16 +135,16 @@ def test_refusals_name_the_call(stub: Stub) -> None:
 
 
 def test_pinned_memory_has_an_address_for_kernels(stub: Stub) -> None:
-    """It is the driver that says which."""
+    """The driver gives the device address of pinned memory."""
     assert stub.driver.device_address(4096) == 4096
 
 
 def test_the_driver_says_which_cuda_it_knows(stub: Stub) -> None:
-    """Reports name it."""
+    """The driver reports the newest CUDA version that it supports."""
     assert stub.driver.version() == 13000
 
 
-def test_no_driver_is_said_in_one_line() -> None:
-    """Where there is no GPU there is no such library."""
+def test_no_driver_raises_one_line() -> None:
+    """A missing driver library raises one clear error line."""
     with pytest.raises(CudaError, match=r"^no CUDA driver is installed here: [^\n]*$"):
         CudaDriver("libcuda-of-nobody.so.1")

@@ -6,66 +6,43 @@ shown in `test_optimized_staging`.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from threading import Event, Thread
 from threading import enumerate as all_threads
-from time import monotonic, sleep
+from time import sleep
 
 import numpy as np
 import pytest
 import torch
-from attrs import field, frozen
 
+from cuda_scene import (
+    BACKUP,
+    CONFIG,
+    LAYOUTS,
+    LOAD_BACK,
+    WAYS,
+    Device,
+    contents,
+    moves,
+    order,
+    slots,
+    until,
+)
 from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.optimized import calibration
-from kvcanon.optimized.calibration import Race, largest_won
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
-from kvcanon.optimized.gpu import Gpu, prove_batches
-from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.threaded_engine import ThreadedEngine
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder, TransferStatus
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, TransferId, WritePolicy
-
-BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-
-CONFIG = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(full=24, swa=12, mamba=4),
-    host_slots=Counts(full=30, swa=14, mamba=6),
-    write_policy=WritePolicy.WRITE_THROUGH,
-)
-LAYOUTS = {FULL: PageLayout(5, (32, 16)), SWA: PageLayout(3, (20,)), MAMBA: PageLayout(2, (7, 64))}
-
-SMALL = Limits(
-    ring_slots=2,
-    ring_slot_bytes=1,  # As large as a layer of the largest page then, and no larger.
-    piece_bytes=1,
-    least_piece_bytes=1,
-    group_bytes=1,
-    rectangle_pages=2,
-    batch_pieces=3,
-)
-WAYS = {
-    "through a small ring": (SMALL, 0),
-    "through a large ring": (Limits(least_piece_bytes=1), 0),
-    "without the ring": (SMALL, 10**9),
-    "some of each": (SMALL, 400),
-}
+from kvcanon.spec.types import FULL, GPU
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +53,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
 
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
-    """Run kernels here."""
+    """Interpret kernels on the CPU."""
     kernel = InterpretedKernel()
     monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
     return kernel
-
-
-@frozen(eq=False)
-class Device:
-    """A device that does everything at once, until it is held."""
-
-    driver: CudaDriver
-    runtime: FakeRuntime = field(factory=FakeRuntime)
-
-    def engine(
-        self, pools: Pools, limits: Limits = SMALL, direct_bytes: int | None = 0
-    ) -> CudaEngine:
-        """An engine on this device."""
-        gpu = Gpu(pools.device, self.runtime, self.driver)
-        return CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=gpu)
 
 
 @pytest.fixture
@@ -126,52 +88,12 @@ def engine(device: Device, pools: Pools) -> Iterator[CudaEngine]:
         yield made
 
 
-def slots(*numbers: int) -> SlotArray:
-    """Slots, as orders have them."""
-    return np.array(numbers, np.int32)
-
-
-def moves(direction: Direction) -> tuple[Move, ...]:
-    """Moves of every component, with runs and without."""
-    pairs = {
-        FULL: (slots(3, 17, 4, 5, 6, 20, 0, 23), slots(7, 8, 9, 2, 11, 12, 29, 0)),
-        SWA: (slots(1, 2, 11), slots(13, 4, 5)),
-        MAMBA: (slots(3), slots(5)),
-    }
-    return tuple(
-        Move(component, *(pair if direction is BACKUP else pair[::-1]))
-        for component, pair in pairs.items()
-    )
-
-
-def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> PageOrder:
-    """An order of all those moves."""
-    return PageOrder(transfer_id, direction, moves(direction), pools)
-
-
-def contents(pools: Pools) -> list[bytes]:
-    """Every byte of the pools."""
-    return [
-        tensor.numpy().tobytes()
-        for component in LAYOUTS
-        for tensor in (*pools.planes(component), pools.slab(component))
-    ]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other threads do."""
-    deadline = monotonic() + 20
-    while not condition():
-        assert monotonic() < deadline, "it never came"
-        sleep(0.001)
-
-
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize(("limits", "direct_bytes"), WAYS.values(), ids=WAYS)
 def test_moves_exactly_what_the_plain_copy_does(
     limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, device: Device
 ) -> None:
-    """Every way leaves every byte of both media as `Pools.copy` does."""
+    """Each way of copying leaves every byte of both media as `Pools.copy` does."""
     before = contents(pools)
     with device.engine(pools, limits, direct_bytes) as engine:
         engine.submit(order(pools, 1, direction))
@@ -206,7 +128,7 @@ def test_nothing_is_complete_before_the_device_is_done(
 
 
 def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: Pools) -> None:
-    """After the wait, one poll reports all of that direction up to it."""
+    """After a wait, one poll reports all orders of that direction up to this one."""
     for transfer_id in (1, 2, 3):
         engine.submit(order(pools, transfer_id, BACKUP))
     engine.wait(3)
@@ -218,7 +140,7 @@ def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: 
 def test_transfers_wait_for_what_was_submitted_before(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
-    """The kernels of both directions come after the current stream's work of that moment."""
+    """Kernels of both directions run after the work that the current stream had at `submit`."""
     for direction in Direction:
         engine.submit(order(pools, 1, direction))
         submitted = runtime.current.recorded[-1]
@@ -231,7 +153,7 @@ def test_transfers_wait_for_what_was_submitted_before(
 def test_a_layer_is_waited_for_on_the_stream_not_here(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
-    """While the device is held the caller goes on, and its stream waits for the layer's event."""
+    """While the device is held the caller continues, and its stream waits for the layer's event."""
     with runtime.held():
         engine.submit(order(pools, 1, LOAD_BACK))
         assert engine.wait_layer(1, 0)
@@ -276,7 +198,7 @@ def test_compute_can_begin_before_all_is_enqueued(
 
 
 def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: FakeRuntime) -> None:
-    """Whoever asks for a layer of it waits for its end."""
+    """Waiting for any layer of a backup waits for its end."""
     engine.submit(order(pools, 1, BACKUP))
     assert engine.wait_layer(1, 0)
     assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
@@ -297,7 +219,7 @@ def test_what_cannot_be_enqueued_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The cache is told, waiters are let go, the log says why, and the next order goes well."""
+    """The order fails, waiters return, the log says why, and the next order succeeds."""
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
         patched.setattr(pages, "MOVE_PAGES", Broken())
         engine.submit(order(pools, 1, direction))
@@ -311,10 +233,10 @@ def test_what_cannot_be_enqueued_fails_alone(
     assert engine.poll() == (Completion(2, ok=True),)
 
 
-def test_a_failure_is_told_once_nothing_of_it_moves(
+def test_a_failure_completes_once_nothing_of_it_moves(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies of it may be under way: its slots must not be free before they ended."""
+    """A failed order completes only after its enqueued copies have ended."""
     monkeypatch.setattr(pages, "MOVE_PAGES", Broken())
     with runtime.held():
         engine.submit(order(pools, 1, LOAD_BACK))
@@ -328,7 +250,7 @@ def test_a_failure_is_told_once_nothing_of_it_moves(
 def test_a_lost_device_fails_what_was_under_way(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every order ends, even so."""
+    """Every order completes, even if the device is lost."""
     engine.submit(order(pools, 1, BACKUP))
     engine.wait(1)
     runtime.lost = True
@@ -339,9 +261,9 @@ def test_a_lost_device_fails_what_was_under_way(
 
 
 def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
-    """There is nothing to move, and nothing to wait for."""
-    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
-    engine.submit(PageOrder(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
+    """An order without pages completes, and waiting for it returns."""
+    engine.submit(page_order(1, LOAD_BACK, (), pools))
+    engine.submit(page_order(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
     assert engine.wait_layer(1, 3)
     engine.wait(1)
     engine.wait(2)
@@ -349,9 +271,9 @@ def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
 
 
 def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:
-    """Each with what is wrong about it."""
+    """Each error line says what is wrong with the order."""
     engine = device.engine(pools)
-    with pytest.raises(BadArgument, match="order: is a TransferOrder; a GPU needs a PageOrder"):
+    with pytest.raises(BadArgument, match="order: performs a function; a GPU needs a PageTransfer"):
         engine.submit(TransferOrder(1, BACKUP, (), lambda: None))
     with pytest.raises(BadArgument, match="order: is of other pools"):
         engine.submit(order(Pools(CONFIG, LAYOUTS), 1, BACKUP))
@@ -365,7 +287,7 @@ def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) ->
 
 
 def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> None:
-    """What completed can still be polled, and the threads are gone."""
+    """After `close`, completions can still be polled, and the threads have ended."""
     threads = set(all_threads())
     with device.engine(pools) as engine:
         for transfer_id in range(5):
@@ -375,7 +297,7 @@ def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> No
 
 
 def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device) -> None:
-    """Nobody is left to close it."""
+    """The threads of an engine end when it is collected without `close`."""
     threads = set(all_threads())
     engine = device.engine(pools)
     del engine
@@ -384,7 +306,7 @@ def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device
 
 
 def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> None:
-    """There and back, and the pools of an engine on the processor hold the same."""
+    """After a backup and a load, the pools equal those of an engine on the CPU."""
     twin = Pools(CONFIG, LAYOUTS)
     for component in LAYOUTS:
         for mine, theirs in zip(
@@ -403,7 +325,7 @@ def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> No
 
 
 def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> None:
-    """What a request wrote is there again after it went to the host and came back elsewhere."""
+    """Pages that were backed up and loaded into other slots have the bytes that a request wrote."""
     cache = PrefixCache(CONFIG, pools, engine)
     tokens = np.arange(12, dtype=np.int32)
     full, swa, mamba = cache.allocate(6, 6, 1)
@@ -429,7 +351,7 @@ def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> No
 def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
     pools: Pools, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that is told no size measures one, on memory of its own."""
+    """Without `direct_bytes` an engine measures the size, on scratch memory."""
     monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
     monkeypatch.setattr(calibration, "REPEATS", 1)
     before = contents(pools)
@@ -438,36 +360,3 @@ def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
     assert contents(pools) == before
     sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
     assert set(measured.values()) <= sizes
-
-
-@pytest.mark.parametrize(
-    ("seconds", "won"),
-    [
-        ([(1.0, 2.0), (2.0, 3.0), (4.0, 3.5)], 2),
-        ([(3.0, 2.0), (2.0, 3.0), (4.0, 5.0)], 0),
-        ([(1.0, 2.0), (2.0, 2.0), (3.0, 4.0)], 3),
-        ([], 0),
-    ],
-)
-def test_the_ring_is_left_out_up_to_where_it_first_wins(
-    seconds: list[tuple[float, float]], won: int
-) -> None:
-    """A larger size that happened to win does not count."""
-    races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
-    assert largest_won(races[::-1]) == won
-
-
-@pytest.mark.parametrize("error", [0, 801])
-def test_batches_are_tried_before_they_are_relied_on(
-    error: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A driver may have the call and refuse it: copies then go one by one, and the log says so."""
-    library = build_driver(tmp_path)
-    driver = CudaDriver(str(library))
-    ctypes.CDLL(str(library)).fake_reset(error)
-    with caplog.at_level(logging.WARNING):
-        prove_batches(
-            Gpu(torch.device("cpu"), FakeRuntime(), driver), HostSlab(1, 4096, pinned=False)
-        )
-    assert driver.has_batches is (error == 0)
-    assert ("copies go one by one" in caplog.text) is (error != 0)

@@ -1,4 +1,4 @@
-"""Page names from native code are those of the law, in every way that this processor has.
+"""Page hashes of native code equal those of spec, in every implementation of this processor.
 
 The law is kvcanon.spec.hashing. Pages are drawn of sizes around those at which SHA-256 begins
 another block of 64 bytes, because that is where a chain assembles its blocks in another way.
@@ -33,13 +33,13 @@ class Chain:
     words_per_page: int
 
     def expected(self) -> NDArray[np.uint8]:
-        """Return the names that the law gives to the whole pages."""
+        """Return the hashes of the whole pages by spec."""
         names = hashing.page_hashes(self.seed, pages(self.words, self.words_per_page))
         return np.frombuffer(b"".join(names), np.uint8).reshape(-1, 32)
 
 
 def pages(words: NDArray[np.uint32], words_per_page: int) -> list[Page]:
-    """Return the whole pages of the words, as the law takes them."""
+    """Return the whole pages of the words, as spec takes them."""
     whole = len(words) // words_per_page
     return [
         tuple(page) for page in words[: whole * words_per_page].reshape(-1, words_per_page).tolist()
@@ -72,8 +72,8 @@ def batches(draw: st.DrawFn) -> list[Chain]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", SEEDS, ids=["default", "salted"])
 @pytest.mark.parametrize("words_per_page", EDGES)
-def test_names_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> None:
-    """Where a page ends beside the end of a block, its name is the law's."""
+def test_hashes_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> None:
+    """Hashes are right for pages that end near the end of a block."""
     chain = Chain(seed, words_of(words_per_page, 3 * words_per_page), words_per_page)
     names = _core.page_hashes(seed, chain.words, words_per_page, way)
     assert names.dtype == np.uint8
@@ -82,8 +82,8 @@ def test_names_at_block_boundary(words_per_page: int, seed: bytes, way: str) -> 
 
 @pytest.mark.parametrize("way", WAYS)
 @given(chain=chains())
-def test_names_are_the_laws(chain: Chain, way: str) -> None:
-    """The names are those of kvcanon.spec.hashing; words after the last whole page are ignored."""
+def test_hashes_are_those_of_spec(chain: Chain, way: str) -> None:
+    """Hashes equal those of kvcanon.spec.hashing; words after the last whole page are ignored."""
     names = _core.page_hashes(chain.seed, chain.words, chain.words_per_page, way)
     np.testing.assert_array_equal(names, chain.expected(), strict=True)
 
@@ -92,7 +92,7 @@ def test_names_are_the_laws(chain: Chain, way: str) -> None:
 @given(batch=batches())
 @example(batch=[Chain(SEEDS[1], words_of(7, size), 4) for size in (0, 4, 40, 0, 3, 400, 8, 0)])
 def test_batch_is_each_chain_alone(batch: list[Chain], way: str) -> None:
-    """Chains computed side by side keep to themselves, whichever of them ends first."""
+    """Chains of a batch do not affect each other, whichever ends first."""
     found = _core.page_hashes_batch(
         [chain.seed for chain in batch],
         [chain.words for chain in batch],
@@ -112,7 +112,7 @@ def test_bigram_is_its_two_tokens() -> None:
 
 
 def test_plain_way_is_there() -> None:
-    """Every processor has the plain way, and it comes last, since it is the slowest."""
+    """Every processor has the portable implementation, last because it is the slowest."""
     assert WAYS[-1] == "portable"
     assert len(set(WAYS)) == len(WAYS)
 
@@ -126,21 +126,21 @@ def test_plain_way_is_there() -> None:
     ],
 )
 def test_bad_call_is_refused(seed: bytes, words_per_page: int, way: str | None, said: str) -> None:
-    """What is wrong with a call is said in one line."""
+    """A wrong call raises one error line that says what is wrong."""
     with pytest.raises(ValueError, match=said):
         _core.page_hashes(seed, words_of(0, 8), words_per_page, way)
 
 
 def test_uneven_batch_is_refused() -> None:
-    """Each chain needs all three; a list that is one short would shift what is after it."""
+    """Lists of different lengths are refused."""
     with pytest.raises(ValueError, match="Each chain has a seed, words and words a page"):
         _core.page_hashes_batch([b""], [], [4])
     with pytest.raises(ValueError, match="Each chain has a seed, words and words a page"):
         _core.page_hashes_batch([b""], [words_of(0, 4)], [])
 
 
-def test_names_outlive_the_call() -> None:
-    """The array owns its memory: nothing that a later call does shows in it."""
+def test_hashes_outlive_the_call() -> None:
+    """The array owns its memory: later calls do not change it."""
     kept = _core.page_hashes(b"", words_of(1, 160), 16)
     before = kept.copy()
     for number in range(50):

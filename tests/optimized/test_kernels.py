@@ -39,14 +39,14 @@ LAYOUTS = {
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
-    """Run kernels here."""
+    """Interpret kernels on the CPU."""
     kernel = InterpretedKernel()
     monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
     return kernel
 
 
 def random_bytes(*shape: int) -> torch.Tensor:
-    """Bytes of every value: as floats, NaNs and infinities are among them."""
+    """Bytes of every value, so that as floats some are NaNs and infinities."""
     return torch.randint(0, 256, shape, dtype=torch.uint8)
 
 
@@ -56,14 +56,14 @@ def random_planes(layout: PageLayout) -> tuple[torch.Tensor, ...]:
 
 
 def some_slots(count: int) -> torch.Tensor:
-    """Different slots in no order."""
+    """Distinct slots in random order."""
     return torch.randperm(SLOTS)[:count].to(torch.int32)
 
 
 def expected_rows(
     planes: tuple[torch.Tensor, ...], layout: PageLayout, slots: torch.Tensor, layers: slice
 ) -> torch.Tensor:
-    """What plain indexing gives."""
+    """The result of plain indexing."""
     chosen = [
         planes[plane][layer][slots.long()]
         for layer in range(layout.layers)[layers]
@@ -75,7 +75,7 @@ def expected_rows(
 @pytest.mark.parametrize("count", [0, 1, 11])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None:
-    """Rows get each plane of each layer in the host's order, and nothing around them is written."""
+    """Rows get each plane of each layer in host order, and nothing around them is written."""
     planes, slots = random_planes(layout), some_slots(count)
     memory = torch.full((count + 2, layout.page_bytes), 0xEE, dtype=torch.uint8)
     rows = memory[1:-1]
@@ -89,7 +89,7 @@ def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None
 @pytest.mark.parametrize("count", [0, 1, 11])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
-    """Slots get what rows hold, and other slots keep what they had."""
+    """Slots get the bytes of the rows, and other slots do not change."""
     planes, slots = random_planes(layout), some_slots(count)
     before = [plane.clone() for plane in planes]
     rows = random_bytes(count, layout.page_bytes)
@@ -105,7 +105,7 @@ def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
 
 @pytest.mark.parametrize("layers", [slice(0, 1), slice(1, 3), slice(3, 4)])
 def test_some_layers_of_pages_found_by_index(layers: slice) -> None:
-    """A group of layers goes to its place in pages that lie anywhere, as on the host."""
+    """A group of layers goes to its place in pages at any rows, as on the host."""
     layout = PageLayout(4, (32, 48))
     planes, slots = random_planes(layout), some_slots(9)
     slab = torch.full((20, layout.page_bytes), 0xEE, dtype=torch.uint8)
@@ -119,7 +119,7 @@ def test_some_layers_of_pages_found_by_index(layers: slice) -> None:
 
 
 def test_rows_of_one_group_of_layers() -> None:
-    """Rows that hold only a group are addressed as if they held the layers before it as well."""
+    """Rows with only some layers are addressed as if they had the lower layers, too."""
     layout = PageLayout(4, (32, 48))
     planes, slots, layers = random_planes(layout), some_slots(5), slice(2, 4)
     width = 2 * layout.layer_bytes
@@ -131,7 +131,7 @@ def test_rows_of_one_group_of_layers() -> None:
 
 @pytest.mark.parametrize("shift", [1, 2, 4, 8])
 def test_rows_less_even_than_planes(shift: int) -> None:
-    """Rows at an odd address are moved in narrower accesses, not wrongly."""
+    """Rows at an odd address are moved correctly, in narrower accesses."""
     layout = PageLayout(2, (32, 48))
     planes, slots = random_planes(layout), some_slots(5)
     memory = torch.empty(5 * layout.page_bytes + shift, dtype=torch.uint8)
@@ -143,7 +143,7 @@ def test_rows_less_even_than_planes(shift: int) -> None:
 
 @pytest.mark.parametrize("programs", [1, 3, 1000])
 def test_any_number_of_programs(programs: int) -> None:
-    """Every tile is moved, by however many programs."""
+    """Every tile is moved, by any number of programs."""
     layout = PageLayout(3, (pages.TILE_BYTES + 16,))
     planes, slots = random_planes(layout), some_slots(2)
     rows = torch.empty((2, layout.page_bytes), dtype=torch.uint8)
@@ -153,7 +153,7 @@ def test_any_number_of_programs(programs: int) -> None:
 
 
 def test_nothing_to_move_launches_nothing(interpreted: InterpretedKernel) -> None:
-    """No page and no layer cost no launch."""
+    """Moving no page or no layer launches nothing."""
     layout = PageLayout(2, (16,))
     pool = paged_pool(random_planes(layout), layout)
     gather(pool, some_slots(0), PageRows(0, 32), slice(0, 2))
@@ -162,7 +162,7 @@ def test_nothing_to_move_launches_nothing(interpreted: InterpretedKernel) -> Non
 
 
 def test_planes_of_one_size_share_a_launch(interpreted: InterpretedKernel) -> None:
-    """Keys and values of all layers go at once; a launch costs the host more than its bytes."""
+    """Planes of one size in all layers share one launch."""
     layout = PageLayout(3, (32, 16, 32))
     planes = random_planes(layout)
     rows = torch.empty((4, layout.page_bytes), dtype=torch.uint8)
@@ -173,7 +173,7 @@ def test_planes_of_one_size_share_a_launch(interpreted: InterpretedKernel) -> No
 
 @frozen
 class Compiled:
-    """What a kernel became."""
+    """A compiled kernel."""
 
     loads: tuple[str, ...]
     stores: tuple[str, ...]

@@ -26,7 +26,7 @@ layouts = st.builds(
 
 @given(layouts)
 def test_planes_fill_a_page_layer_by_layer(layout: PageLayout) -> None:
-    """Planes overlap, leave a gap, or a layer's planes are not together."""
+    """Planes fill a page without overlap or gap, layer by layer."""
     end = 0
     for layer in range(layout.layers):
         assert end == layer * layout.layer_bytes
@@ -40,7 +40,7 @@ def test_planes_fill_a_page_layer_by_layer(layout: PageLayout) -> None:
 def test_layer_groups_are_the_smallest_that_are_large_enough(
     layers: int, layer_bytes: int, group_bytes: int
 ) -> None:
-    """A layer is lost or comes twice, or a group is smaller or larger than it must be."""
+    """Groups cover each layer once, and each is the smallest that is large enough."""
     groups = layer_groups(layers, layer_bytes, group_bytes)
     assert [layer for group in groups for layer in range(layers)[group]] == list(range(layers))
     sizes = [(group.stop - group.start) * layer_bytes for group in groups]
@@ -50,7 +50,7 @@ def test_layer_groups_are_the_smallest_that_are_large_enough(
 
 
 def test_layer_groups_of_one_layer_and_of_all() -> None:
-    """The two ends of the choice are not reached."""
+    """Groups can have one layer, or all."""
     assert layer_groups(3, 10, 1) == (slice(0, 1), slice(1, 2), slice(2, 3))
     assert layer_groups(3, 10, 31) == (slice(0, 3),)
     assert layer_groups(5, 10, 20) == (slice(0, 2), slice(2, 5))
@@ -58,7 +58,7 @@ def test_layer_groups_of_one_layer_and_of_all() -> None:
 
 @given(st.integers(1, 5_000))
 def test_layout_for_slot_bytes_cuts_where_it_can(slot_bytes: int) -> None:
-    """A page has another size than its slot, or shows a mistake in layers or planes to nobody."""
+    """The layout has the slot's size, with several layers and unequal planes where possible."""
     layout = layout_for_slot_bytes(slot_bytes)
     assert layout.page_bytes == slot_bytes
     assert layout.planes == 2 or slot_bytes == 1
@@ -68,7 +68,7 @@ def test_layout_for_slot_bytes_cuts_where_it_can(slot_bytes: int) -> None:
 
 
 def test_layouts_of_models_have_the_sizes_of_their_tensors() -> None:
-    """A dimension or the size of a number is forgotten."""
+    """Layouts of models have the sizes of their tensors."""
     assert mha_layout(32, 16, 8, 128, torch.bfloat16) == PageLayout(32, (32_768, 32_768))
     assert mha_layout(32, 16, 8, 128, torch.float8_e4m3fn) == PageLayout(32, (16_384, 16_384))
     assert mla_layout(61, 64, 576, torch.bfloat16) == PageLayout(61, (73_728,))
@@ -77,7 +77,7 @@ def test_layouts_of_models_have_the_sizes_of_their_tensors() -> None:
 
 
 def test_layout_refuses_what_is_no_page() -> None:
-    """A page without bytes is accepted, or the complaint does not say which number is wrong."""
+    """A page without bytes is refused, and the error names the wrong number."""
     with pytest.raises(BadArgument, match="layers: is 0"):
         PageLayout(0, (1,))
     with pytest.raises(BadArgument, match=r"plane_bytes: is \(\)"):
@@ -95,7 +95,7 @@ def test_layout_refuses_what_is_no_page() -> None:
 
 
 def test_layout_refuses_layers_and_planes_that_are_not_there() -> None:
-    """An offset is given outside of the page."""
+    """Offsets outside of the page are refused."""
     layout = PageLayout(2, (3, 1))
     for wrong in (-1, 2):
         with pytest.raises(BadArgument, match=f"layer: is {wrong}; the page has 2 layers"):

@@ -22,7 +22,7 @@ Tokens = npt.NDArray[np.int32]
 
 
 def make_cache(*, mamba: bool) -> PrefixCache:
-    """A window of three pages and a host tier; copies wait until somebody waits for them."""
+    """A window of three pages and a host tier; copies run only when something waits for them."""
     config = CacheConfig(
         page_size=2,
         window_tokens=6,
@@ -55,7 +55,7 @@ def slots_of(answer: object) -> list[list[int]]:
 
 
 def test_slots_are_those_of_the_match_that_follows() -> None:
-    """What is computed on during a load is read from other slots than after it."""
+    """The slots of a load-back are those that a match returns after it has settled."""
     loads, gaps, states = 0, 0, 0
     for seed in range(200):
         drawn = random.Random(seed)
@@ -81,8 +81,8 @@ def test_slots_are_those_of_the_match_that_follows() -> None:
     assert min(loads, gaps, states) >= 10
 
 
-def test_slots_of_an_earlier_load_are_named_too() -> None:
-    """The second of two loads on a path hides where the first one puts its pages."""
+def test_slots_of_an_earlier_load_are_returned_too() -> None:
+    """A load-back also returns the slots of an earlier load on the path."""
     cache = make_cache(mamba=True)
     insert(cache, prompt(1))
     insert(cache, prompt(1, 2))
@@ -99,7 +99,7 @@ def test_slots_of_an_earlier_load_are_named_too() -> None:
 
 
 def cache_that_loads(engine: TransferEngine, *, close: bool = False) -> tuple[PrefixCache, int]:
-    """A cache that was asked to load something, and the transfer; the engine may be closed then."""
+    """A cache with a load-back, and its transfer; the engine may be closed."""
     config = CacheConfig(
         page_size=2,
         device_slots=Counts(full=16),
@@ -117,7 +117,7 @@ def cache_that_loads(engine: TransferEngine, *, close: bool = False) -> tuple[Pr
 
 
 def test_layer_can_be_waited_for() -> None:
-    """A layer that comes is said to be missing, or asking for it changes what settles."""
+    """Waiting for a layer that arrives returns True, and settles nothing."""
     with ThreadedEngine() as engine:
         cache, transfer_id = cache_that_loads(engine)
         assert cache.wait_layer(transfer_id, 0)
@@ -127,15 +127,15 @@ def test_layer_can_be_waited_for() -> None:
 
 
 def test_layer_of_an_order_that_was_not_taken_never_comes() -> None:
-    """Pages that nobody copies are computed on."""
+    """Waiting for a layer of a refused order returns False."""
     cache, transfer_id = cache_that_loads(ThreadedEngine(), close=True)
     assert not cache.wait_layer(transfer_id, 0)
     assert cache.flush() == [(transfer_id, TransferStatus.FAILED)]
     assert not cache.wait_layer(transfer_id, 0)
 
 
-def test_engine_without_layers_is_named() -> None:
-    """Whoever waits for a layer of an engine that has none is told nothing of it."""
+def test_engine_without_layers_is_refused() -> None:
+    """Waiting for a layer raises if the engine has no `wait_layer`."""
     cache, transfer_id = cache_that_loads(ManualEngine())
     with pytest.raises(BadArgument, match="engine: has no wait_layer; poll until"):
         cache.wait_layer(transfer_id, 0)

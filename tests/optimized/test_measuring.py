@@ -1,4 +1,4 @@
-"""The GPU bench measures what it says, refuses wrong bytes, and keeps what it has.
+"""The GPU bench: it runs every section, finds wrong bytes, and keeps results of earlier sections.
 
 It runs here on a GPU that is not there (`fake_gpu`), at sizes that an interpreter can take. What it
 measured then means nothing; that every section runs to its end does.
@@ -58,7 +58,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
 
 @pytest.fixture
 def gpu(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """A GPU of which little is asked."""
+    """A fake GPU for small sizes."""
     monkeypatch.setattr(pages, "MOVE_PAGES", InterpretedKernel())
     for module in (interference, link, transfers, calibration):
         monkeypatch.setattr(module, "REPEATS", 1)
@@ -68,7 +68,7 @@ def gpu(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
-    """Each gives a value for JSON, and together they make the tables."""
+    """Each section returns a value for JSON, and together they make the tables."""
     bench = Bench(gpu, SIZES, LIMITS)
     found = {name: section() for name, section in bench.sections().items()}
     assert json.loads(json.dumps(found)) == found
@@ -84,7 +84,7 @@ def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
 
 
 def test_a_section_stands_alone(gpu: Gpu) -> None:
-    """Without the link's own speed there is no share, and all else."""
+    """Without the speed of the link, only the shares are missing."""
     bench = Bench(gpu, SIZES, LIMITS)
     name = "transfer mha x2, page 1, in order"
     found = bench.sections()[name]()
@@ -94,7 +94,7 @@ def test_a_section_stands_alone(gpu: Gpu) -> None:
 
 
 class Crooked:
-    """A kernel that does something to what the right one did."""
+    """A kernel that corrupts the result of the right one."""
 
     def __init__(self, spoil: Callable[[], None]) -> None:
         self._kernel, self._spoil = InterpretedKernel(), spoil
@@ -112,7 +112,7 @@ class Crooked:
 def test_a_wrong_byte_is_found(
     gpu: Gpu, direction: Direction, given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One byte in a page that was moved, or in one that was to be left alone."""
+    """A wrong byte is found, in a moved page and in a page that must not change."""
     scene = make_scene(gpu, PageLayout(2, (4, 4)), 64, scattered=True)
     backup = direction is Direction.BACKUP
     to = scene.host_slots if backup else scene.other_device_slots
@@ -140,7 +140,7 @@ def test_a_wrong_byte_is_found(
 
 
 def test_a_transfer_that_failed_is_not_timed() -> None:
-    """Neither one that is missing."""
+    """A transfer that failed, or is missing, raises."""
     with pytest.raises(WrongBytes, match="of 1 transfers these completed"):
         require_all_well((Completion(0, ok=False),), 1)
     with pytest.raises(WrongBytes):
@@ -155,19 +155,19 @@ def test_bandwidth_goes_by_the_median() -> None:
 
 @define
 class Told:
-    """A bench that gives what it was told."""
+    """A bench with given results."""
 
     parts: Mapping[str, Callable[[], object]]
     device: str = "a device"
     asked_bytes: list[int] = field(factory=list)
 
     def on_gpu(self, transfer_bytes: int) -> Told:
-        """The bench itself, whatever is asked of it."""
+        """Return this bench for any size."""
         self.asked_bytes.append(transfer_bytes)
         return self
 
     def sections(self) -> Mapping[str, Callable[[], object]]:
-        """What it was told."""
+        """The given sections."""
         return self.parts
 
     def sheets(self) -> list[Sheet]:
@@ -177,7 +177,7 @@ class Told:
 
 @frozen
 class Command:
-    """The command, with a bench of ours behind it."""
+    """The command with a fake bench."""
 
     out: Path
     monkeypatch: pytest.MonkeyPatch
@@ -217,7 +217,7 @@ def fails(error: Exception) -> Callable[[], object]:
 def test_what_was_measured_is_kept(
     error: Exception | None, code: int, said: str, command: Command
 ) -> None:
-    """A section that fails is told with its reason, beside all that the others gave."""
+    """A failed section is reported with its reason, and the results of the others are kept."""
     second = (lambda: 2) if error is None else fails(error)
     told = Told({"first": lambda: {"speed": 1}, "second": second, "third": lambda: 3})
     assert command.run(told, "--transfer-mib", "3") == code
@@ -235,7 +235,7 @@ def test_what_was_measured_is_kept(
 
 
 def test_json_is_written_as_it_goes(command: Command) -> None:
-    """A run that is cut short leaves what it had."""
+    """A run that is interrupted leaves the results so far."""
     read = command.out.read_text
     told = Told({"first": lambda: 1, "second": lambda: json.loads(read())["sections"]})
     assert command.run(told) == 0
@@ -243,7 +243,7 @@ def test_json_is_written_as_it_goes(command: Command) -> None:
 
 
 def no_driver() -> CudaDriver:
-    """What happens where none is installed."""
+    """Raise as without a driver."""
     return CudaDriver("libcuda-of-nobody.so.1")
 
 
@@ -258,7 +258,7 @@ def no_driver() -> CudaDriver:
 def test_without_a_gpu_it_says_so_in_one_line(
     installed: Callable[[], object], said: str, command: Command
 ) -> None:
-    """And measures nothing."""
+    """Without a GPU the command prints one error line and measures nothing."""
     command.monkeypatch.setattr(gpu_module, "CudaDriver", installed)
     command.monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["bench", "gpu"]) == 2

@@ -11,7 +11,7 @@ from attrs import evolve
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from array_door import array, insert, new_cache
+from array_api import array, insert, new_cache
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.metrics import COUNTERS, GAUGES, CacheCollector
@@ -51,7 +51,7 @@ def make_cache() -> tuple[PrefixCache, ManualEngine]:
 
 
 def test_hits_by_medium() -> None:
-    """Hits on the host count as hits that could be used at once, or pages as tokens."""
+    """Hits are counted in tokens, by medium."""
     cache, _ = make_cache()
     insert(cache, PROMPT)
     cache.flush()
@@ -65,7 +65,7 @@ def test_hits_by_medium() -> None:
 
 
 def test_inserts_and_duplicates() -> None:
-    """What was computed twice counts as new."""
+    """Duplicate tokens are counted apart from inserted ones."""
     cache, _ = make_cache()
     insert(cache, PROMPT)
     cache.insert(PROMPT, 0, *cache.allocate(4, 4, 1))
@@ -74,7 +74,7 @@ def test_inserts_and_duplicates() -> None:
 
 
 def test_evictions_by_cause() -> None:
-    """Room that a load-back made counts as asked for, or twice."""
+    """Evictions for a load-back are counted once, under that cause."""
     cache, _ = make_cache()
     insert(cache, PROMPT)
     cache.flush()
@@ -98,7 +98,7 @@ def test_evictions_by_cause() -> None:
 
 
 def test_bytes_are_those_that_arrived() -> None:
-    """Copies that failed, or that are under way, count as moved; or every page has one size."""
+    """Only copies that are done count as moved bytes, with the page size of each component."""
     cache, engine = make_cache()
     (failed,) = insert(cache, PROMPT)[:1]
     for transfer_id in engine.open_transfer_ids:
@@ -130,7 +130,7 @@ def test_bytes_are_those_that_arrived() -> None:
 
 
 def test_pools() -> None:
-    """A slot is counted in two states, or in none."""
+    """Each slot is counted in exactly one state."""
     cache, _ = make_cache()
     insert(cache, PROMPT)
     cache.flush()
@@ -156,7 +156,7 @@ def test_pools() -> None:
 
 
 def test_pools_without_a_host() -> None:
-    """A cache that has no host tier tells of empty pools."""
+    """A cache without a host tier has no host pools in its statistics."""
     cache = PrefixCache(evolve(CONFIG, host_slots=Counts(), write_policy="none"))
     insert(cache, PROMPT)
     stats = cache.stats()
@@ -165,7 +165,7 @@ def test_pools_without_a_host() -> None:
 
 
 def test_operations() -> None:
-    """A refusal is not counted, or a call takes no time."""
+    """Calls, refusals and time are counted by operation."""
     cache, _ = make_cache()
     slots = cache.allocate(4, 4)
     with pytest.raises(OutOfSlots):
@@ -187,7 +187,7 @@ def test_operations() -> None:
 
 
 def scraped(registry: CollectorRegistry) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    """What a scrape tells: of each sample the values by label."""
+    """The samples of a scrape: values by label."""
     text = generate_latest(registry).decode()
     samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     for family in text_string_to_metric_families(text):
@@ -198,7 +198,7 @@ def scraped(registry: CollectorRegistry) -> dict[str, dict[frozenset[tuple[str, 
 
 
 def test_scrape() -> None:
-    """A metric has another name, label or value than a dashboard asks for."""
+    """A scrape has the documented names, labels and values."""
     cache, _ = make_cache()
     registry = CollectorRegistry()
     registry.register(CacheCollector({"rank 0": cache}))
@@ -228,8 +228,8 @@ def test_scrape() -> None:
     assert value("operation_seconds_sum", operation="match") > 0
 
 
-def test_every_metric_is_told_and_explained() -> None:
-    """A metric is left out, or has no help, or breaks the rules for names."""
+def test_every_metric_is_collected_and_explained() -> None:
+    """Every statistic has a metric with a help text and a valid name."""
     registry = CollectorRegistry()
     registry.register(CacheCollector({"only": make_cache()[0]}))
     families = list(text_string_to_metric_families(generate_latest(registry).decode()))
@@ -245,7 +245,7 @@ def test_every_metric_is_told_and_explained() -> None:
 
 
 def test_several_caches_and_those_that_come_later() -> None:
-    """A second cache of the process cannot be told of, or hides the first."""
+    """Several caches are collected, also those that are added later."""
     caches = {"rank 0": make_cache()[0]}
     registry = CollectorRegistry()
     registry.register(CacheCollector(caches))
@@ -261,14 +261,14 @@ def test_several_caches_and_those_that_come_later() -> None:
 
 
 def test_cost_of_a_cache_without_metrics() -> None:
-    """The fast cache drags the client of Prometheus in, whether somebody wants it or not."""
+    """Importing the fast cache does not import the Prometheus client."""
     script = "import sys, kvcanon.optimized; print('prometheus_client' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
 
 
 def test_missing_client() -> None:
-    """Where the client is not installed the import does not say what to install."""
+    """Without the client the import error says what to install."""
     script = (
         "import sys; sys.modules['prometheus_client.core'] = None\nimport kvcanon.optimized.metrics"
     )

@@ -6,21 +6,18 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
 from random import Random
 from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
-from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcanon.optimized import pools
-from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout, layout_for_slot_bytes, mha_layout
-from kvcanon.optimized.orders import Move, PageOrder, SlotArray
+from kvcanon.optimized.page_transfer import Move, PageTransfer, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -40,17 +37,17 @@ LAYOUTS = {FULL: PageLayout(3, (4, 2)), SWA: PageLayout(5, (3,)), MAMBA: PageLay
 
 
 def slots(*numbers: int) -> SlotArray:
-    """Slot numbers, as the tree hands them over."""
+    """Slots as an array."""
     return np.array(numbers, dtype=np.int32)
 
 
 def random_bytes(seed: int, size_bytes: int) -> bytes:
-    """The same for the same seed."""
+    """Random bytes, the same for the same seed."""
     return Random(seed).randbytes(size_bytes)
 
 
 def filled(config: CacheConfig, layouts: Mapping[Component, PageLayout]) -> Pools:
-    """Pools with other bytes behind every slot."""
+    """Pools with different bytes behind every slot."""
     made = Pools(config, layouts)
     seed = 0
     for component, layout in layouts.items():
@@ -63,7 +60,7 @@ def filled(config: CacheConfig, layouts: Mapping[Component, PageLayout]) -> Pool
 
 
 def contents(some: Pools) -> dict[tuple[Component, Medium, int], bytes]:
-    """Everything that pools hold."""
+    """The bytes behind every slot."""
     return {
         (component, medium, slot): some.read(component, medium, slot)
         for component in some.layouts
@@ -74,7 +71,7 @@ def contents(some: Pools) -> dict[tuple[Component, Medium, int], bytes]:
 
 @contextmanager
 def refused(some: Pools, match: str) -> Iterator[None]:
-    """What is called inside is refused, and changes not one byte."""
+    """Check that the code inside is refused and changes no byte."""
     before = contents(some)
     with pytest.raises(BadArgument, match=match):
         yield
@@ -85,14 +82,14 @@ def refused(some: Pools, match: str) -> Iterator[None]:
 
 
 def test_pools_begin_with_zeros() -> None:
-    """A slot that nobody wrote has what was in memory before."""
+    """Slots that were never written read as zeros."""
     made = Pools(CONFIG, LAYOUTS)
     for (component, _, _), page in contents(made).items():
         assert page == bytes(LAYOUTS[component].page_bytes)
 
 
 def test_a_page_on_the_device_is_spread_over_layers_and_planes() -> None:
-    """A plane's bytes are not where attention looks for them, or come back in another order."""
+    """`write` puts bytes where attention reads them, and `read` returns them in order."""
     made = Pools(CONFIG, LAYOUTS)
     made.write(FULL, 2, bytes(range(18)))
     first, second = made.planes(FULL)
@@ -105,7 +102,7 @@ def test_a_page_on_the_device_is_spread_over_layers_and_planes() -> None:
 
 
 def test_a_page_on_the_host_is_one_piece() -> None:
-    """A host page is not one object, or pages are written behind other slots."""
+    """A host page is one contiguous row of the slab, behind its own slot."""
     made = Pools(CONFIG, LAYOUTS)
     pages = [random_bytes(seed, 18) for seed in range(2)]
     made.write_host(FULL, [5, 0], pages)
@@ -120,7 +117,7 @@ def test_a_page_on_the_host_is_one_piece() -> None:
     "dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float32, torch.uint8, torch.int64]
 )
 def test_views_are_the_pool_itself(dtype: torch.dtype) -> None:
-    """What attention writes does not reach the pool, or reaches another layer, plane or slot."""
+    """A write through a view reaches the pool at its layer, plane and slot, and nowhere else."""
     config = CacheConfig(device_slots=Counts(3))
     made = Pools(config, {FULL: mha_layout(2, 4, 2, 8, dtype)})
     keys, values = (made.view(FULL, 1, plane, dtype, (4, 2, 8)) for plane in (0, 1))
@@ -136,7 +133,7 @@ def test_views_are_the_pool_itself(dtype: torch.dtype) -> None:
 
 
 def test_pools_refuse_slots_and_sizes_that_are_not_theirs() -> None:
-    """A wrong slot or size writes somewhere, or the complaint does not say what is wrong."""
+    """Wrong slots and sizes are refused, change nothing, and the error says what is wrong."""
     made = filled(CONFIG, LAYOUTS)
     page = bytes(18)
     for slot in (-1, 7):
@@ -167,7 +164,7 @@ def test_pools_refuse_slots_and_sizes_that_are_not_theirs() -> None:
 
 
 def test_pools_refuse_components_that_are_not_there() -> None:
-    """A pool of another model is made, or asked for one that it has not."""
+    """Layouts and calls for components that the cache lacks are refused."""
     plain = CacheConfig(device_slots=Counts(2))
     with pytest.raises(BadArgument, match="layouts: are of full, swa, mamba; the cache has full"):
         Pools(plain, LAYOUTS)
@@ -187,7 +184,7 @@ def test_pools_refuse_components_that_are_not_there() -> None:
 
 
 def test_pools_without_a_host_tier_have_no_host_slots() -> None:
-    """Where nothing goes to the host a pool cannot be made, or takes memory there."""
+    """Pools without a host tier work and take no host memory."""
     made = Pools(CacheConfig(device_slots=Counts(2)), {FULL: LAYOUTS[FULL]})
     assert made.slab(FULL).shape == (0, 18)
     with refused(made, "full on CPU_PINNED has 0 slots"):
@@ -198,7 +195,7 @@ def test_pools_without_a_host_tier_have_no_host_slots() -> None:
 
 
 def test_copies_take_pages_from_slot_to_slot() -> None:
-    """A copied page differs from its source, or a slot that was not named changes."""
+    """A copied page equals its source, and other slots do not change."""
     made = filled(CONFIG, LAYOUTS)
     expected = contents(made)
     for component, sources, targets in (
@@ -219,7 +216,7 @@ def test_copies_take_pages_from_slot_to_slot() -> None:
 @given(st.data())
 @settings(max_examples=60)
 def test_copies_are_right_for_any_layout(data: st.DataObject) -> None:
-    """Some sizes, some layers or some pieces of a copy go wrong."""
+    """Copies are right for all sizes, layers and pieces."""
     layers = data.draw(st.integers(1, 4))
     size = st.integers(1, 20) | st.sampled_from([24, 32, 48, 64])
     sizes = data.draw(st.lists(size, min_size=1, max_size=3))
@@ -248,7 +245,7 @@ def test_copies_are_right_for_any_layout(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("slot_bytes", [1, 2, 3, 7, 8])
 def test_copies_are_right_for_the_smallest_pages(slot_bytes: int) -> None:
-    """The pools that the judge runs lose a byte."""
+    """Copies are right for the tiny pages that the judge uses."""
     config = CacheConfig(
         device_slots=Counts(2),
         host_slots=Counts(2),
@@ -263,8 +260,8 @@ def test_copies_are_right_for_the_smallest_pages(slot_bytes: int) -> None:
     assert made.read(FULL, GPU, 0) == page
 
 
-def test_copies_take_arrays_that_nobody_may_write() -> None:
-    """Slot numbers that the tree lends out read-only are not taken."""
+def test_copies_take_read_only_arrays() -> None:
+    """Copies accept read-only slot arrays."""
     made = filled(CONFIG, LAYOUTS)
     sources, targets = slots(1, 2), slots(0, 1)
     for array in (sources, targets):
@@ -285,7 +282,7 @@ def test_copies_take_arrays_that_nobody_may_write() -> None:
 def test_copies_of_slots_that_are_not_there_move_nothing(
     sources: SlotArray, targets: SlotArray, said: str
 ) -> None:
-    """A wrong slot is found when half of the pages are copied, or taken for one from the end."""
+    """A move with a wrong slot is refused before any page is copied."""
     made = filled(CONFIG, LAYOUTS)
     with refused(made, said):
         made.copy(Move(FULL, sources, targets), BACKUP)
@@ -296,7 +293,7 @@ def test_copies_of_slots_that_are_not_there_move_nothing(
 
 @pytest.mark.parametrize("pattern", ["ff", "7ff0000000000001", "0100", "80000000"])
 def test_copies_do_not_look_at_what_they_move(pattern: str) -> None:
-    """A bit changes where the bytes happen to be a signalling NaN or a negative zero."""
+    """Copies keep every bit, also of signalling NaNs and negative zeros."""
     config = CacheConfig(device_slots=Counts(2), host_slots=Counts(2), write_policy="write_back")
     for item in (16, 8, 4, 2, 1):
         made = Pools(config, {FULL: PageLayout(1, (3 * item,))})
@@ -309,7 +306,7 @@ def test_copies_do_not_look_at_what_they_move(pattern: str) -> None:
 
 
 def test_copies_let_other_threads_run() -> None:
-    """A copy in the background keeps the interpreter to itself, and holds up the scheduler."""
+    """A copy in the background lets other Python threads run."""
     config = CacheConfig(device_slots=Counts(4), host_slots=Counts(4), write_policy="write_back")
     made = Pools(config, {FULL: PageLayout(1, (1 << 23,))})
     move = Move(FULL, slots(*range(4)), slots(*range(4)))
@@ -344,14 +341,14 @@ def test_copies_let_other_threads_run() -> None:
 
 
 def test_an_order_moves_every_component() -> None:
-    """An order forgets a component, or says other slots than it moves."""
+    """An order lists and moves the slots of all its components."""
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
     moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
-    order = PageOrder(9, BACKUP, moves, made)
-    assert order.copies == (Copy(FULL, (4, 5), (1, 2)), Copy(SWA, (3,), (0,)))
+    order = page_order(9, BACKUP, moves, made)
+    assert tuple(order.copies) == (Copy(FULL, (4, 5), (1, 2)), Copy(SWA, (3,), (0,)))
     assert (order.transfer_id, order.direction) == (9, BACKUP)
-    assert repr(order) == "PageOrder(9, backup: 2 full, 1 swa)"
+    assert repr(order.perform) == "PageTransfer(backup: 2 full, 1 swa)"
     order.perform()
     after = contents(made)
     assert after[FULL, CPU, 1] == before[FULL, GPU, 4]
@@ -361,115 +358,28 @@ def test_an_order_moves_every_component() -> None:
 
 
 def test_an_order_goes_layer_by_layer() -> None:
-    """Layers of an order are miscounted, or move at another time than they are asked for."""
+    """`perform_layers` moves exactly the given layers."""
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
     moves = (Move(FULL, slots(4, 5), slots(1, 2)), Move(SWA, slots(3), slots(0)))
-    order = PageOrder(9, BACKUP, moves, made)
-    assert order.layers == 5
-    assert order.layer_bytes == 2 * 6 + 3
-    order.perform_layers(slice(0, 2))
+    transfer = PageTransfer(BACKUP, moves, made)
+    assert transfer.layers == 5
+    assert transfer.layer_bytes == 2 * 6 + 3
+    transfer.perform_layers(slice(0, 2))
     assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4][:12] + before[FULL, CPU, 1][12:]
     assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3][:6] + before[SWA, CPU, 0][6:]
-    order.perform_layers(slice(2, 5))
+    transfer.perform_layers(slice(2, 5))
     assert made.read(FULL, CPU, 1) == before[FULL, GPU, 4]
     assert made.read(SWA, CPU, 0) == before[SWA, GPU, 3]
 
 
 def test_an_order_without_moves_moves_nothing() -> None:
-    """Nothing to do is an error."""
+    """An order without moves changes nothing."""
     made = filled(CONFIG, LAYOUTS)
     before = contents(made)
-    order = PageOrder(9, LOAD_BACK, (), made)
-    assert (order.layers, order.layer_bytes, order.copies) == (0, 0, ())
+    transfer = PageTransfer(LOAD_BACK, (), made)
+    assert (transfer.layers, transfer.layer_bytes) == (0, 0)
+    order = page_order(9, LOAD_BACK, (), made)
+    assert len(order.copies) == 0
     order.perform()
     assert contents(made) == before
-
-
-# Pinned memory
-
-
-class Error(Enum):
-    """What the driver answers."""
-
-    success = 0
-    refused = 2
-
-
-@define
-class Driver:
-    """Stands for the CUDA runtime: remembers what is registered, or refuses."""
-
-    answer: Error = Error.success
-    registered: dict[int, int] = field(factory=dict)
-    cudaError = Error  # noqa: N815 - the runtime's own name.
-
-    def cudaHostRegister(self, address: int, size_bytes: int, flags: int) -> Error:  # noqa: N802
-        """Pin, unless told otherwise."""
-        assert flags == 3, "for every GPU, and for kernels"
-        if self.answer is Error.success:
-            self.registered[address] = size_bytes
-        return self.answer
-
-    def cudaHostUnregister(self, address: int) -> None:  # noqa: N802
-        """Unpin; a second time is an error of the caller."""
-        del self.registered[address]
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """A driver, where there is none."""
-    made = Driver()
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
-    return made
-
-
-def test_a_slab_is_pinned_whole_and_no_more(driver: Driver) -> None:
-    """Pinned memory begins or ends within a system page, is more than asked, or stays pinned."""
-    slab = HostSlab(1_000, 3_000, pinned=True)
-    assert slab.pages.data_ptr() % 4_096 == 0
-    assert driver.registered == {slab.pages.data_ptr(): 3_000_000}
-    assert slab.pages.untyped_storage().nbytes() == 3_000_000
-    assert slab.pinned
-    slab.close()
-    slab.close()
-    assert not slab.pinned
-    assert driver.registered == {}
-
-
-def test_a_slab_that_nobody_closed_is_let_go_with_it(driver: Driver) -> None:
-    """Memory stays pinned when the last who knows of it is gone, or its tensors become invalid."""
-    slab = HostSlab(2, 8, pinned=True)
-    pages = slab.pages
-    pages[1] = 5
-    assert driver.registered
-    del slab
-    assert driver.registered == {}
-    assert pages[1].tolist() == [5] * 8
-
-
-def test_pools_let_go_of_every_slab(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory of some component stays pinned when the pools are closed."""
-    monkeypatch.setattr(pools, "HostSlab", lambda *sizes, pinned: HostSlab(*sizes, pinned=True))
-    made = Pools(CONFIG, LAYOUTS)
-    assert len(driver.registered) == 3
-    made.close()
-    assert driver.registered == {}
-
-
-def test_memory_that_cannot_be_pinned_is_refused(driver: Driver) -> None:
-    """A slab is left unpinned without a word."""
-    driver.answer = Error.refused
-    with pytest.raises(BadArgument, match=r"host_slots: need 16 bytes of pinned memory.*refused"):
-        HostSlab(2, 8, pinned=True)
-
-
-def test_nothing_is_pinned_without_a_gpu(driver: Driver) -> None:
-    """A processor's pools need a driver, or an empty slab does."""
-    made = filled(CONFIG, LAYOUTS)
-    empty = HostSlab(0, 8, pinned=True)
-    assert driver.registered == {}
-    assert not empty.pinned
-    empty.close()
-    made.close()
-    assert made.read(FULL, CPU, 0) != bytes(18)

@@ -1,4 +1,4 @@
-"""Sizes near the end of what numbers can say, the book's door, and memory that runs out."""
+"""Sizes near the limits of numbers, the API of spec with such sizes, and memory that runs out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_door import insert, new_cache
+from array_api import insert, new_cache
 from kvcanon.optimized import OptimizedCache, PrefixCache, _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, ReceiptSpent, SlotNotHeld
@@ -33,7 +33,7 @@ TOO_LARGE = 1 << 70
 
 @pytest.mark.parametrize("count", [HUGE, 2**63 - 1, 2**31, 2**32])
 def test_evict_as_much_as_there_is(count: int) -> None:
-    """A large count overflows, and nothing is evicted, or it never ends."""
+    """Any count evicts as much as there is, without overflow."""
     cache = new_cache(EVERYTHING)
     insert(cache, CACHED)
     cache.flush()
@@ -44,7 +44,7 @@ def test_evict_as_much_as_there_is(count: int) -> None:
 
 @pytest.mark.parametrize("policy", list(EvictionPolicy))
 def test_any_priority(policy: EvictionPolicy) -> None:
-    """The smallest and the largest priority overflow where leaves are ranked."""
+    """The smallest and the largest priority rank leaves correctly."""
     cache = new_cache(evolve(PLAIN, eviction_policy=policy))
     for first, priority in enumerate((-(2**63), 0, 2**63 - 1)):
         insert(cache, CACHED + 10 * first, priority=priority)
@@ -59,7 +59,7 @@ def test_any_priority(policy: EvictionPolicy) -> None:
 
 @pytest.mark.parametrize("window_tokens", [2**31, 2**63 - 1, 2**64, TOO_LARGE])
 def test_any_window(window_tokens: int) -> None:
-    """A window that is longer than any prompt overflows, and a match finds another prefix."""
+    """A window that is longer than any prompt changes no match."""
     cache = new_cache(evolve(EVERYTHING, mamba=False, window_tokens=window_tokens))
     insert(cache, CACHED)
     cache.flush()
@@ -76,7 +76,7 @@ def test_any_window(window_tokens: int) -> None:
 
 
 def test_any_threshold() -> None:
-    """A threshold that no load reaches overflows."""
+    """Any threshold works, without overflow."""
     cache = new_cache(evolve(EVERYTHING, window_tokens=None, load_back_threshold_pages=TOO_LARGE))
     insert(cache, CACHED)
     cache.flush()
@@ -101,20 +101,20 @@ WRONG_SIZES = {
 
 @pytest.mark.parametrize("config", WRONG_SIZES.values(), ids=WRONG_SIZES.keys())
 def test_sizes_that_no_tree_can_have(config: tuple[CacheConfig, str]) -> None:
-    """A size is cut off in silence."""
+    """Sizes that are too large are refused."""
     with pytest.raises(BadArgument, match=config[1]):
         PrefixCache(config[0])
 
 
 def test_largest_page() -> None:
-    """The largest page overflows where words are counted, of bigrams above all."""
+    """The largest page size works, without overflow, also for bigrams."""
     for bigram in (False, True):
         cache = PrefixCache(evolve(PLAIN, page_size=2**29, bigram=bigram))
         assert cache.match(CACHED).prefix_pages == 0
 
 
-def make_tree(**others: object) -> _core.Tree:
-    """A tree without its Python side."""
+def make_core(**others: object) -> _core.CacheCore:
+    """A cache without its Python side."""
     arguments: dict[str, object] = {
         "page_size": 1,
         "unit_words": 1,
@@ -128,7 +128,7 @@ def make_tree(**others: object) -> _core.Tree:
         "events": True,
         "engine": None,
     }
-    return _core.Tree(**{**arguments, **others})  # type: ignore[arg-type]
+    return _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -150,17 +150,17 @@ def make_tree(**others: object) -> _core.Tree:
     ids=str,
 )
 def test_tree_of_wrong_parts(wrong: dict[str, object]) -> None:
-    """A number that stands for nothing is taken for a policy, or a size below zero for a size."""
-    make_tree()
+    """Wrong arguments of the native constructor are refused."""
+    make_core()
     with pytest.raises(BadArgument):
-        make_tree(**wrong)
+        make_core(**wrong)
 
 
-# The book's door.
+# The API of kvcanon.spec.
 
 
 def test_slots_that_no_array_can_have() -> None:
-    """A number that is too large for an array, or no number, comes out as Python's own error."""
+    """Slots that no array can have raise the errors of spec, not Python's own."""
     cache = OptimizedCache(evolve(PLAIN))
     held = cache.allocate(Counts(2)).full
     for wrong in (2**63, -(2**63) - 1, TOO_LARGE):
@@ -181,8 +181,8 @@ def test_slots_that_no_array_can_have() -> None:
     assert cache.free_slots(MAMBA, GPU) == ()
 
 
-def test_foreign_receipts_at_the_book_s_door() -> None:
-    """A receipt of a cache that counts alike releases a lock of another."""
+def test_foreign_receipts_are_refused() -> None:
+    """A receipt of another cache is refused, even if its number is the same."""
     first, second = OptimizedCache(PLAIN), OptimizedCache(PLAIN)
     key = make_key((), 2)
     receipt = first.lock(key)
@@ -197,7 +197,7 @@ def test_foreign_receipts_at_the_book_s_door() -> None:
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_memory_that_runs_out() -> None:
-    """A call that broke off half-way is followed by others, on books that do not agree."""
+    """After memory ran out in a call, later calls are refused."""
     script = """
         import resource
         from kvcanon.optimized import PrefixCache
@@ -219,4 +219,4 @@ def test_memory_that_runs_out() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "memory ran out in the middle of a former call; make a new cache\n"
+    assert ran.stdout == "memory ran out in the middle of an earlier call; make a new cache\n"

@@ -2,7 +2,7 @@
 
 Each stream is a queue here, as on the device, and a seed decides which of them goes on next. A wait
 is for the record that was enqueued last before it. Then each wait is left out in turn, to see that
-somebody misses it.
+the test notices it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Cells: TypeAlias = npt.NDArray[np.int64]
 
 @define
 class Device:
-    """Queues of work, and what was recorded in them."""
+    """A fake device: queues of work, and the marks recorded in them."""
 
     queues: dict[Queue, list[Callable[[], bool]]] = field(factory=dict)
     last_records: dict[object, int] = field(factory=dict)
@@ -62,7 +62,7 @@ class Device:
     reached: set[int] = field(factory=set)
 
     def enqueue(self, queue: Queue, action: Callable[[], object]) -> None:
-        """Do this when its turn comes."""
+        """Queue this work."""
 
         def attempt() -> bool:
             action()
@@ -71,18 +71,18 @@ class Device:
         self.queues.setdefault(queue, []).append(attempt)
 
     def wait(self, queue: Queue, mark: object) -> None:
-        """Go on once the last record of this mark was reached, if there is one."""
+        """Queue a wait for the last record of this mark, if there is one."""
         if (record := self.last_records.get(mark)) is not None:
             self.queues.setdefault(queue, []).append(lambda: record in self.reached)
 
     def record(self, queue: Queue, mark: object) -> None:
-        """Reach this mark when its turn comes."""
+        """Queue a record of this mark."""
         self.recorded += 1
         number = self.last_records[mark] = self.recorded
         self.enqueue(queue, lambda: self.reached.add(number))
 
     def run(self, rng: Random) -> None:
-        """Do everything, in an order that the streams permit: some fast, some slow, some random."""
+        """Do all work, in an order that the streams permit: some fast, some slow, some random."""
         pace = {queue: rng.choice((0.001, 0.1, 1)) for queue in self.queues}
         while waiting := [queue for queue, work in self.queues.items() if work]:
             waiting.sort(key=lambda queue: rng.random() * pace[queue])
@@ -112,13 +112,13 @@ class Transfer:
 
     @property
     def content(self) -> Cells:
-        """What is to be moved: another number in every cell."""
+        """The data to move: a different number in every cell."""
         numbers = np.arange(1, 2 * PAGES * 4 + 1).reshape(2, PAGES, 4) + 1000 * self.number
         numbers[1, :, 2:] = 0  # The second part has two layers only.
         return numbers
 
     def begin(self) -> None:
-        """Let compute write what a backup reads, or use for the last time what a load writes."""
+        """Let compute write the source of a backup, or last read the target of a load."""
         if self.direction is Direction.LOAD_BACK:
             self.sources = self.content
         self.device.enqueue(COMPUTE, self.compute)
@@ -148,7 +148,7 @@ class Transfer:
                 device.enqueue(StreamRole.KERNEL, lambda: self.put(span, self.get(span)))
 
     def half(self, span: Span, slot: int, *, first: bool) -> Callable[[], None]:
-        """The way into the ring, or the way out of it."""
+        """Copy into the ring, or out of it."""
 
         def fill() -> None:
             self.ring[slot] = self.get(span)
@@ -159,16 +159,16 @@ class Transfer:
         return fill if first else drain
 
     def get(self, span: Span) -> Cells:
-        """What the span's cells hold now."""
+        """The values of the span's cells."""
         return self.sources[span.part, span.pages_slice, span.layers_slice].copy()
 
     def put(self, span: Span, cells: Cells) -> None:
-        """Set the span's cells; another span's bytes are wrong in any shape."""
+        """Set the span's cells."""
         fits = cells.shape == (span.pages, span.layers)
         self.targets[span.part, span.pages_slice, span.layers_slice] = cells if fits else -1
 
     def look(self, mark: Mark) -> None:
-        """Check what a mark says, when it is reached."""
+        """Check the meaning of a mark, when it is reached."""
         there = self.targets == self.content
         if mark == DONE and not there.all():
             self.complaints.append(f"transfer {self.number} was done before its bytes were there")
@@ -184,7 +184,7 @@ class Transfer:
 
     @property
     def backup(self) -> bool:
-        """Whether it goes to the host."""
+        """Whether the direction is to the host."""
         return self.direction is Direction.BACKUP
 
 
@@ -197,12 +197,12 @@ class Play:
     ring_slots: int
 
     def steps(self) -> list[tuple[int, Step]]:
-        """Those of both, each with the number of its transfer."""
+        """The steps of both transfers, each with the number of its transfer."""
         ring = Ring(self.ring_slots)
         return [(number, step) for number in TRANSFERS for step in self._steps(ring)]
 
     def run(self, seed: int, left_out: int | None = None) -> list[str]:
-        """Run both, without the step at one index perhaps; return what is wrong about it."""
+        """Run both transfers, optionally without one step; return what went wrong."""
         device, ring, complaints = Device(), dict[int, Cells](), list[str]()
         transfers = [
             Transfer(number, self.direction, device, ring, complaints) for number in TRANSFERS
@@ -218,7 +218,7 @@ class Play:
         return complaints
 
     def needed_waits(self) -> list[int]:
-        """The index of each wait that waits for something."""
+        """The index of each wait for a mark that was recorded."""
         needed, emptied = [], set[Mark]()
         for at, (_, step) in enumerate(self.steps()):
             if isinstance(step, Record) and step.mark.kind is MarkKind.EMPTIED:
@@ -251,16 +251,16 @@ def test_any_interleaving_moves_the_right_bytes(
 @pytest.mark.parametrize("direct", [[False, False], [False, True]], ids=str)
 @pytest.mark.parametrize("direction", list(Direction))
 def test_every_wait_is_needed(direction: Direction, direct: Sequence[bool]) -> None:
-    """Without any one of them some order of the streams goes wrong, and is seen to."""
+    """Without any one wait some interleaving goes wrong, and the test finds it."""
     play = Play(direction, direct, 2)
     assert play.needed_waits()
     for wait in play.needed_waits():
         found = (play.run(seed, wait) for seed in range(400))
-        assert any(found), f"nobody misses {play.steps()[wait]}"
+        assert any(found), f"not needed: {play.steps()[wait]}"
 
 
 def test_the_ring_goes_on_from_transfer_to_transfer() -> None:
-    """The next transfer takes the slot after the last one, which was emptied longest ago."""
+    """The next transfer takes the ring slot after the last used one."""
     ring = Ring(3)
     assert [ring.take() for _ in range(4)] == [0, 1, 2, 0]
     steps = backup_steps([Span(0, 0, 1, 0, 1)], [False], ring)
@@ -268,6 +268,6 @@ def test_the_ring_goes_on_from_transfer_to_transfer() -> None:
 
 
 def test_an_empty_transfer_has_an_end() -> None:
-    """It has a mark to wait for like any other."""
+    """An empty transfer has a mark to wait for."""
     assert list(backup_steps([], [], Ring(1)))[-1] == Record(StreamRole.COPY, DONE)
     assert list(load_steps([], [], Ring(1)))[-1] == Record(StreamRole.KERNEL, DONE)

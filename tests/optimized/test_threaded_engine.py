@@ -1,4 +1,4 @@
-"""The engine with threads: what it copies when, what it tells, and that its threads end.
+"""The threaded engine: order of copies, completions, layers, and the end of its threads.
 
 Nothing here is timed. A copy that must still be under way waits for the test at a gate, and a test
 that would wait for ever gives up after PATIENCE_S.
@@ -13,33 +13,28 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from threading import Event, Thread
-from typing import TypeVar
+from collections.abc import Iterator
+from threading import Event
 
 import numpy as np
 import pytest
-from attrs import define, field
 
+from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, soon, wait
 from kvcanon.optimized.layout import PageLayout
-from kvcanon.optimized.orders import ALL_LAYERS, Move, PageOrder
+from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
-from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, TransferId
+from kvcanon.spec.transfer import Completion, Direction, TransferEngine
+from kvcanon.spec.types import CPU, FULL, GPU, Counts
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-
-PATIENCE_S = 20.0
-
-Answer = TypeVar("Answer")
 
 
 @pytest.fixture
 def engine() -> Iterator[ThreadedEngine]:
-    """An engine that tells of every layer."""
+    """An engine with one layer in a group."""
     made = ThreadedEngine(group_bytes=1)
     yield made
     soon(made.close)
@@ -54,106 +49,17 @@ def _no_thread_is_left() -> Iterator[None]:
         assert not thread.is_alive(), f"{thread.name} is left"
 
 
-@define
-class Log:
-    """Makes orders, and remembers in which order they were performed."""
-
-    performed: list[TransferId] = field(factory=list)
-
-    def make(
-        self,
-        transfer_id: TransferId,
-        direction: Direction = BACKUP,
-        copy: Callable[[], None] = lambda: None,
-    ) -> TransferOrder:
-        """An order that does this."""
-
-        def perform() -> None:
-            copy()
-            self.performed.append(transfer_id)
-
-        return TransferOrder(transfer_id, direction, (), perform)
-
-
-@define
-class Gate:
-    """A copy that begins, and goes on when it may."""
-
-    reached: Event = field(factory=Event)
-    opened: Event = field(factory=Event)
-
-    def __call__(self) -> None:
-        """Wait to be let on."""
-        self.reached.set()
-        assert self.opened.wait(PATIENCE_S)
-
-
-@define
-class GatedPools:
-    """Pools that copy a layer when its gate opens."""
-
-    layers: int
-    moved: list[tuple[Component, int]] = field(factory=list)
-    gates: dict[int, Gate] = field(factory=dict)
-
-    @property
-    def layouts(self) -> dict[Component, PageLayout]:
-        """One byte a layer; window data has fewer layers."""
-        return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
-
-    def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
-        """Say which layers, once they may be copied."""
-        for layer in range(self.layouts[move.component].layers)[layers]:
-            if layer in self.gates:
-                self.gates[layer]()
-            self.moved.append((move.component, layer))
-
-
-def slots(count: int) -> np.typing.NDArray[np.int32]:
-    """The first slots."""
-    return np.arange(count, dtype=np.int32)
-
-
-def soon(ask: Callable[[], Answer]) -> Answer:
-    """What a call returns; one that does not return fails the test and does not hold it up."""
-    answers: list[Answer] = []
-    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    assert answers, "no answer"
-    return answers[0]
-
-
-def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
-    """Wait for an order."""
-    soon(lambda: engine.wait(transfer_id))
-
-
-def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
-    """Wait for a layer, and say whether it came."""
-    return soon(lambda: engine.wait_layer(transfer_id, layer))
-
-
-def is_stuck(ask: Callable[[], object]) -> Thread:
-    """Start a call that must not return yet; the caller sees to it that it returns at last."""
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(0.02)
-    assert thread.is_alive()
-    return thread
-
-
-# What is told
+# Completions
 
 
 def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
-    """The cache cannot use it."""
+    """The engine implements the protocol that the cache needs."""
     as_cache_sees_it: TransferEngine = engine
     assert as_cache_sees_it.poll() == ()
 
 
-def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
-    """An order is lost, told twice, or performed before an earlier one of its direction."""
+def test_each_order_completes_once_and_in_order(engine: ThreadedEngine) -> None:
+    """Orders of a direction run in order, and each completes exactly once."""
     log = Log()
     for transfer_id in range(50):
         engine.submit(log.make(transfer_id, BACKUP if transfer_id % 2 else LOAD_BACK))
@@ -170,8 +76,8 @@ def test_each_order_is_told_once_and_in_order(engine: ThreadedEngine) -> None:
     assert engine.poll() == ()
 
 
-def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
-    """A poll waits for a copy, or tells of one whose bytes still move."""
+def test_an_order_completes_only_when_it_ended(engine: ThreadedEngine) -> None:
+    """A poll never waits, and reports an order only after its copy has ended."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, BACKUP))
@@ -184,7 +90,7 @@ def test_an_order_is_told_only_when_it_ended(engine: ThreadedEngine) -> None:
 
 
 def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> None:
-    """A backup holds up a load, on which a request waits."""
+    """A load completes while a backup is blocked."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, LOAD_BACK))
@@ -196,7 +102,7 @@ def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> No
 
 
 def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
-    """To wait for an order returns too early, or never where it has ended or never was."""
+    """Waiting blocks for open orders only, and returns at once for ended and unknown ones."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, LOAD_BACK, gate))
     waiting = is_stuck(lambda: engine.wait(1))
@@ -206,10 +112,10 @@ def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
         wait(engine, transfer_id)
 
 
-def test_a_copy_that_raises_is_told_and_logged_once(
+def test_a_copy_that_raises_fails_and_is_logged_once(
     engine: ThreadedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error is lost, told as done, logged twice, or the orders behind it are never performed."""
+    """A copy that raises completes as failed and is logged once, and later orders run."""
     log = Log()
 
     def broken() -> None:
@@ -226,112 +132,12 @@ def test_a_copy_that_raises_is_told_and_logged_once(
     assert "no room for the piece" in str(record.exc_info[1])
 
 
-# Layers
-
-
-def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
-    """Compute begins before its layer is there, or waits for layers that it does not need."""
-    gates = {1: Gate(), 2: Gate()}
-    pools = GatedPools(3, gates=gates)
-    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(2), slots(2)),), pools)
-    engine.submit(order)
-    assert wait_layer(engine, 7, 0)
-    assert pools.moved == [(FULL, 0)]
-    waiting = is_stuck(lambda: engine.wait_layer(7, 1))
-    gates[1].opened.set()
-    waiting.join(PATIENCE_S)
-    assert not waiting.is_alive()
-    assert wait_layer(engine, 7, 1)
-    assert wait_layer(engine, 7, 0)
-    assert engine.poll() == ()
-    assert gates[2].reached.wait(PATIENCE_S)
-    gates[2].opened.set()
-    assert wait_layer(engine, 7, 2)
-    wait(engine, 7)
-    assert engine.poll() == (Completion(7, ok=True),)
-    assert pools.moved == [(FULL, 0), (FULL, 1), (FULL, 2)]
-    assert wait_layer(engine, 7, 2)
-
-
-def test_a_layer_is_there_when_every_component_has_it(engine: ThreadedEngine) -> None:
-    """Window data of a layer comes after the layer was said to be there."""
-    gates = {2: Gate()}
-    pools = GatedPools(3, gates=gates)
-    moves = (Move(FULL, slots(2), slots(2)), Move(SWA, slots(1), slots(1)))
-    engine.submit(PageOrder(7, LOAD_BACK, moves, pools))
-    assert wait_layer(engine, 7, 1)
-    assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
-    gates[2].opened.set()
-    # Beyond the last layer, which is that of the whole order.
-    assert wait_layer(engine, 7, 5)
-    assert pools.moved[4:] == [(FULL, 2)]
-
-
-def test_layers_go_in_groups_that_are_worth_it() -> None:
-    """A small order is told layer by layer, or a large one only as a whole."""
-    gates = {3: Gate()}
-    pools = GatedPools(4, gates=gates)
-    with ThreadedEngine(group_bytes=6) as engine:
-        engine.submit(PageOrder(1, LOAD_BACK, (Move(FULL, slots(3), slots(3)),), pools))
-        assert gates[3].reached.wait(PATIENCE_S)
-        assert wait_layer(engine, 1, 1)
-        # The group of layers 2 and 3 is under way.
-        waiting = is_stuck(lambda: engine.wait_layer(1, 2))
-        gates[3].opened.set()
-        waiting.join(PATIENCE_S)
-        assert wait_layer(engine, 1, 2)
-
-
-def test_layers_of_a_copy_that_failed_are_said_not_to_be_there(engine: ThreadedEngine) -> None:
-    """Compute waits for ever for a copy that failed, or reads what is not there."""
-    gate = Gate()
-    pools = GatedPools(3, gates={1: gate})
-    order = PageOrder(7, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
-    engine.submit(order)
-    assert wait_layer(engine, 7, 0)
-    pools.moved = None  # type: ignore[assignment]
-    gate.opened.set()
-    assert not wait_layer(engine, 7, 1)
-    wait(engine, 7)
-    assert engine.poll() == (Completion(7, ok=False),)
-    assert not wait_layer(engine, 7, 2)
-    assert wait_layer(engine, 8, 0)
-
-
-def test_layers_of_a_plain_order_come_together(engine: ThreadedEngine) -> None:
-    """An order without layers is said to be there before it is."""
-    log, gate = Log(), Gate()
-    engine.submit(log.make(1, LOAD_BACK, gate))
-    waiting = is_stuck(lambda: engine.wait_layer(1, 0))
-    gate.opened.set()
-    waiting.join(PATIENCE_S)
-    assert wait_layer(engine, 1, 0)
-    assert log.performed == [1]
-
-
-def test_an_order_of_nothing_completes(engine: ThreadedEngine) -> None:
-    """An order without pages is never told of."""
-    pools = GatedPools(3)
-    engine.submit(PageOrder(1, LOAD_BACK, (), pools))
-    engine.submit(PageOrder(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
-    wait(engine, 2)
-    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
-
-
-def test_engine_refuses_what_is_no_layer_and_no_group(engine: ThreadedEngine) -> None:
-    """A wrong number waits for ever, or cuts an order into nothing."""
-    with pytest.raises(BadArgument, match="layer: is -1"):
-        engine.wait_layer(1, -1)
-    with pytest.raises(BadArgument, match="group_bytes: is 0"):
-        ThreadedEngine(group_bytes=0)
-
-
 # Bytes
 
 
 @pytest.mark.parametrize("group_bytes", [1, 600, 1 << 20])
 def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
-    """Pages that were copied in the background differ from those that were not."""
+    """Pages that are copied in the background have the same bytes as with `perform`."""
     config = CacheConfig(
         device_slots=Counts(32), host_slots=Counts(32), write_policy="write_through"
     )
@@ -349,8 +155,8 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
     with ThreadedEngine(group_bytes) as engine:
         for transfer_id, (direction, sources, targets) in enumerate(steps):
             move = Move(FULL, sources, targets.astype(np.int32))
-            PageOrder(transfer_id, direction, (move,), made[0]).perform()
-            engine.submit(PageOrder(transfer_id, direction, (move,), made[1]))
+            page_order(transfer_id, direction, (move,), made[0]).perform()
+            engine.submit(page_order(transfer_id, direction, (move,), made[1]))
             # As the tree does: what the next copy reads is settled before.
             wait(engine, transfer_id)
     for medium in (GPU, CPU):
@@ -362,7 +168,7 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
 
 
 def test_closing_performs_what_was_submitted() -> None:
-    """What the cache was promised is dropped when the engine closes, or is not told any more."""
+    """Closing performs all submitted orders, and their completions can still be polled."""
     log, gate = Log(), Gate()
     engine = ThreadedEngine()
     engine.submit(log.make(1, BACKUP, gate))
@@ -379,7 +185,7 @@ def test_closing_performs_what_was_submitted() -> None:
 
 
 def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> None:
-    """Threads are many, or are there where nothing is copied."""
+    """There is one thread for each used direction, and none before the first order."""
     before = threading.active_count()
     log = Log()
     with ThreadedEngine() as engine:
@@ -393,14 +199,14 @@ def test_engine_has_a_thread_a_direction_and_none_before_the_first_order() -> No
     assert threading.active_count() == before
 
 
-def test_threads_end_with_an_engine_that_nobody_closed() -> None:
-    """A cache that is dropped leaves threads, and they keep its pools."""
+def test_threads_end_with_an_engine_that_was_not_closed() -> None:
+    """The threads of an engine end when it is collected without `close`."""
     log = Log()
     engine = ThreadedEngine()
     for transfer_id, direction in enumerate(Direction):
         engine.submit(log.make(transfer_id, direction))
         wait(engine, transfer_id)
-    threads = [lane.thread for lane in engine._lanes.values()]
+    threads = [worker.thread for worker in engine._workers.values()]
     del engine
     gc.collect()
     for thread in threads:
@@ -410,11 +216,11 @@ def test_threads_end_with_an_engine_that_nobody_closed() -> None:
 
 
 def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
-    """The memory of the last order's pools stays until the next order comes."""
+    """An idle thread keeps no reference to the pools of the last order."""
     pools = GatedPools(2)
     gone = Event()
     weakref.finalize(pools, gone.set)
-    order = PageOrder(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
+    order = page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
     engine.submit(order)
     wait(engine, 1)
     engine.poll()
@@ -423,8 +229,8 @@ def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
     assert gone.wait(PATIENCE_S)
 
 
-def test_an_engine_that_nobody_closed_does_not_hold_up_the_end_of_python() -> None:
-    """The program hangs at its end, or ends in the middle of a copy."""
+def test_an_open_engine_does_not_block_the_end_of_python() -> None:
+    """A program with an open engine finishes the running copy and exits."""
     program = """
 from threading import Event
 from kvcanon.optimized.threaded_engine import ThreadedEngine

@@ -100,7 +100,7 @@ class OptimizedDriver:
         began = perf_counter_ns()
         events = self._cache.take_events()
         for event in events:
-            event.names, event.tokens, event.parent_name  # noqa: B018 # As with what was found.
+            event.hashes, event.tokens, event.parent_hash  # noqa: B018 # As with what was found.
         taken.events.append(perf_counter_ns() - began)
         stored = sum(event.pages for event in events if event.kind == "stored")
         return EventCounts(stored, sum(event.pages for event in events if event.kind == "removed"))

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "announce.hpp"
+#include "emit.hpp"
 #include "tree.hpp"
 
 namespace kvcanon::fuzz {
@@ -47,13 +47,13 @@ std::vector<const Node*> nodes_of(const State& state) {
     return nodes;
 }
 
-std::string name_at(const Stretch* stretch, int32_t page) {
-    return {reinterpret_cast<const char*>(name_of(stretch, page)), NAME_BYTES};
+std::string hash_at(const TokenSpan* span, int32_t page) {
+    return {reinterpret_cast<const char*>(hash_of(span, page)), HASH_BYTES};
 }
 
 // The prompt that ends with a node.
 Prompt prompt_of(const State& state, Node* end) {
-    Prompt prompt{end->space, end->end(), 0};
+    Prompt prompt{end->namespace_id, end->end(), 0};
     for (const Node* node : path_to(end)) {
         for (int32_t page = 0; page < node->pages; ++page) {
             const int32_t last_word = (page + 1) * state.config.page_words - 1;
@@ -63,8 +63,8 @@ Prompt prompt_of(const State& state, Node* end) {
     return prompt;
 }
 
-// The names of all pages down to the end of a node, worked out from the tokens alone.
-std::vector<std::string> names_down_to(const State& state, Node* node) {
+// The hashes of all pages down to the end of a node, computed from the tokens alone.
+std::vector<std::string> hashes_down_to(const State& state, Node* node) {
     const auto page_words = static_cast<size_t>(state.config.page_words);
     std::vector<uint32_t> words;
     for (const Node* each : path_to(node)) {
@@ -72,15 +72,15 @@ std::vector<std::string> names_down_to(const State& state, Node* node) {
         words.insert(words.end(), first, first + static_cast<size_t>(each->pages) * page_words);
     }
     const auto pages = static_cast<size_t>(node->end());
-    std::string joined(pages * NAME_BYTES, '\0');
-    const Namespace& space = state.spaces[node->space];
-    hash_pages(space.seed, space.seed_bytes, words.data(), page_words, pages,
+    std::string joined(pages * HASH_BYTES, '\0');
+    const Namespace& owner = state.namespaces[node->namespace_id];
+    hash_pages(owner.seed, owner.seed_bytes, words.data(), page_words, pages,
                reinterpret_cast<uint8_t*>(joined.data()));
-    std::vector<std::string> names;
+    std::vector<std::string> hashes;
     for (size_t page = 0; page < pages; ++page) {
-        names.push_back(joined.substr(page * NAME_BYTES, NAME_BYTES));
+        hashes.push_back(joined.substr(page * HASH_BYTES, HASH_BYTES));
     }
-    return names;
+    return hashes;
 }
 
 }  // namespace
@@ -168,14 +168,14 @@ void Hearer::hear(State& state) {
         if (event.kind == EventKind::CLEARED) there_ = {};
         std::set<std::string>& there = there_[event.medium];
         for (int32_t page = 0; page < event.pages; ++page) {
-            const std::string name = name_at(event.stretch.get(), event.offset + page);
+            const std::string name = hash_at(event.span.get(), event.offset + page);
             if (event.kind == EventKind::STORED) {
-                require(there.insert(name).second, "what was there already is announced");
+                require(there.insert(name).second, "an event stores a page that was there already");
             } else {
-                require(there.erase(name) == 1, "what was not there is said to leave");
+                require(there.erase(name) == 1, "an event removes a page that was not there");
             }
         }
-        if (event.stretch) unpin(event.stretch.get(), page_words);
+        if (event.span) unpin(event.span.get(), page_words);
     }
 }
 
@@ -185,13 +185,13 @@ void Hearer::require_true(State& state) {
     std::array<std::set<std::string>, MEDIA> there;
     for (const Node* node : nodes_of(state)) {
         if (node->parent == nullptr) continue;
-        const std::vector<std::string> names = names_down_to(state, const_cast<Node*>(node));
+        const std::vector<std::string> hashes = hashes_down_to(state, const_cast<Node*>(node));
         for (const Medium medium : {GPU, CPU}) {
             if (!node->data[FULL].resident(medium)) continue;
-            there[medium].insert(names.begin() + node->start, names.end());
+            there[medium].insert(hashes.begin() + node->start, hashes.end());
         }
     }
-    require(there == there_, "the events do not say what is there");
+    require(there == there_, "the events and the tree disagree");
 }
 
 }  // namespace kvcanon::fuzz

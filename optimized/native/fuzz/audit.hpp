@@ -1,4 +1,4 @@
-// What must hold after every step, beyond the tree's own books.
+// What must hold after every step, beyond the consistency that check.cpp audits.
 #pragma once
 
 #include <array>
@@ -16,20 +16,21 @@ inline void require(bool holds, const char* what) {
     if (!holds) fail(what);
 }
 
-// The laws of one state that no book of the tree's own shows: what may be where, and who is locked.
+// Checks laws of a state that check.cpp does not: which data may be where, and which nodes are
+// locked.
 void require_lawful(const State& state);
 
-// Behind each slot of the tree are the bytes of its page, once they have come.
+// Checks that each slot of the tree has the bytes of its page, once they arrived.
 void require_stamped(const State& state, Stamps& stamps);
 
-// All that a refused call must leave alone, as one number.
+// A digest of all state that a refused call must not change.
 uint64_t digest(const State& state);
 
-// What is on each medium, to somebody who hears the events and sees nothing else.
+// What is on each medium, according to the events alone.
 class Hearer {
   public:
     void hear(State& state);
-    // Whether that is what the tree has there; takes the events first.
+    // Takes the events, then checks that they agree with the tree.
     void require_true(State& state);
 
   private:

@@ -11,7 +11,7 @@ class Bytes {
     Bytes(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
 
     bool empty() const { return at_ == end_; }
-    // Zeros where the input has ended, so that every input says all that is asked of it.
+    // Returns zeros after the end, so that every input is long enough.
     uint8_t next() { return empty() ? uint8_t{0} : *at_++; }
     int below(int limit) { return limit > 0 ? next() % limit : 0; }
     bool coin() { return (next() & 1) != 0; }

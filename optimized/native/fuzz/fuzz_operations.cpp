@@ -1,4 +1,4 @@
-// The fuzzer's door: any bytes are a configuration and a stream of operations.
+// The entry point of libFuzzer: any bytes are a configuration and a stream of operations.
 #include "player.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

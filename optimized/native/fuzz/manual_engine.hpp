@@ -1,4 +1,4 @@
-// An engine whose copies are performed, fail, and raise when the input says so.
+// An engine whose copies complete, fail or raise as the input decides.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,10 @@ class ManualEngine : public Engine {
   public:
     explicit ManualEngine(Stamps& stamps) : stamps_(stamps) {}
 
-    // Let the next call raise, after it did what it was asked for.
+    // Make the next call raise after it did its work.
     void arm() { armed_ = true; }
     void disarm() { armed_ = false; }
-    // Whether copies that are waited for fail.
+    // Whether copies fail when the cache waits for them.
     bool failing = false;
 
     void submit(const Transfer& transfer) override {
@@ -47,7 +47,7 @@ class ManualEngine : public Engine {
 
     size_t open_orders() const { return open_.size(); }
 
-    // What a failed copy wrote is anybody's guess.
+    // A failed copy may have written anything.
     void complete(size_t at, bool ok) {
         const Order order = std::move(open_[at]);
         open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -71,10 +71,11 @@ class ManualEngine : public Engine {
         std::vector<Slot> targets[COMPONENTS];
     };
 
-    // An order and all before it in its direction; what came later has a larger id.
+    // Completes an order and all before it in its direction; later orders have larger ids.
     void complete_up_to(Order last) {
         for (size_t at = 0; at < open_.size();) {
-            if (open_[at].direction == last.direction && open_[at].transfer_id <= last.transfer_id) {
+            if (open_[at].direction == last.direction &&
+                open_[at].transfer_id <= last.transfer_id) {
                 complete(at, !failing);
             } else {
                 ++at;

@@ -47,7 +47,7 @@ Config some_config(Bytes& bytes) {
 }
 
 Key key_of(const Prompt& prompt, const std::vector<uint32_t>& words) {
-    return {words.data(), prompt.pages, prompt.space};
+    return {words.data(), prompt.pages, prompt.namespace_id};
 }
 
 Prompt first_pages(Prompt prompt, int32_t pages) {
@@ -63,8 +63,8 @@ Player::Player(Bytes& bytes)
       stamps_(config_),
       engine_(stamps_),
       state_(config_, &engine_) {
-    state_.spaces.push_back({"default", {}, 0});
-    state_.spaces.push_back({"other", {1, 2, 3}, NAME_BYTES});
+    state_.namespaces.push_back({"default", {}, 0});
+    state_.namespaces.push_back({"other", {1, 2, 3}, HASH_BYTES});
 }
 
 template <typename Call>
@@ -128,7 +128,7 @@ void Player::look() {
         require(ours == state_.pool(component, GPU).held.list(), "requests hold other slots");
     }
     require(receipts_.size() + state_.transfers.size() == state_.holds.size(),
-            "a receipt is open that nobody has");
+            "a receipt is open that no request has");
     require(engine_.open_orders() <= state_.transfers.size(), "an order has no transfer");
 }
 
@@ -185,7 +185,7 @@ void Player::unlock_some(bool window_only) {
 SlotLists Player::allocate_some(const Counts& counts) {
     SlotLists slots;
     if (attempt([&] { slots = allocate(state_, counts); })) return slots;
-    const Counts short_of = shortage(counts, free_room(state_, GPU));
+    const Counts short_of = shortage(counts, free_slot_counts(state_, GPU));
     attempt([&] { evict(state_, short_of); });
     attempt([&] { slots = allocate(state_, counts); });
     return slots;
@@ -221,7 +221,8 @@ void Player::insert_some() {
     const int32_t start = bytes_.coin() ? device_pages : bytes_.below(device_pages + 1);
     Counts counts;
     counts[FULL] = some.pages - start;
-    if (config_.swa()) counts[SWA] = counts[FULL] - bytes_.below(static_cast<int>(counts[FULL]) + 1);
+    if (config_.swa())
+        counts[SWA] = counts[FULL] - bytes_.below(static_cast<int>(counts[FULL]) + 1);
     if (config_.mamba && counts[FULL] > 0) counts[MAMBA] = bytes_.below(2);
     const int64_t counted = bytes_.below(some.pages + 1), priority = bytes_.below(3);
     SlotLists slots = allocate_some(counts);
@@ -230,9 +231,9 @@ void Player::insert_some() {
     if (bytes_.below(4) == 0) slots[SWA] = without_first(slots[SWA]);
     const std::vector<uint32_t> words = some.words(config_);
     if (bytes_.below(16) == 0) engine_.arm();
-    const bool inserted = attempt(
-        [&] { insert(state_, key_of(some, words), start, slots, counted, priority); });
-    // Where the engine raised the slots are the tree's already.
+    const bool inserted =
+        attempt([&] { insert(state_, key_of(some, words), start, slots, counted, priority); });
+    // If the engine raised, the tree owns the slots already.
     if (!inserted && !broke_off_) free_all(slots);
 }
 
@@ -244,7 +245,8 @@ void Player::hold_some() {
 
 void Player::free_some() {
     if (held_.empty()) return;
-    const auto which = held_.begin() + bytes_.below(static_cast<int>(std::min<size_t>(held_.size(), 255)));
+    const auto which =
+        held_.begin() + bytes_.below(static_cast<int>(std::min<size_t>(held_.size(), 255)));
     free_all(*which);
     held_.erase(which);
 }
@@ -253,10 +255,10 @@ void Player::evict_some(Medium medium) {
     const Counts counts = some_counts(bytes_, 15, 11, 5);
     if (bytes_.below(8) == 0) engine_.arm();
     attempt([&] {
-        const Counts room = free_room(state_, medium);
+        const Counts before = free_slot_counts(state_, medium);
         const Counts freed = medium == GPU ? evict(state_, counts) : evict_host(state_, counts);
         for (const Component component : {FULL, SWA, MAMBA}) {
-            require(freed[component] == state_.free_slots(component, medium) - room[component],
+            require(freed[component] == state_.free_slots(component, medium) - before[component],
                     "other slots came free than an eviction says");
         }
     });
@@ -302,7 +304,7 @@ void Player::complete_some() {
     engine_.complete(static_cast<size_t>(bytes_.below(orders)), bytes_.below(4) != 0);
 }
 
-// Each of these is refused, whatever the state.
+// Each of these calls is refused in every state.
 void Player::call_wrongly() {
     const Prompt some = prompt();
     const std::vector<uint32_t> words = some.words(config_);
@@ -334,7 +336,7 @@ void Player::drain() {
     receipts_.clear();
     held_.clear();
     hearer_.require_true(state_);
-    // As much as can be asked for.
+    // The largest possible counts.
     Counts all;
     for (int64_t& count : all.of) count = std::numeric_limits<int64_t>::max();
     evict(state_, all);

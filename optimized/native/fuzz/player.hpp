@@ -1,4 +1,4 @@
-// Plays an input: a tiny tree, and requests that do to it whatever the bytes say.
+// Plays an input: a tiny tree, and requests whose calls the bytes decide.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ namespace kvcanon::fuzz {
 class Player {
   public:
     explicit Player(Bytes& bytes);
-    // Do what the bytes say, and look at everything after each step.
+    // Play all steps, and audit everything after each.
     void play();
-    // Give all back and let all copies end: nothing may be left.
+    // Release everything and complete all copies: nothing may be left.
     void drain();
 
   private:
@@ -39,13 +39,13 @@ class Player {
     Prompt prompt();
     SlotLists allocate_some(const Counts& counts);
     void free_all(const SlotLists& slots);
-    // A request's window moves on while it computes: what is left of its window slots.
+    // Frees window slots that a request's window has passed; returns the others.
     Runs without_first(const Runs& swa);
     void write(const Prompt& prompt, int32_t start, const SlotLists& slots);
     int32_t match_and_look(const Prompt& prompt, int32_t& device_pages);
 
-    // Make a call; whether it was neither refused nor broken off by the engine. A refusal must have
-    // changed nothing.
+    // Make a call; returns whether it was neither refused nor stopped by an error of the engine.
+    // Checks that a refusal changed nothing.
     template <typename Call>
     bool attempt(Call call);
 

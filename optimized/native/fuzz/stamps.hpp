@@ -1,7 +1,7 @@
-// What is behind every slot: a number that says which page was written there.
+// Stamps: behind every slot, a number that says which page was written there.
 //
-// What readers get wrong: the tree never sees it. It is how a wrong slot shows: what a match gives
-// out must have the stamps of the pages that were asked for, whatever copies they went through.
+// The tree never reads stamps. They reveal wrong slots: the slots of a match must have the stamps
+// of the prompt's pages, after any number of copies.
 #pragma once
 
 #include <vector>
@@ -14,21 +14,22 @@ using Stamp = uint32_t;
 constexpr Stamp GARBAGE = 0;
 
 struct Prompt {
-    uint32_t space = 0;
+    uint32_t namespace_id = 0;
     int32_t pages = 0;
-    // A page is one of two, as the bit of its place says: prompts of which many begin alike.
+    // Each page has one of two contents, by one bit of the prompt, so that many prompts share
+    // prefixes.
     uint32_t bits = 0;
 
-    // Different for any two pages that differ, or that follow different ones.
+    // Differs for pages with different contents or different predecessors.
     Stamp stamp(int32_t page) const {
         const uint32_t up_to = (uint32_t{2} << page) - 1;
-        return space << 24 | static_cast<uint32_t>(page + 1) << 16 | (bits & up_to);
+        return namespace_id << 24 | static_cast<uint32_t>(page + 1) << 16 | (bits & up_to);
     }
 
     std::vector<uint32_t> words(const Config& config) const {
         std::vector<uint32_t> all(static_cast<size_t>(pages * config.page_words), 7);
         for (int32_t page = 0; page < pages; ++page) {
-            // The last word differs, so that a look at the first one alone does not do.
+            // The last word differs, so that comparing only the first word finds the wrong page.
             all[static_cast<size_t>((page + 1) * config.page_words - 1)] = bits >> page & 1;
         }
         return all;

@@ -1,4 +1,4 @@
-"""What tests of the array door share: a cache whose copies wait, and what it looks like inside."""
+"""Helpers for tests of PrefixCache: a cache whose copies wait, and its whole state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Error = TypeVar("Error", bound=BaseException)
 
 
 def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> PrefixCache:
-    """A cache with pools of one byte a page, whose copies wait until somebody waits for them."""
+    """A cache with pools of one byte a page, whose copies run when something waits for them."""
     pools = Pools(config, dict.fromkeys(config.components, PageLayout(1, (1,))))
     return PrefixCache(config, pools, engine if engine is not None else ManualEngine())
 
@@ -31,7 +31,7 @@ def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> Pref
 def insert(
     cache: PrefixCache, tokens: Tokens, *, namespace: int = 0, priority: int = 0
 ) -> tuple[int, ...]:
-    """Insert a prompt as an engine does: compute what is not on the device. Returns the backups."""
+    """Insert a prompt as an engine does, from its device prefix on. Returns the backups."""
     config = cache.config
     start = cache.match(tokens, namespace).device_pages
     pages = len(tokens) // (config.page_size * (2 if config.bigram else 1)) - start
@@ -42,15 +42,22 @@ def insert(
 
 
 def state_of(cache: PrefixCache) -> tuple[object, ...]:
-    """All that can be seen of a cache, and what a snapshot leaves out: ages and positions."""
+    """The snapshot of a cache, with the ages and positions that a snapshot leaves out."""
     return take_snapshot(cache), cache.tree.nodes(), cache.tree.counters()["queued_candidates"]
+
+
+def counted(cache: PrefixCache, name: str) -> int:
+    """One of the tree's counters."""
+    value = cache.tree.counters()[name]
+    assert isinstance(value, int)
+    return value
 
 
 @contextmanager
 def unchanged(
     cache: PrefixCache, error: type[Error], match: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[Error]]:
-    """What is called inside raises this error, and leaves everything as it was."""
+    """Check that the code inside raises this error and changes nothing."""
     before = state_of(cache)
     with pytest.raises(error, match=match) as info:
         yield info

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_door import array, insert, new_cache, unchanged
+from array_api import array, insert, new_cache, unchanged
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
@@ -31,7 +31,7 @@ SECOND = FIRST + 10
 
 
 class Faulty(ManualEngine):
-    """Raises at the next call of one of its methods."""
+    """An engine that raises at the next call of one of its methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,18 +39,18 @@ class Faulty(ManualEngine):
         self.taken: set[TransferId] = set()
 
     def submit(self, order: TransferOrder) -> None:
-        """Take no order, now and then."""
+        """Raise if asked to, else take the order."""
         self._raise("submit")
         self.taken.add(order.transfer_id)
         super().submit(order)
 
     def poll(self) -> tuple[Completion, ...]:
-        """Tell nothing, now and then."""
+        """Raise if asked to, else poll."""
         self._raise("poll")
         return super().poll()
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Wait for nothing, now and then; an order that was not taken is nothing to ask for."""
+        """Raise if asked to, else wait. The bridge never asks for an order that was not taken."""
         self._raise("wait")
         assert transfer_id in self.taken
         super().wait(transfer_id)
@@ -76,7 +76,7 @@ def counts(cache: PrefixCache) -> tuple[int, ...]:
 
 
 def test_insert_whose_backup_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
-    """An insert raises after it has taken the slots, or its host slots are lost."""
+    """An insert whose backup the engine refuses succeeds, and its host slots come free."""
     cache, engine = faulty_cache(THROUGH)
     engine.faults["submit"] = RuntimeError("no stream")
     with caplog.at_level(logging.ERROR):
@@ -94,7 +94,7 @@ def test_insert_whose_backup_is_not_taken(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_order_that_is_not_taken_settles_in_its_turn() -> None:
-    """A failure overtakes a copy of the same direction that is still under way."""
+    """A refused order settles after earlier copies of its direction."""
     cache, engine = faulty_cache(THROUGH)
     (first,) = insert(cache, FIRST)
     engine.faults["submit"] = RuntimeError()
@@ -105,7 +105,7 @@ def test_order_that_is_not_taken_settles_in_its_turn() -> None:
 
 
 def test_waiting_for_an_order_that_was_not_taken() -> None:
-    """An eviction waits for an order that nobody has, or not for those before it."""
+    """Waiting for a refused order waits for the orders before it, and no longer."""
     cache, engine = faulty_cache(BACK)
     insert(cache, FIRST)
     insert(cache, SECOND)
@@ -122,7 +122,7 @@ def test_waiting_for_an_order_that_was_not_taken() -> None:
 
 
 def test_wait_behind_an_open_order_of_the_same_direction() -> None:
-    """What is waited for settles only when all before it has."""
+    """An order that is waited for settles after all earlier ones."""
     cache, engine = faulty_cache(evolve(BACK, device_slots=Counts(full=12)))
     insert(cache, FIRST)
     insert(cache, SECOND)
@@ -140,7 +140,7 @@ def test_wait_behind_an_open_order_of_the_same_direction() -> None:
 
 
 def test_load_that_is_not_taken() -> None:
-    """A load that never began leaves slots that it was to fill."""
+    """A refused load frees the slots that it was to fill."""
     cache, engine = faulty_cache(THROUGH)
     insert(cache, FIRST)
     cache.flush()
@@ -156,7 +156,7 @@ def test_load_that_is_not_taken() -> None:
 
 
 def test_closed_engine(caplog: pytest.LogCaptureFixture) -> None:
-    """An engine that was closed refuses, and the refusal passes for one of the insert."""
+    """A closed engine fails transfers; the insert itself is not refused."""
     engine = ThreadedEngine()
     cache = new_cache(THROUGH, engine)
     insert(cache, FIRST)
@@ -173,7 +173,7 @@ def test_closed_engine(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("method", ["poll", "wait"])
 @pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
 def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None:
-    """A call that an engine breaks off keeps a receipt, loses a candidate, or settles in part."""
+    """A call that the engine interrupts leaves a consistent cache."""
     cache, engine = faulty_cache(BACK)
     insert(cache, FIRST)
     cache.evict(4)
@@ -195,7 +195,7 @@ def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None
 
 
 def test_flush_that_breaks_off() -> None:
-    """Ctrl-C while copies are waited for loses those that had ended."""
+    """Ctrl-C during `flush` loses no completion."""
     cache, engine = faulty_cache(THROUGH)
     (first,) = insert(cache, FIRST)
     (second,) = insert(cache, SECOND)
@@ -208,7 +208,7 @@ def test_flush_that_breaks_off() -> None:
 
 
 def test_interrupt_while_an_order_is_given() -> None:
-    """Nobody knows whether the engine has it: slots that a copy may still write are freed."""
+    """If `submit` is interrupted, slots that a copy may still write stay reserved."""
     cache, engine = faulty_cache(THROUGH)
     engine.faults["submit"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -221,7 +221,7 @@ def test_interrupt_while_an_order_is_given() -> None:
 
 
 def test_completion_of_nothing() -> None:
-    """A completion too many hides those that came with it."""
+    """An unexpected completion raises after the others were recorded."""
     cache, engine = faulty_cache(THROUGH)
     (first,) = insert(cache, FIRST)
     engine.acknowledge(first)
@@ -233,7 +233,7 @@ def test_completion_of_nothing() -> None:
 
 
 def test_engine_that_answers_with_something_else() -> None:
-    """What is no completion comes out as an error of a conversion."""
+    """A wrong result of `poll` raises a SpecViolation that says what it must be."""
 
     class Odd:
         def submit(self, *order: object) -> None: ...
@@ -241,7 +241,7 @@ def test_engine_that_answers_with_something_else() -> None:
         def poll(self) -> list[tuple[int, bool]]:
             return ["done"]  # type: ignore[list-item]
 
-    tree = _core.Tree(
+    tree = _core.CacheCore(
         page_size=1,
         unit_words=1,
         window_tokens=0,
@@ -254,11 +254,11 @@ def test_engine_that_answers_with_something_else() -> None:
         events=False,
         engine=Odd(),
     )
-    tree.namespace(b"", b"")
+    tree._add_namespace(b"", b"")
     tree.insert(FIRST, 0, *tree.allocate(4))
-    with pytest.raises(SpecViolation, match="the engine's poll gave no pairs"):
-        tree.poll()
-    tree.check()
+    with pytest.raises(SpecViolation, match="the engine's poll must return pairs"):
+        tree._poll()
+    _core.Tree(tree).check()
 
 
 # Calls in the middle of others.
@@ -267,21 +267,21 @@ MIDDLE = "called in the middle of another call, by its engine or from a second t
 
 
 class Calling(ManualEngine):
-    """Calls its cache back."""
+    """An engine that calls its cache."""
 
     def __init__(self) -> None:
         super().__init__()
         self.call: Callable[[], object] | None = None
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Look at the cache while it waits."""
+        """Call the cache during a wait."""
         if self.call is not None:
             self.call()
         super().wait(transfer_id)
 
 
 def test_engine_that_calls_its_cache() -> None:
-    """A call inside another walks over what the outer one holds."""
+    """A call inside another call is refused."""
     engine = Calling()
     cache = new_cache(THROUGH, engine)
     insert(cache, FIRST)
@@ -296,7 +296,7 @@ def test_engine_that_calls_its_cache() -> None:
         lambda: cache.evict(1),
         lambda: cache.evict_host(1),
         lambda: cache.load_back(FIRST),
-        lambda: cache.tree.insert_host(SECOND, 4, (0, 0, 0)),
+        lambda: cache._insert_host(SECOND, 4, (0, 0, 0)),
         cache.poll,
         cache.flush,
         cache.reset,
@@ -311,7 +311,7 @@ def test_engine_that_calls_its_cache() -> None:
 
 
 def test_second_thread() -> None:
-    """While the engine waits, and Python's lock is free, another thread comes in."""
+    """A call of a second thread during a call is refused."""
     waiting, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -328,7 +328,7 @@ def test_second_thread() -> None:
     try:
         with pytest.raises(SpecViolation, match=MIDDLE):
             cache.match(FIRST)
-        # Whoever only looks may look at any time.
+        # Calls that only read state work at any time.
         assert cache.tree.counters()["transfers_in_flight"] == 1
     finally:
         go_on.set()
@@ -338,7 +338,7 @@ def test_second_thread() -> None:
 
 
 def test_circle_through_the_engine_is_collected() -> None:
-    """An engine that knows its cache keeps it, and gigabytes of pools, for good."""
+    """A cache and an engine that refer to each other are collected."""
     engine = Calling()
     cache = new_cache(THROUGH, engine)
     engine.call = cache.poll

@@ -1,7 +1,7 @@
-"""The courier: carries the tree's orders to an engine, and the engine's completions to the tree.
+"""The bridge between the native core and an engine of copies.
 
-What readers get wrong: the tree does not know that there are bytes. It names slots; which bytes are
-behind them, and who moves these, is settled here, once for each cache.
+The core knows slots, not bytes. The bridge combines the core's transfers with the pools that have
+the bytes, and passes them to the engine.
 """
 
 from __future__ import annotations
@@ -10,34 +10,32 @@ import logging
 
 from attrs import field, frozen
 
-from kvcanon.optimized.orders import LayerwiseEngine, Move, PageOrder, SlotArray
+from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
+from kvcanon.optimized.page_transfer import LayerwiseEngine, Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
-from kvcanon.spec.types import Component, TransferId
-
-COMPONENTS = tuple(Component)
-DIRECTIONS = tuple(Direction)
+from kvcanon.spec.types import TransferId
 
 logger = logging.getLogger(__name__)
 
 
 @frozen(eq=False)
-class Courier:
-    """An engine with the pools that it copies between, as the tree calls it.
+class TransferBridge:
+    """An engine and the pools that it copies between, with the methods that the core calls.
 
-    An engine that raises when it is given an order has not taken it. That is logged, and the tree
-    hears of a copy that failed: by then an insert has handed its slots over, so that it cannot be
-    refused any more.
+    If the engine raises in `submit`, it did not take the order. The error is logged, and the core
+    gets a failed completion: an insert has handed its slots over by then and cannot be refused any
+    more.
     """
 
     engine: TransferEngine
     pools: Pools
     _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
     _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
-    """With the last order that the engine took before it in its direction; failures are few."""
+    """Orders that the engine refused, each with the last order before it that the engine took."""
     _failed: list[TransferId] = field(factory=list, init=False)
-    """Those of which the tree has not heard yet."""
+    """Refused orders that the core has not polled yet."""
 
     def submit(
         self,
@@ -45,11 +43,11 @@ class Courier:
         direction: int,
         moves: list[tuple[int, SlotArray, SlotArray]],
     ) -> None:
-        """Hand an order to the engine. Raises: SpecViolation, if the engine does."""
+        """Submit an order to the engine. Raises: SpecViolation, if the engine does."""
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
         try:
-            self.engine.submit(PageOrder(transfer_id, way, named, self.pools))
+            self.engine.submit(page_order(transfer_id, way, named, self.pools))
         except SpecViolation:
             raise
         except Exception:
@@ -60,7 +58,7 @@ class Courier:
             self._last_taken[way] = transfer_id
 
     def poll(self) -> list[tuple[TransferId, bool]]:
-        """What the engine completed since the last call, and what it did not take."""
+        """Return completions since the last call, and failures of refused orders."""
         completed = [(done.transfer_id, done.ok) for done in self.engine.poll()]
         completed += ((transfer_id, False) for transfer_id in self._failed)
         self._failed.clear()
@@ -73,8 +71,8 @@ class Courier:
             self.engine.wait(taken)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        """Return once a layer is there, or never will be: which of the two. Raises: BadArgument."""
+        """Wait for a layer: True once it is there, False if it failed. Raises: BadArgument."""
         if not isinstance(self.engine, LayerwiseEngine):
             raise BadArgument("engine", "has no wait_layer; poll until the transfer has settled")
-        # An engine takes an order of which it knows nothing for one that ended well.
+        # An engine answers True for orders that it does not know.
         return transfer_id not in self._not_taken and self.engine.wait_layer(transfer_id, layer)

@@ -1,0 +1,171 @@
+#include "bind_core.hpp"
+
+#include <limits>
+
+#include "bind_errors.hpp"
+#include "bind_numbers.hpp"
+#include "cache_core.hpp"
+#include "docstrings.hpp"
+#include "emit.hpp"
+#include "enum_values.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace kvcanon {
+
+namespace {
+
+constexpr int64_t MOST_SLOTS = std::numeric_limits<Slot>::max();
+
+// Receipts of different caches differ, so that a cache does not accept the receipt of another.
+uint64_t next_serial() {
+    static uint64_t serial = 0;
+    return serial++ & 0x7fffff;
+}
+
+void require(bool holds, const char* argument, int64_t number, const char* limits) {
+    if (holds) return;
+    throw BadArgument(argument, "is " + std::to_string(number) + "; it must be " + limits);
+}
+
+Counts pool_sizes(const nb::tuple& slots, const char* argument) {
+    if (slots.size() != COMPONENTS)
+        throw BadArgument(argument, "must be three numbers: full, swa, mamba");
+    Counts counts;
+    for (const Component component : ALL_COMPONENTS) {
+        counts[component] = whole_number(slots[static_cast<size_t>(component)], argument);
+        require(0 <= counts[component] && counts[component] <= MOST_SLOTS, argument,
+                counts[component], "at least 0 and at most 2**31 - 1");
+    }
+    return counts;
+}
+
+void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64_t window_tokens,
+               bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
+               int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
+               bool events, nb::object engine, int tag_bits) {
+    const int64_t page_size = whole_number(page_units, "page_size");
+    require(unit_words == 1 || unit_words == 2, "unit_words", unit_words, "1 or 2");
+    require(1 <= page_size && page_size <= MOST_PAGE_WORDS / 2, "page_size", page_size,
+            "at least 1 and at most 2**29");
+    require(0 <= window_tokens && window_tokens <= MOST_WINDOW_TOKENS, "window_tokens",
+            window_tokens, "at least 0 and at most 2**60");
+    require(0 <= load_back_threshold_pages, "load_back_threshold_pages", load_back_threshold_pages,
+            "at least 0");
+    require(0 <= write_policy && write_policy <= static_cast<int>(WritePolicy::WRITE_BACK),
+            "write_policy", write_policy, "an index into _core.ENUMS");
+    require(0 <= eviction_policy && eviction_policy <= static_cast<int>(EvictionPolicy::PRIORITY),
+            "eviction_policy", eviction_policy, "an index into _core.ENUMS");
+    require(0 < tag_bits && tag_bits <= 32, "tag_bits", tag_bits, "1 to 32");
+    Config config;
+    config.page_size = static_cast<int32_t>(page_size);
+    config.page_words = static_cast<int32_t>(page_size * unit_words);
+    config.window_tokens = window_tokens;
+    config.mamba = mamba;
+    config.device_slots = pool_sizes(device_slots, "device_slots");
+    config.host_slots = pool_sizes(host_slots, "host_slots");
+    config.write_policy = static_cast<WritePolicy>(write_policy);
+    config.eviction_policy = static_cast<EvictionPolicy>(eviction_policy);
+    config.load_back_threshold_pages = load_back_threshold_pages;
+    config.events = events;
+    config.tag_bits = tag_bits;
+    if (config.host_tier() && engine.is_none()) {
+        throw BadArgument("engine", "is None; a cache with a host tier needs one");
+    }
+    new (self) CacheCore(config, std::move(engine));
+    self->state.serial = next_serial();
+    emit_cleared(self->state);
+}
+
+uint32_t namespace_number(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
+    State& state = core.state;
+    if (seed.size() != 0 && seed.size() != HASH_BYTES) {
+        throw BadArgument("seed", "must have 32 bytes, or none for the default namespace");
+    }
+    const std::string name(encoded.c_str(), encoded.size());
+    const auto found = state.namespace_ids.find(name);
+    if (found != state.namespace_ids.end()) return found->second;
+    const auto number = static_cast<uint32_t>(state.namespaces.size());
+    Namespace added{name, {}, seed.size()};
+    std::memcpy(added.seed, seed.c_str(), seed.size());
+    state.namespaces.push_back(added);
+    return state.namespace_ids[name] = number;
+}
+
+// The engine may refer back to the cache: Python's garbage collector must see that cycle.
+
+nb::object& reference_of(CacheCore* core) { return core->engine.object(); }
+
+nb::object& reference_of(TreeView* tree) { return tree->owner; }
+
+template <typename Type>
+int visit(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    const nb::handle referred = reference_of(nb::inst_ptr<Type>(self));
+    Py_VISIT(referred.ptr());
+    return 0;
+}
+
+template <typename Type>
+int clear(PyObject* self) {
+    if (nb::inst_ready(self)) reference_of(nb::inst_ptr<Type>(self)).reset();
+    return 0;
+}
+
+template <typename Type>
+PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit<Type>)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear<Type>)},
+                           {0, nullptr}};
+
+// The values of each enum that kvcanon.spec has too, by its name there.
+nb::dict enums() {
+    nb::dict found;
+    const auto add = [&found](const char* name, const auto& values) {
+        nb::list listed;
+        for (const char* value : values) listed.append(value);
+        found[name] = nb::tuple(listed);
+    };
+    add("Component", COMPONENT_VALUES);
+    add("Medium", MEDIUM_VALUES);
+    add("Direction", DIRECTION_VALUES);
+    add("TransferStatus", STATUS_VALUES);
+    add("LoadDecision", LOAD_DECISION_VALUES);
+    add("WritePolicy", WRITE_POLICY_VALUES);
+    add("EvictionPolicy", EVICTION_POLICY_VALUES);
+    add("EventKind", EVENT_KIND_VALUES);
+    return found;
+}
+
+}  // namespace
+
+void bind_core(nb::module_& m) {
+    bind_errors();
+    bind_outcomes(m);
+    m.attr("ENUMS") = enums();
+    m.attr("HASH_BYTES") = HASH_BYTES;
+    m.attr("MAX_SLOTS") = MOST_SLOTS;
+    m.attr("MAX_WINDOW_TOKENS") = MOST_WINDOW_TOKENS;
+    nb::class_<CacheCore> core(m, "CacheCore", nb::type_slots(collected<CacheCore>),
+                               docs::CACHE_CORE);
+    core.def("__init__", &make_core, nb::kw_only(), "page_size"_a, "unit_words"_a,
+             "window_tokens"_a, "mamba"_a, "device_slots"_a, "host_slots"_a, "write_policy"_a,
+             "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a, "engine"_a.none(),
+             "tag_bits"_a = 32);
+    core.def("_add_namespace", &namespace_number, "encoded"_a, "seed"_a,
+             "Return the number of a namespace, a new one where it has none.");
+    nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),
+                              "What snapshots, metrics and tests read of a cache.");
+    tree.def(
+        "__init__",
+        [](TreeView* self, nb::handle_t<CacheCore> cache) {
+            new (self) TreeView(nb::borrow(cache));
+        },
+        "cache"_a);
+    bind_operations(core);
+    bind_events(m, core, tree);
+    bind_inspection(tree);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,116 @@
+#include "token_span.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace kvcanon {
+
+namespace {
+
+void shrink(TokenSpan* span, size_t words_per_page) {
+    const size_t pages = static_cast<size_t>(span->needed);
+    if (span->needed == span->pages || pages == 0) return;
+    span->words.resize(pages * words_per_page);
+    span->pages = span->needed;
+    if (span->hashed > span->pages) span->hashed = span->pages;
+    if (span->hashes != nullptr) span->hashes.resize(pages * HASH_BYTES);
+}
+
+// Whether the hash before the next page of a span is known.
+bool is_next(const HashRequest& wanted) {
+    const TokenSpan* span = wanted.span;
+    return span->hashed != 0 || span->above == nullptr || span->above->hashed >= span->above_end;
+}
+
+// The request for the hashes that must be known first.
+HashRequest above(const HashRequest& wanted) {
+    return {wanted.span->above, wanted.span->above_end, wanted.seed, wanted.seed_bytes};
+}
+
+// The job for a span whose previous hash is known.
+HashJob begin(const HashRequest& wanted, size_t words_per_page) {
+    TokenSpan* span = wanted.span;
+    // Events pin their spans, so all pages above are still there.
+    assert(wanted.pages <= span->pages);
+    if (span->hashes == nullptr) {
+        span->hashes.resize(static_cast<size_t>(span->pages) * HASH_BYTES);
+    }
+    if (span->hashed == 0 && span->above != nullptr) {
+        span->has_parent = true;
+        std::memcpy(span->parent_hash, hash_of(span->above, span->above_end - 1), HASH_BYTES);
+    }
+    const auto hashed = static_cast<size_t>(span->hashed);
+    const bool follows_page = hashed != 0 || span->has_parent;
+    const uint8_t* before = hashed != 0        ? hash_of(span, span->hashed - 1)
+                            : span->has_parent ? span->parent_hash
+                                               : wanted.seed;
+    return {before,
+            follows_page ? HASH_BYTES : wanted.seed_bytes,
+            span->words + hashed * words_per_page,
+            words_per_page,
+            static_cast<size_t>(wanted.pages) - hashed,
+            span->hashes + hashed * HASH_BYTES};
+}
+
+void end(const HashRequest& wanted) {
+    wanted.span->hashed = wanted.pages;
+    SpanRef::drop(std::exchange(wanted.span->above, nullptr));
+}
+
+}  // namespace
+
+SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
+                  uint32_t namespace_id, TokenSpan* above, int32_t above_end) {
+    SpanRef made(new TokenSpan);
+    const size_t count = static_cast<size_t>(pages) * words_per_page;
+    made->words.resize(count);
+    std::memcpy(made->words, words, count * sizeof(uint32_t));
+    made->pages = made->needed = pages;
+    made->namespace_id = namespace_id;
+    made->above = above;
+    made->above_end = above_end;
+    if (above != nullptr) ++above->refs;
+    return made;
+}
+
+void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page) {
+    std::vector<HashJob> jobs;
+    std::vector<HashRequest> under_way, later;
+    while (!wanted.empty()) {
+        std::sort(wanted.begin(), wanted.end(), [](const HashRequest& a, const HashRequest& b) {
+            return a.span != b.span ? a.span < b.span : a.pages > b.pages;
+        });
+        jobs.clear();
+        under_way.clear();
+        later.clear();
+        const TokenSpan* last = nullptr;
+        for (const HashRequest& each : wanted) {
+            // The largest request of a span comes first and includes the others.
+            if (each.span == last || each.span->hashed >= each.pages) continue;
+            last = each.span;
+            if (is_next(each)) {
+                under_way.push_back(each);
+                jobs.push_back(begin(each, words_per_page));
+            } else {
+                later.push_back(each);
+                later.push_back(above(each));
+            }
+        }
+        hash_pages_batch(jobs.data(), jobs.size());
+        for (const HashRequest& each : under_way) end(each);
+        wanted.swap(later);
+    }
+}
+
+void shorten(TokenSpan* span, int32_t pages, size_t words_per_page) {
+    assert(pages <= span->needed);
+    span->needed = pages;
+    if (span->pins == 0) shrink(span, words_per_page);
+}
+
+void unpin(TokenSpan* span, size_t words_per_page) {
+    assert(span->pins > 0);
+    if (--span->pins == 0) shrink(span, words_per_page);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,135 @@
+// A token span: the tokens of one inserted leaf, stored once, and its page hashes.
+//
+// Nodes are slices of spans, so that a cut copies nothing: both parts refer to the same tokens. All
+// slices of a span are on one path, one after the other, and the tree loses nodes from their lower
+// end, so a span always shrinks at its tail.
+//
+// A hash depends on all pages before, but a span does not need its ancestors once its first page
+// has a hash. Hashes are computed when an event or a snapshot needs them, and continue after the
+// last computed one.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "sha256.hpp"
+
+namespace kvcanon {
+
+// Memory of all spans for tokens and hashes, in bytes.
+inline size_t span_bytes = 0;
+
+// An array that can be resized.
+template <typename Item>
+class Block {
+  public:
+    Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() {
+        span_bytes -= bytes_;
+        std::free(items_);
+    }
+
+    operator Item*() const { return items_; }
+
+    void resize(size_t count) {
+        const size_t bytes = count * sizeof(Item);
+        void* moved = std::realloc(items_, bytes);
+        // If shrinking fails, the block keeps its size.
+        if (moved == nullptr && bytes > bytes_) throw std::bad_alloc();
+        if (moved == nullptr) return;
+        items_ = static_cast<Item*>(moved);
+        span_bytes += bytes - std::exchange(bytes_, bytes);
+    }
+
+  private:
+    Item* items_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+struct TokenSpan {
+    Block<uint32_t> words;
+    // Hashes of the first `hashed` pages; nullptr while there are none.
+    Block<uint8_t> hashes;
+    int32_t pages = 0;
+    int32_t hashed = 0;
+    uint32_t refs = 0;
+    // Pending events that refer to the span; while there are any, no page of it may go.
+    uint32_t pins = 0;
+    // Pages that are still in the tree; pins may keep more.
+    int32_t needed = 0;
+    uint32_t namespace_id = 0;
+    // What the first page follows, until its hash is known: the page before `above_end` of `above`,
+    // or the seed of the namespace.
+    TokenSpan* above = nullptr;
+    int32_t above_end = 0;
+    // The hash before the first page, for events; valid once `hashed` is not 0.
+    uint8_t parent_hash[HASH_BYTES] = {};
+    bool has_parent = false;
+};
+
+// Shared ownership of a span, for one thread.
+class SpanRef {
+  public:
+    SpanRef() = default;
+    explicit SpanRef(TokenSpan* span) : span_(span) {
+        if (span_ != nullptr) ++span_->refs;
+    }
+    SpanRef(const SpanRef& other) : SpanRef(other.span_) {}
+    SpanRef(SpanRef&& other) noexcept : span_(std::exchange(other.span_, nullptr)) {}
+    SpanRef& operator=(SpanRef other) noexcept {
+        std::swap(span_, other.span_);
+        return *this;
+    }
+    ~SpanRef() { drop(span_); }
+
+    TokenSpan* get() const { return span_; }
+    TokenSpan* operator->() const { return span_; }
+    explicit operator bool() const { return span_ != nullptr; }
+
+    // Drop one reference, and delete spans up the chain that have no references left.
+    static void drop(TokenSpan* span) {
+        while (span != nullptr && --span->refs == 0) {
+            TokenSpan* above = span->above;
+            delete span;
+            span = above;
+        }
+    }
+
+  private:
+    TokenSpan* span_ = nullptr;
+};
+
+// Make a span of `pages` pages of `words_per_page` words each. `above` may be nullptr.
+SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
+                  uint32_t namespace_id, TokenSpan* above, int32_t above_end);
+
+// A request for hashes: of the first `pages` of a span, whose namespace has the seed.
+struct HashRequest {
+    TokenSpan* span;
+    int32_t pages;
+    const uint8_t* seed;
+    size_t seed_bytes;
+};
+
+// Compute hashes that are missing, those of earlier pages included. Many together take less time
+// than one by one.
+void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page);
+
+// The tree dropped the pages from `pages` on.
+void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);
+
+// A pending event refers to the span: no page of it goes until the event is taken.
+inline void pin(TokenSpan* span) { ++span->pins; }
+void unpin(TokenSpan* span, size_t words_per_page);
+
+inline const uint8_t* hash_of(const TokenSpan* span, int32_t page) {
+    return span->hashes + static_cast<size_t>(page) * HASH_BYTES;
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,111 @@
+"""Copies that block at a gate, and calls that must not block, for tests of the threaded engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TypeVar
+
+import numpy as np
+from attrs import define, field
+
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.page_transfer import ALL_LAYERS, Move
+from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.spec.transfer import Direction, TransferOrder
+from kvcanon.spec.types import FULL, SWA, Component, TransferId
+
+BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
+
+PATIENCE_S = 20.0
+
+Answer = TypeVar("Answer")
+
+
+@define
+class Log:
+    """Makes orders, and remembers in which order they were performed."""
+
+    performed: list[TransferId] = field(factory=list)
+
+    def make(
+        self,
+        transfer_id: TransferId,
+        direction: Direction = BACKUP,
+        copy: Callable[[], None] = lambda: None,
+    ) -> TransferOrder:
+        """An order that performs this action."""
+
+        def perform() -> None:
+            copy()
+            self.performed.append(transfer_id)
+
+        return TransferOrder(transfer_id, direction, (), perform)
+
+
+@define
+class Gate:
+    """A copy that starts, then blocks until the gate opens."""
+
+    reached: Event = field(factory=Event)
+    opened: Event = field(factory=Event)
+
+    def __call__(self) -> None:
+        """Wait until the gate opens."""
+        self.reached.set()
+        assert self.opened.wait(PATIENCE_S)
+
+
+@define
+class GatedPools:
+    """Pools that copy a layer when its gate opens."""
+
+    layers: int
+    moved: list[tuple[Component, int]] = field(factory=list)
+    gates: dict[int, Gate] = field(factory=dict)
+
+    @property
+    def layouts(self) -> dict[Component, PageLayout]:
+        """One byte a layer; swa has fewer layers."""
+        return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
+
+    def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:
+        """Record the layers, once their gate opens."""
+        for layer in range(self.layouts[move.component].layers)[layers]:
+            if layer in self.gates:
+                self.gates[layer]()
+            self.moved.append((move.component, layer))
+
+
+def slots(count: int) -> np.typing.NDArray[np.int32]:
+    """The first slots."""
+    return np.arange(count, dtype=np.int32)
+
+
+def soon(ask: Callable[[], Answer]) -> Answer:
+    """The result of a call in another thread; fails the test if the call does not return."""
+    answers: list[Answer] = []
+    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert answers, "no answer"
+    return answers[0]
+
+
+def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
+    """Wait for an order."""
+    soon(lambda: engine.wait(transfer_id))
+
+
+def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
+    """Wait for a layer; returns whether it arrived."""
+    return soon(lambda: engine.wait_layer(transfer_id, layer))
+
+
+def is_stuck(ask: Callable[[], object]) -> Thread:
+    """Start a call that must not return yet; the caller must make it return later."""
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(0.02)
+    assert thread.is_alive()
+    return thread
