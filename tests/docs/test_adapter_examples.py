@@ -57,11 +57,11 @@ def test_python_example_is_lawful(simple: ModuleType) -> None:
 
 def forget_namespaces(cache: Any) -> None:  # noqa: ANN401  # A class of a module that is loaded late.
     """Namespaces share pages."""
-    names_of = sys.modules[cache.__module__].names_of
+    hashes_of = sys.modules[cache.__module__].hashes_of
     cache.prefix = lambda self, key: [
-        self.blocks[name]
-        for name in names_of(evolve(key, namespace=evolve(key.namespace, lora=None)))
-        if name in self.blocks
+        self.blocks[page_hash]
+        for page_hash in hashes_of(evolve(key, namespace=evolve(key.namespace, lora=None)))
+        if page_hash in self.blocks
     ]
 
 
@@ -123,7 +123,7 @@ def test_javascript_example_is_lawful() -> None:
     ("good", "bad", "law_id"),
     [
         ("other.used < one.used", "other.used > one.used", "REC-3"),
-        ('createHash("sha256").update(name)', 'createHash("sha256")', "EVENT-6"),
+        ('createHash("sha256").update(hash)', 'createHash("sha256")', "EVENT-6"),
         ("block.locks -= 1", "block.locks -= 0", "EVICT-1"),
         ("free.push(...surplus)", "", "ALLOC-3"),
     ],
