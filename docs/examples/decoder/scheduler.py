@@ -1,9 +1,9 @@
 """The scheduler: a few requests side by side, a piece of each in every step.
 
-A prompt is *matched* and the prefix that was found is *locked*; pages that are on the host only
-are *loaded back*. Other pages get slots by *allocate*, after *evict* if too few are free. Whole computed
-pages go to the tree by *insert*. When decoding has moved past the window that the receipt holds,
-*unlock_window* makes it evictable; *unlock* and *free* end a request.
+A prompt is *matched* and the prefix that was found is *locked*; pages that are on the host only are
+*loaded back*. Other pages get slots by *allocate*, after *evict* if too few are free. Whole
+computed pages go to the tree by *insert*. When decoding has moved past the window that the receipt
+holds, *unlock_window* makes it evictable; *unlock* and *free* end a request.
 
 What readers get wrong: a match is valid until the next call only. Lock it at once: an eviction for
 another request may take the slots that it returned.
