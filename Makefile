@@ -40,6 +40,7 @@ READY := $(VENV)/.ready
 NATIVE := build/native
 ASAN := build/asan
 FUZZ := build/fuzz
+CPP := $(wildcard optimized/native/*.[ch]pp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
@@ -131,14 +132,17 @@ mutants: $(READY) ## Find every planted fault in every way, and write docs/mutan
 mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that a program makes.
 	$(BIN)/kvcanon mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
 
-lint: $(READY) ## Check style and types.
+lint: $(READY) native ## Check style and types, of Python and of the native core.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/kvcanon tests
+	$(BIN)/clang-format --dry-run -Werror $(CPP) $(wildcard optimized/native/fuzz/*.[ch]pp)
+	printf '%s\n' $(filter %.cpp,$(CPP)) | xargs -P $$(nproc) -n 4 $(BIN)/clang-tidy -p $(NATIVE) --quiet
 
 format: $(READY) ## Apply the style.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP) $(wildcard optimized/native/fuzz/*.[ch]pp)
 
 wheel: $(READY) ## Build the source distribution, and the wheel from it, into dist/.
 	$(BIN)/python -m build --no-isolation

@@ -1,4 +1,4 @@
-"""SGLang 0.5.12.post1 tells of a copy to the host in part where its node was cut meanwhile.
+"""SGLang 0.5.12.post1 emits only some stores of a host copy if its node was cut meanwhile.
 
 A prompt is copied to the host. Before the copy is acknowledged another prompt cuts its node. Then
 the lower part alone is told of as stored on the host, though both are there.
@@ -28,7 +28,7 @@ for kind, hashes, parent, medium in told:
 # Later releases put several blocks into one event.
 blocks = sum(len(hashes) for _, hashes, _, _ in told)
 print(
-    f"SGLang {RELEASE}, {CLASS[0]}: {there} tokens are on the host, {blocks} are told of as "
+    f"SGLang {RELEASE}, {CLASS[0]}: {there} tokens are on the host, {blocks} are emitted as "
     "stored there"
 )
 sys.exit(there != blocks)

@@ -1,4 +1,4 @@
-"""SGLang 0.5.12.post1 stops at an eviction under write_back when the host has no room for the leaf.
+"""SGLang 0.5.12.post1 stops at an eviction under write_back when the leaf does not fit on the host.
 
 A leaf is copied to the host before it leaves the device. Whether it was copied is not looked at:
 where the host is too small for it the cache asserts that it has a copy there, and the scheduler
@@ -17,7 +17,9 @@ from sglang_small import RELEASE, Small
 
 small = Small(2, host_tokens=1, write_policy="write_back")
 small.insert([1, 2])
-print(f"SGLang {RELEASE}: a prompt of 2 tokens is to leave the device, and the host has room for 1")
+print(
+    f"SGLang {RELEASE}: a prompt of 2 tokens is to leave the device, and the host has slots for 1"
+)
 try:
     freed = small.evict(tokens=2).num_tokens_evicted
 except AssertionError:

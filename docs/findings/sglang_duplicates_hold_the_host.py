@@ -1,4 +1,4 @@
-"""SGLang keeps on the host what the device has, and has no room there for what it has not.
+"""SGLang keeps host duplicates of device data, and has no host slots left for other data.
 
 Under write_back a prompt that left the device is on the host. When it comes back its copy there is
 needed no more, and is kept all the same: only what is on the host alone may leave it. While a

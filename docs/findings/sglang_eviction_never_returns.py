@@ -1,4 +1,4 @@
-"""SGLang 0.5.13 never returns from an eviction of window data when the host has no room for it.
+"""SGLang 0.5.13 never returns from an eviction of window data when the host is full.
 
 Under write_back a leaf is copied to the host before it leaves the device. Where the host has no
 room, it stays on the device, and nothing comes free, though `evictable_size` counts it. The walk

@@ -1,4 +1,4 @@
-"""SGLang forgets a leaf for good when a load below it finds no room.
+"""SGLang loses a leaf for good when a load below it finds too few slots.
 
 A load locks the path of what it loads, and lets go of it where there is no room. With a window the
 leaf on the device is looked at while its window data is still locked, and not again after that: it

@@ -1,4 +1,4 @@
-"""SGLang's HiRadixCache evicts nothing under write_back where the host has no room for it.
+"""SGLang's HiRadixCache evicts nothing under write_back if the host is full.
 
 A leaf that has no copy on the host is not evicted when no copy can be made, though `evictable_size`
 counts it: no request gets its slots. Without storage there is always room, as the host has to be

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23 tells twice that a block was stored on the host.
+"""SGLang 0.5.23 emits the store of a block on the host twice.
 
 A prompt comes without its window data, and is copied to the host. Later it comes with window data,
 which is copied, too; and the blocks, which are on the host since the first copy, are told of as
@@ -51,6 +51,6 @@ upper = small.match([1, 2])
 small.evict(tokens=1)
 hear("a leaf is evicted under write_back")
 last = small.cache.is_backuped(upper.last_device_node) if hasattr(small.cache, "is_backuped") else 0
-print(f"SGLang {RELEASE}: {len(told)} blocks are told of; of the one before the leaf", end=" ")
+print(f"SGLang {RELEASE}: {len(told)} blocks are emitted; of the one before the leaf", end=" ")
 print("there is full data on the host" if last else "there is no full data on the host")
 sys.exit(left or len(told) > 1)

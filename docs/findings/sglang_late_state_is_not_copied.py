@@ -1,4 +1,4 @@
-"""SGLang 0.5.13 never copies a recurrent state to the host that comes after the full data.
+"""SGLang 0.5.13 never copies a mamba state to the host that comes after the full data.
 
 A prompt is known as the beginning of a longer one, and has no state at its end. Then it comes
 alone, and brings its state; it has been hit often enough now, and is copied to the host, before the

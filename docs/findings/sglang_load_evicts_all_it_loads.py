@@ -1,4 +1,4 @@
-"""SGLang's HiRadixCache evicts as much as it loads, though most of it has room.
+"""SGLang's HiRadixCache evicts as much as it loads, though most of the slots are free.
 
 To load three tokens it needs as many slots, and two are free. It evicts three tokens, and not one:
 two prompts leave the device for nothing.

@@ -1,4 +1,4 @@
-"""SGLang evicts as much window data as it loads, though most of it has room.
+"""SGLang evicts as much window data as it loads, though most of the slots are free.
 
 To load three tokens it needs as many window slots, and two are free. It evicts three, and not one:
 two prompts more than it must are without window data, and are found no longer.

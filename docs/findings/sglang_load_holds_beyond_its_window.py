@@ -1,4 +1,4 @@
-"""SGLang 0.5.13 holds window data that a load does not need, and finds no room for the load.
+"""SGLang 0.5.13 holds window data that a load does not need, and declines the load.
 
 The lock of a load measures the window by the window data that is on the device, and what is to be
 loaded is not: so it also locks the window data before it. Three tokens are loaded, one window slot

@@ -2,7 +2,7 @@
 
 A prompt of four tokens is on the host and is loaded back. There are six free full slots, and two
 free window slots, of which it needs one. The load asks for min(full free, window free) and takes
-two for its room: it evicts another prompt, for nothing.
+two counts of free slots: it evicts another prompt, for nothing.
 
     python sglang_load_takes_windows_for_full.py
 

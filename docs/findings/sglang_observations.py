@@ -54,7 +54,7 @@ def window_is_released_that_was_not_locked() -> bool:
 
 
 def host_insert_is_not_told() -> bool:
-    """What is inserted on the host is not told of as stored there."""
+    """A host insert emits no store on the host."""
     small = Small(8, host_tokens=12)
     hashes = ["ab" * 32, "cd" * 32]
     slots = small.cache.cache_controller.mem_pool_host.alloc(2)
@@ -84,7 +84,7 @@ def host_insert_below_what_has_no_copy() -> bool:
 
 
 def namespaces_share_event_ids() -> bool:
-    """A page is told of as removed under one extra key, while it is there under another."""
+    """A page is emitted as removed under one extra key, while it is cached under another."""
     small = Small(8)
     small.insert([1, 2], extra_key="one")
     small.insert([1, 2], extra_key="two")

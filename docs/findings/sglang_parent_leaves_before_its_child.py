@@ -1,7 +1,7 @@
-"""SGLang's HiRadixCache tells that a block was removed while those that build on it are there.
+"""SGLang's HiRadixCache emits the remove of a block while blocks below it are still there.
 
 Under write_back a leaf that has no copy on the host stays on the device until the copy is done, and
-what is above it has a copy, and leaves at once. Its removal is told before that of the leaf. A
+what is above it has a copy, and leaves at once. Its remove is emitted before that of the leaf. A
 router that keeps a tree of blocks drops the leaf with it, and does not know the second removal.
 
     python sglang_parent_leaves_before_its_child.py hi-radix

@@ -1,4 +1,4 @@
-"""SGLang 0.5.13 tells of the pages of a node as removed from the front: a page before its children.
+"""SGLang 0.5.13 emits the removes of a node from the front: a page before its children.
 
 A prompt of three pages is one node. When it is evicted there is a `BlockRemoved` for each page,
 that of the first page first. A router that keeps a tree of blocks drops what hangs below a removed

@@ -139,7 +139,7 @@ class Small:
 
     def _server_args(self, write_policy: str | None) -> Theirs:
         place = import_module("sglang.srt.server_args")
-        # Later releases have recurrent states on the host by pages only.
+        # Later releases have mamba states on the host by pages only.
         by_pages = self.states and RELEASE >= "0.5.14"
         layout = "page_first_direct" if by_pages else "layer_first"
         hierarchical: dict[str, object] = {

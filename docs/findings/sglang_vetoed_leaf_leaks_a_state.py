@@ -1,7 +1,7 @@
-"""SGLang 0.5.13 loses a recurrent state with a prompt whose window data is all gone.
+"""SGLang 0.5.13 leaks the mamba state of a prompt whose window data is all gone.
 
 A prompt is inserted whose window data has left its request's window. No leaf is made for it, and
-its full slots are freed. Its recurrent state is not, and the answer says `mamba_exist=False`: that
+its full slots are freed. Its mamba state is not, and the answer says `mamba_exist=False`: that
 the tree has taken it, so that the request does not free it, either.
 
     python sglang_vetoed_leaf_leaks_a_state.py

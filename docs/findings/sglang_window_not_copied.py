@@ -1,4 +1,4 @@
-"""SGLang drops window data that the host has no copy of, while there is room for it.
+"""SGLang drops window data without a host copy, though the host has free slots.
 
 Under write_back window data that leaves the device alone, inside the tree, is copied by 0.5.23, but
 not by 0.5.13. By neither, and under neither policy, it is copied where the full data of its node

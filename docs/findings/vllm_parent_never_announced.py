@@ -1,4 +1,4 @@
-"""vLLM 0.33.0 tells of a part of a block whose parent it never told of.
+"""vLLM 0.33.0 emits a part of a block whose parent it never stored.
 
 Full attention has blocks of 8 tokens, a sliding window blocks of 2, and so many have a hash, too.
 Then the end of a prompt that fills no whole block is kept as a part of one, and its event names the
@@ -68,6 +68,6 @@ for event in manager.take_events():
     print(
         f"group {event.group_idx} ({event.kv_cache_spec_kind}): blocks that end at tokens "
         f"{[ends[each] for each in event.block_hashes]}, after token {parent}"
-        f"{'' if known else ', which no event ever told of'}"
+        f"{'' if known else ', which no event ever stored'}"
     )
 sys.exit(orphans > 0)

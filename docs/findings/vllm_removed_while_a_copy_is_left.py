@@ -1,4 +1,4 @@
-"""vLLM 0.33.0 tells of a block as removed while another block with the same hash is still found.
+"""vLLM 0.33.0 emits a block as removed while another block with the same hash is still found.
 
 A prompt is served twice. Its last block is computed twice, as vLLM never takes the last token from
 the cache, and both blocks are kept under one hash. Then one of them is evicted. Whoever folds the

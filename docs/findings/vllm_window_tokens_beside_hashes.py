@@ -1,4 +1,4 @@
-"""vLLM 0.33.0 tells more tokens than hashes of a sliding window, and not which belong together.
+"""vLLM 0.33.0 emits more tokens than hashes for a sliding window, and not which belong together.
 
 Full attention has blocks of 8 tokens, a sliding window blocks of 2. Of the window only the blocks
 that can end a hit are kept, and the event has their hashes alone; its tokens are those of the whole

@@ -1,4 +1,4 @@
-"""The page about adapters: its snippets run, its talk is real, and its tables are complete."""
+"""The page about adapters: its snippets run, its pipe dialogue is real, its tables are complete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BLACK_BOX = JudgeConfig(black_box=True)
 
 @pytest.fixture(name="_examples")
 def in_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the page says is to be done from the folder of the examples."""
+    """Works from the folder of the examples, as the page says."""
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(EXAMPLES)
     yield
@@ -63,13 +63,13 @@ def run(snippet: str) -> dict[str, object]:
 
 @pytest.mark.usefixtures("_examples")
 def test_first_snippet_judges(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a newcomer pastes first does not run, or judges nothing."""
+    """The first snippet of the page judges a cache and finds nothing."""
     run(SNIPPETS[0])
     assert capsys.readouterr().out == "0 findings; judged\n"
 
 
 def test_second_snippet_breaks_the_law_that_the_page_says() -> None:
-    """The cache of requests on the page does not run, or breaks another law."""
+    """The cache of requests on the page breaks the law that the page names, and no other."""
     adapter = run(SNIPPETS[1])["ADAPTER"]
     assert isinstance(adapter, Adapter)
     spoken = set[str]()
@@ -81,14 +81,14 @@ def test_second_snippet_breaks_the_law_that_the_page_says() -> None:
 
 
 def test_there_are_snippets_and_a_talk() -> None:
-    """The tests of this module find nothing to try."""
+    """The page has two snippets and thirteen lines of dialogue."""
     assert len(SNIPPETS) == 2
     assert len(TALK) == 13
 
 
 @pytest.mark.usefixtures("_examples")
 def test_commands_name_caches_that_there_are() -> None:
-    """A command of the page names no cache."""
+    """Each `kvcanon check` of the page names a cache that loads."""
     names = re.findall(r"^kvcanon check (\S+)$", PAGE, re.MULTILINE)
     assert names
     for name in names:
@@ -96,7 +96,7 @@ def test_commands_name_caches_that_there_are() -> None:
 
 
 def test_talk_is_of_values_of_the_protocol() -> None:
-    """The page shows lines that the judge does not send, or would not take."""
+    """Each line of the dialogue is a call or an answer of the protocol."""
     assert from_json(Hello, TALK[0][1]).name == "simple in JavaScript"
     talk = iter(TALK[1:])
     for (asker, call), (answerer, answer) in zip(talk, talk, strict=True):
@@ -116,7 +116,7 @@ def test_talk_is_of_values_of_the_protocol() -> None:
     shutil.which("node") is None, reason="node, which runs the example, is not here"
 )
 def test_talk_is_what_the_example_says() -> None:
-    """The page shows answers that the example does not give."""
+    """The example answers the calls of the dialogue as the page shows."""
     asked = "".join(json.dumps(line) + "\n" for who, line in TALK if who == "judge")
     command = [str(NODE), str(EXAMPLES / "simple_cache.mjs")]
     said = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
@@ -125,7 +125,7 @@ def test_talk_is_what_the_example_says() -> None:
 
 
 def test_tables_have_every_operation() -> None:
-    """An operation of the protocols is not on the page, or takes something else there."""
+    """The tables list each operation, with its arguments in their order."""
     operations = {*tree.ESSENTIAL, *request.ESSENTIAL, *(each.value for each in Capability)}
     assert set(ROWS) == operations
     for name, (_, takes, *_) in ROWS.items():
@@ -137,7 +137,7 @@ def test_tables_have_every_operation() -> None:
 
 
 def test_refusals_of_the_tables_are_those_of_the_protocol() -> None:
-    """The page says that a call may be refused for what it may not, or leaves a reason out."""
+    """The tables list the errors of each operation that `spec/cache.py` lists."""
     protocol = (DOCS.parent / "spec" / "cache.py").read_text(encoding="utf-8")
     for name in [*tree.ESSENTIAL, *Capability]:
         body = re.search(rf"    def {name}\(.+?\"\"\"(.+?)\"\"\"", protocol, re.DOTALL)
@@ -146,15 +146,8 @@ def test_refusals_of_the_tables_are_those_of_the_protocol() -> None:
         assert raised == {each for each in REFUSALS if each in ROWS[name][3]}, name
 
 
-def test_links_lead_somewhere() -> None:
-    """A file that the page links to is not there."""
-    targets = re.findall(r"\]\(([^)]+)\)", PAGE)
-    assert targets
-    assert all((DOCS / target).is_file() for target in targets)
-
-
 def laws_exercised(methods: set[str]) -> set[str]:
-    """What is judged from outside of a cache that has these methods besides the six."""
+    """The laws exercised from outside on a cache that has these methods besides the six."""
     lacking = {each.value for each in Capability} - methods
     make = type("Fewer", (ReferenceCache,), dict.fromkeys(lacking))
     adapter, total = Adapter("fewer", make), Tally()
@@ -166,7 +159,7 @@ def laws_exercised(methods: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("name", [each for each in Capability if re.search(r"\d", ROWS[each][-1])])
 def test_capability_opens_the_laws_that_the_page_says(name: str) -> None:
-    """A method is said to open a law that is asked without it, or is not asked with it."""
+    """A method opens exactly the laws that the page says."""
     opened = set(re.findall(r"[A-Z]+-\d+", ROWS[name][-1]))
     with_others = set(re.findall(r"`(\w+)`", ROWS[name][-1]))
     assert opened <= laws_exercised({name, *with_others})

@@ -1,4 +1,4 @@
-"""The examples of adapters: they are lawful, and a fault planted in either is found."""
+"""The examples of adapters break no law, and a fault planted in either is found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node, which runs the examp
 
 
 def broken_laws(adapter: Adapter, cases: int) -> tuple[set[str], Tally]:
-    """The laws that are broken in cases of consecutive seeds, and what was judged."""
+    """The laws that are broken in the cases of seeds 0, 1, ..., and what was judged."""
     spoken, total = set[str](), Tally()
     for seed in range(cases):
         found, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
@@ -47,7 +47,7 @@ def simple_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def test_python_example_is_lawful(simple: ModuleType) -> None:
-    """Whoever starts from the example starts from a cache that breaks a law."""
+    """The example in Python breaks no law."""
     spoken, total = broken_laws(simple.ADAPTER, cases=150)
     assert not spoken
     assert not total.unoffered
@@ -56,22 +56,22 @@ def test_python_example_is_lawful(simple: ModuleType) -> None:
 
 
 def forget_namespaces(cache: Any) -> None:  # noqa: ANN401  # A class of a module that is loaded late.
-    """All tenants share pages."""
-    names_of = sys.modules[cache.__module__].names_of
+    """Namespaces share pages."""
+    hashes_of = sys.modules[cache.__module__].hashes_of
     cache.prefix = lambda self, key: [
-        self.blocks[name]
-        for name in names_of(evolve(key, namespace=evolve(key.namespace, lora=None)))
-        if name in self.blocks
+        self.blocks[page_hash]
+        for page_hash in hashes_of(evolve(key, namespace=evolve(key.namespace, lora=None)))
+        if page_hash in self.blocks
     ]
 
 
 def evict_the_latest(cache: Any) -> None:  # noqa: ANN401  # As above.
-    """What was used last is not made recent."""
+    """A use makes nothing recent."""
     cache.touch = lambda self, blocks: None
 
 
 def forget_a_removal(cache: Any) -> None:  # noqa: ANN401  # As above.
-    """A page that leaves is not mentioned."""
+    """An eviction emits no event."""
     remove = cache.remove
 
     def silently(self: Any, block: object) -> None:  # noqa: ANN401  # As above.
@@ -82,7 +82,7 @@ def forget_a_removal(cache: Any) -> None:  # noqa: ANN401  # As above.
 
 
 def unlock_nothing(cache: Any) -> None:  # noqa: ANN401  # As above.
-    """A receipt is taken back, and its pages stay held for ever."""
+    """An unlock leaves the pages of its receipt locked."""
     cache.unlock = lambda self, receipt: self.receipts.pop(receipt.receipt_id, None)
 
 
@@ -96,7 +96,7 @@ def unlock_nothing(cache: Any) -> None:  # noqa: ANN401  # As above.
     ],
 )
 def test_fault_in_the_python_example_is_found(simple: ModuleType, plant: Any, law_id: str) -> None:  # noqa: ANN401  # As above.
-    """A reader who breaks the example is told that all is well."""
+    """A fault planted in the example in Python is found."""
     planted = type("Planted", (simple.SimpleCache,), {"__module__": simple.__name__})
     plant(planted)
     spoken, _ = broken_laws(evolve(simple.ADAPTER, make=planted), cases=60)
@@ -110,7 +110,7 @@ def javascript(folder: Path = EXAMPLES) -> str:
 
 @needs_node
 def test_javascript_example_is_lawful() -> None:
-    """A cache in another language cannot be lawful behind a pipe, or the example is not."""
+    """The example in JavaScript breaks no law behind a pipe."""
     spoken, total = broken_laws(pipe_adapter(javascript()), cases=40)
     assert not spoken
     assert not total.unoffered
@@ -123,7 +123,7 @@ def test_javascript_example_is_lawful() -> None:
     ("good", "bad", "law_id"),
     [
         ("other.used < one.used", "other.used > one.used", "REC-3"),
-        ('createHash("sha256").update(name)', 'createHash("sha256")', "EVENT-6"),
+        ('createHash("sha256").update(hash)', 'createHash("sha256")', "EVENT-6"),
         ("block.locks -= 1", "block.locks -= 0", "EVICT-1"),
         ("free.push(...surplus)", "", "ALLOC-3"),
     ],
@@ -131,7 +131,7 @@ def test_javascript_example_is_lawful() -> None:
 def test_fault_in_the_javascript_example_is_found(
     tmp_path: Path, good: str, bad: str, law_id: str
 ) -> None:
-    """A fault in a cache of another language is not seen through the pipe."""
+    """A fault planted in the example in JavaScript is found through the pipe."""
     source = (EXAMPLES / "simple_cache.mjs").read_text(encoding="utf-8")
     assert source.count(good) == 1
     (tmp_path / "simple_cache.mjs").write_text(source.replace(good, bad), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of the founding reports: what it names is there, and what is there it names."""
+"""The page of the founding reports names laws, tests and fields that exist, and every test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def defined(path: Path) -> set[str]:
 
 @each_page
 def test_named_laws_are_in_the_book(page: str) -> None:
-    """A law that a page names was never there, or is retired."""
+    """Each law that a page names is a law today."""
     areas = "|".join(sorted({law.area for law in LAWS.values()}))
     named = set(re.findall(rf"\b(?:{areas})-[0-9]+\b", text_of(page)))
     assert len(named) >= 8
@@ -43,7 +43,7 @@ def test_named_laws_are_in_the_book(page: str) -> None:
 
 @each_page
 def test_links_lead_to_what_they_say(page: str) -> None:
-    """A file that a page links to is not there, or lacks the function that is named."""
+    """Each link leads to a file, and to the function that it names."""
     links = [
         (match["text"], match["target"])
         for match in LINK.finditer(text_of(page))
@@ -59,11 +59,11 @@ def test_links_lead_to_what_they_say(page: str) -> None:
 
 
 def test_every_test_of_a_report_is_on_the_page() -> None:
-    """A test in tests/founding/ is of no line of its report."""
+    """The page links every test of a report."""
     linked = {match["text"].strip("`") for match in LINK.finditer(text_of(PAGES[0]))}
     tests = {
         name
-        for path in (ROOT / "tests/founding").glob("test_*.py")
+        for path in (ROOT / "tests/founding").glob("test_sgl_*.py")
         for name in defined(path)
         if name.startswith("test_")
     }
@@ -72,7 +72,7 @@ def test_every_test_of_a_report_is_on_the_page() -> None:
 
 
 def test_named_fields_and_variations_are_there() -> None:
-    """A field of the profile, or a variation, has another name by now."""
+    """Each named field of the profile, and each variation, exists."""
     text = text_of(PAGES[0])
     fields = set(re.findall(r"`Profile\.(\w+)`", text))
     variations = set(re.findall(r"variation `(\w+)`", text))

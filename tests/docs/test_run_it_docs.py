@@ -1,4 +1,4 @@
-"""The page for a newcomer: its cache has the fault that it says, and is sound once it is mended."""
+"""The page for a newcomer: its cache has the fault that it names, and none once it is mended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES = 40
 
 
 def laws_broken(source: str) -> set[str]:
-    """What is found in the cache of a module, by the names of laws and of what was raised."""
+    """The names of the laws that the cache of a module breaks, and of what it raises."""
     module: dict[str, object] = {}
     exec(source, module)  # noqa: S102 # Our own page.
     adapter = module["ADAPTER"]
@@ -28,7 +28,7 @@ def laws_broken(source: str) -> set[str]:
 
 @pytest.mark.parametrize("mended", [False, True])
 def test_the_cache_of_the_page_is_as_it_says(mended: bool) -> None:
-    """A newcomer sees another failure than the page tells of, or one that stays."""
+    """The cache of the page breaks ALLOC-1, and nothing once it is mended."""
     begin = WRONG.index("        for page, slot in enumerate(slots.full, start_pages):")
     end = WRONG.index("    def require_held")
     replaced = WRONG[begin:end].strip("\n").splitlines()

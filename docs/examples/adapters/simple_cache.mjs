@@ -2,8 +2,8 @@
 //
 //     kvcanon check 'pipe:node simple_cache.mjs'
 //
-// One block a page, found by a hash of its prefix; the least recently used leaf is evicted. Every
-// line that comes in is a call, every line that goes out is its answer; docs/adapters.md says which.
+// One block a page, found by a hash of its prefix; the least recently used leaf is evicted. Each line
+// on stdin is a call, each line on stdout its answer; docs/adapters.md has the protocol.
 
 import { createHash } from "node:crypto";
 import { createInterface } from "node:readline";
@@ -21,20 +21,20 @@ function refuse(condition, kind, fields) {
   if (condition) throw new Refusal(kind, fields);
 }
 
-// The name of a page is SHA-256 over the name before it and its tokens, four bytes each.
-function namesOf(key) {
-  let name = Buffer.alloc(0);
+// A page hash is SHA-256 over the hash of the page before and the page's tokens, four bytes each.
+function hashesOf(key) {
+  let hash = Buffer.alloc(0);
   return key.pages.map((page) => {
     const tokens = Buffer.from(Uint32Array.from(page).buffer);
-    name = createHash("sha256").update(name).update(tokens).digest();
-    return name.toString("hex");
+    hash = createHash("sha256").update(hash).update(tokens).digest();
+    return hash.toString("hex");
   });
 }
 
 function prefix(key) {
-  const names = namesOf(key);
-  const missing = names.findIndex((name) => !blocks.has(name));
-  return names.slice(0, missing < 0 ? names.length : missing).map((name) => blocks.get(name));
+  const hashes = hashesOf(key);
+  const missing = hashes.findIndex((hash) => !blocks.has(hash));
+  return hashes.slice(0, missing < 0 ? hashes.length : missing).map((hash) => blocks.get(hash));
 }
 
 function required(key) {
@@ -112,19 +112,19 @@ const operations = {
     refuse(wrong, "BadArgument", { argument: "slots", problem: "must be one a page" });
     requireHeld(slots);
     required({ ...key, pages: key.pages.slice(0, start_pages) });
-    const names = namesOf(key);
+    const hashes = hashesOf(key);
     const present = prefix(key).length;
     const adopted = slots.full.slice(Math.max(0, present - start_pages));
     const surplus = slots.full.slice(0, slots.full.length - adopted.length);
     for (const slot of slots.full) held.delete(slot);
     free.push(...surplus);
     adopted.forEach((slot, index) => {
-      const name = names[present + index];
-      const parent = names[present + index - 1] ?? null;
-      blocks.set(name, { name, parent, slot, used: 0, locks: 0, children: 0 });
+      const hash = hashes[present + index];
+      const parent = hashes[present + index - 1] ?? null;
+      blocks.set(hash, { hash, parent, slot, used: 0, locks: 0, children: 0 });
       if (parent) blocks.get(parent).children += 1;
       const page = key.pages[present + index];
-      events.push({ kind: "BlockStored", block_hash: name, parent_hash: parent, page, medium: "GPU" });
+      events.push({ kind: "BlockStored", block_hash: hash, parent_hash: parent, page, medium: "GPU" });
     });
     touch(prefix(key));
     return {
@@ -141,10 +141,10 @@ const operations = {
       const leaves = [...blocks.values()].filter((block) => !block.locks && !block.children);
       if (!leaves.length) break;
       const victim = leaves.reduce((one, other) => (other.used < one.used ? other : one));
-      blocks.delete(victim.name);
+      blocks.delete(victim.hash);
       if (victim.parent) blocks.get(victim.parent).children -= 1;
       free.push(victim.slot);
-      events.push({ kind: "BlockRemoved", block_hash: victim.name, medium: "GPU" });
+      events.push({ kind: "BlockRemoved", block_hash: victim.hash, medium: "GPU" });
     }
     return { freed: { full: freed } };
   },

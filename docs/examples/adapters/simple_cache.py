@@ -1,7 +1,7 @@
 """A small prefix cache, as anyone might write it: one block a page, found by a hash of its prefix.
 
-It keeps full pages in slots of the device and evicts the least recently used. It has no window, no
-recurrent states and no host tier, and its `OFFER` says so. Judge it with
+It keeps full pages in device slots and evicts the least recently used leaf. It has no window, no
+mamba states and no host tier, as its `OFFER` declares. Judge it with
 
     kvcanon check simple_cache:ADAPTER
 """
@@ -32,7 +32,7 @@ from kvcanon.spec.types import GPU, Counts, EvictionPolicy, Key, Slots, WritePol
 class Block:
     """A cached page."""
 
-    name: bytes
+    page_hash: bytes
     parent: bytes | None
     slot: int
     used: int = 0
@@ -41,11 +41,13 @@ class Block:
 
 
 class SimpleCache:
-    """The cache. What its methods do, `kvcanon.spec.cache` says."""
+    """The cache. `kvcanon.spec.cache` says what its methods do."""
 
     def __init__(self, config: CacheConfig) -> None:
         if config.window_tokens is not None or config.mamba or config.host_tier:
-            raise BadArgument("config", "asks for a window, states or a host tier; there are none")
+            raise BadArgument(
+                "config", "has a window, mamba states or a host tier; this cache has none"
+            )
         self.config = config
         self.free_list = list(range(config.device_slots.full))
         self.held: set[int] = set()
@@ -62,7 +64,7 @@ class SimpleCache:
         return Matched(len(found), len(found), Slots(tuple(block.slot for block in found)))
 
     def lock(self, key: Key) -> Receipt:
-        """Hold a cached prefix."""
+        """Lock a cached prefix."""
         receipt = Receipt(next(self.ids), key)
         for block in self.require(key):
             block.locks += 1
@@ -70,7 +72,7 @@ class SimpleCache:
         return receipt
 
     def unlock(self, receipt: Receipt) -> None:
-        """Let go of what a receipt holds."""
+        """Release the lock of a receipt."""
         if self.receipts.get(receipt.receipt_id) != receipt:
             raise ReceiptSpent(receipt.receipt_id)
         del self.receipts[receipt.receipt_id]
@@ -80,7 +82,9 @@ class SimpleCache:
     def allocate(self, counts: Counts) -> Slots:
         """Take free slots."""
         if min(counts.full, counts.swa, counts.mamba) < 0 or counts.swa or counts.mamba:
-            raise BadArgument("counts", f"are {counts}; ask for some full slots, and nothing else")
+            raise BadArgument(
+                "counts", f"are {counts}; give a number of full slots, and 0 of the others"
+            )
         if counts.full > len(self.free_list):
             raise OutOfSlots("full on GPU", counts.full, len(self.free_list))
         taken = tuple(self.free_list.pop() for _ in range(counts.full))
@@ -88,7 +92,7 @@ class SimpleCache:
         return Slots(taken)
 
     def free(self, slots: Slots) -> None:
-        """Give slots back."""
+        """Free slots that a request holds."""
         self.require_held(slots)
         self.held.difference_update(slots.full)
         self.free_list += slots.full
@@ -100,11 +104,13 @@ class SimpleCache:
         slots: Slots,
         *,
         counted_pages: int = 0,
-        priority: int = 0,  # noqa: ARG002  # Of use to a policy that is not offered.
+        priority: int = 0,  # noqa: ARG002  # Only the policy `priority` needs it.
     ) -> Inserted:
-        """Keep the pages of a key; of those that are there already the new slots are freed."""
+        """Keep the pages of a key; free the slots of pages that are cached already."""
         if not 0 <= start_pages <= len(key) or len(slots.full) != len(key) - start_pages:
-            raise BadArgument("slots.full", f"must be one a page of {start_pages}..{len(key)}")
+            raise BadArgument(
+                "slots.full", f"must have one slot for each page of {start_pages}..{len(key)}"
+            )
         if not 0 <= counted_pages <= len(key):
             raise BadArgument("counted_pages", f"is {counted_pages}, of {len(key)} pages")
         self.require_held(slots)
@@ -114,16 +120,16 @@ class SimpleCache:
         surplus = slots.full[: len(slots.full) - len(adopted)]
         self.held.difference_update(slots.full)
         self.free_list += surplus
-        names: list[bytes | None] = [None, *names_of(key)]
+        hashes: list[bytes | None] = [None, *hashes_of(key)]
         for page, slot in enumerate(adopted, present):
-            self.store(key, page, slot, names[page])
+            self.store(key, page, slot, hashes[page])
         self.touch(self.prefix(key))
         return Inserted(present, Counts(len(adopted)), Counts(len(surplus)))
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free slots of the leaves that were not used for longest."""
+        """Free slots by evicting the least recently used leaves."""
         if min(counts.full, counts.swa, counts.mamba) < 0:
-            raise BadArgument("counts", f"are {counts}; ask for no fewer than none")
+            raise BadArgument("counts", f"are {counts}; give counts of at least 0")
         freed = 0
         while freed < counts.full:
             leaves = [block for block in self.blocks.values() if not block.locks + block.children]
@@ -134,7 +140,7 @@ class SimpleCache:
         return Evicted(Counts(freed))
 
     def reset(self) -> None:
-        """Forget everything that is cached."""
+        """Drop everything that is cached."""
         if self.receipts:
             raise CacheBusy(len(self.receipts))
         self.free_list += [block.slot for block in self.blocks.values()]
@@ -142,7 +148,7 @@ class SimpleCache:
         self.events.append(AllBlocksCleared())
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         taken, self.events = tuple(self.events), []
         return taken
 
@@ -151,10 +157,10 @@ class SimpleCache:
     def prefix(self, key: Key) -> list[Block]:
         """The blocks of the leading pages of a key that are cached."""
         found: list[Block] = []
-        for name in names_of(key):
-            if name not in self.blocks:
+        for page_hash in hashes_of(key):
+            if page_hash not in self.blocks:
                 break
-            found.append(self.blocks[name])
+            found.append(self.blocks[page_hash])
         return found
 
     def require(self, key: Key) -> list[Block]:
@@ -165,7 +171,7 @@ class SimpleCache:
         return found
 
     def require_held(self, slots: Slots) -> None:
-        """Refuse slots that nobody holds, or that are named twice."""
+        """Refuse slots that no request holds, or that are listed twice."""
         if slots.swa or slots.mamba or len(set(slots.full)) < len(slots.full):
             raise BadArgument("slots", "must be full slots, each of them once")
         for slot in slots.full:
@@ -179,24 +185,24 @@ class SimpleCache:
             block.used = now
 
     def store(self, key: Key, page: int, slot: int, parent: bytes | None) -> None:
-        """Keep a page, and tell."""
-        name = names_of(key)[page]
-        self.blocks[name] = Block(name, parent, slot)
+        """Keep a page, and emit a store."""
+        page_hash = hashes_of(key)[page]
+        self.blocks[page_hash] = Block(page_hash, parent, slot)
         if parent is not None:
             self.blocks[parent].children += 1
-        self.events.append(BlockStored(name, parent, key.pages[page], GPU, key.namespace))
+        self.events.append(BlockStored(page_hash, parent, key.pages[page], GPU, key.namespace))
 
     def remove(self, block: Block) -> None:
-        """Let go of a page, and tell."""
-        del self.blocks[block.name]
+        """Drop a page, and emit a remove."""
+        del self.blocks[block.page_hash]
         if block.parent is not None:
             self.blocks[block.parent].children -= 1
         self.free_list.append(block.slot)
-        self.events.append(BlockRemoved(block.name, GPU))
+        self.events.append(BlockRemoved(block.page_hash, GPU))
 
 
-def names_of(key: Key) -> tuple[bytes, ...]:
-    """The names of the pages of a key: hashes of all that comes before, and of the namespace."""
+def hashes_of(key: Key) -> tuple[bytes, ...]:
+    """The page hashes of a key: each covers the namespace and all pages up to its own."""
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
 

@@ -1,15 +1,15 @@
 """A small decoder: full attention and a sliding window in turn, with random weights.
 
-It has what the large ones have: embeddings, norms, rotary positions, attention with several heads,
-a gated feed-forward. Keys and values it reads and writes through a `Memory`, and where these are it
-does not know: that is `paging`.
+It has the parts of a large decoder: embeddings, norms, rotary positions, attention with several
+heads, a gated feed-forward. It reads and writes keys and values through a `Memory`, and does not
+know where they are: `paging` does.
 
 What readers get wrong: the same token at the same position need not give the same bits. A sum of
 floats depends on its order, and a library chooses the order by the shapes that it is given, so that
 a row of a product may come out otherwise in a batch of three than in a batch of eight. Here every
 position is always computed in the same shapes, whatever was reused before it. All but attention
 works on batches of one page: row i is the i-th position of its page, whether the page comes whole
-from a prompt or token by token while decoding, and rows that nobody asked for are ignored.
+from a prompt or token by token while decoding, and rows without a token are ignored.
 Attention goes query by query, over exactly the keys that the query sees, in the order of their
 positions. And there is one thread, since a second one may cut a sum in two (`torch.set_num_threads`
 in `serve`). Engines give this up for speed, and their logits then differ in the last bits with
@@ -58,16 +58,16 @@ class Shape:
 
 
 class Memory(Protocol):
-    """Where keys and values are: tensors (positions, heads, head_dim), layer by layer."""
+    """Keys and values: tensors (positions, heads, head_dim), layer by layer."""
 
     def open_layer(self, layer: int) -> None:
         """Return once what was computed before can be read in this layer."""
 
     def write(self, layer: int, first: int, keys: Tensor, values: Tensor) -> None:
-        """Keep those of consecutive positions, which are all of one page."""
+        """Write keys and values of consecutive positions of one page."""
 
     def read(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
-        """Those of the positions from `first` to `end`, without the latter."""
+        """Read keys and values of positions `first` to `end`, without `end`."""
 
 
 @frozen(eq=False)
@@ -81,7 +81,7 @@ class Layer:
 
 
 class Decoder:
-    """The model; the same seed makes the same one."""
+    """The model; the same seed gives the same weights."""
 
     def __init__(self, shape: Shape, seed: int = 0) -> None:
         drawn = torch.Generator().manual_seed(seed)
@@ -102,7 +102,7 @@ class Decoder:
             for _ in range(shape.layers)
         ]
         self.vocabulary = weights(hidden, shape.vocabulary)
-        # Made once: a sine may come out otherwise at another place of a vector.
+        # Computed once: a sine may have other bits at another place of a vector.
         turns = 10_000.0 ** -torch.linspace(0, 1, shape.head_dim // 2)
         angles = torch.arange(shape.max_tokens)[:, None] * turns
         self.cosines, self.sines = angles.cos()[:, None], angles.sin()[:, None]
@@ -145,13 +145,13 @@ class Decoder:
 
 
 def attention(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """What one query takes from all that it sees."""
+    """The attention of one query over the keys and values that it sees."""
     scores = (keys * query).sum(dim=-1) / query.shape[-1] ** 0.5
     attended: Tensor = (scores.softmax(dim=0)[:, :, None] * values).sum(dim=0)
     return attended.flatten()
 
 
 def normed(hidden: Tensor) -> Tensor:
-    """Each row at size one."""
+    """The rows after RMS normalization."""
     rows: Tensor = rms_norm(hidden, hidden.shape[-1:])
     return rows

@@ -1,12 +1,12 @@
-"""Pages: in which slots a request's keys and values are, and how attention gets at them there.
+"""Pages: the slots of a request's keys and values, and how attention reads them.
 
 A component has a pool for keys and one for values in each of its layers: a tensor (slots,
 page_size, heads, head_dim). A slot is the place of a page in *all* layers of its component; in the
-other component the same page has another slot. The page table of a request names both; the cache
-pairs them, too, from `allocate` on, and takes by an insert only what it paired.
+other component the same page has another slot. The page table of a request has both; the cache
+pairs them in `allocate`, and an insert takes only slots that are paired.
 
-What readers get wrong: window slots are counted from the end. What has left the window has none,
-and so the window slots that a match returns belong to its *last* pages.
+Window slots are counted from the end: pages that have left the window have none, so the window
+slots that a match returns belong to its *last* pages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DTYPE = torch.float32
 
 
 def make_pools(config: CacheConfig, shape: Shape) -> Pools:
-    """Room for keys and values: each component has half of the layers."""
+    """Pools for keys and values: each component has half of the layers."""
     of_each = mha_layout(shape.layers // 2, shape.page_size, shape.heads, shape.head_dim, DTYPE)
     return Pools(config, {FULL: of_each, SWA: of_each})
 
@@ -40,15 +40,15 @@ class PageTable:
 
     full: list[Slot] = field(factory=list)
     swa: list[Slot] = field(factory=list)
-    """As many; `NO_SLOT` where no token to come can see the page."""
+    """As long as `full`; `NO_SLOT` for pages that no later token can see."""
 
     def begin_with(self, full: Sequence[Slot], swa: Sequence[Slot]) -> None:
-        """Let the first pages have the slots that the cache named for them."""
+        """Set the slots of the first pages to those that the cache returned."""
         self.full[: len(full)] = full
         self.swa[: len(full)] = [*[NO_SLOT] * (len(full) - len(swa)), *swa]
 
     def slots(self, component: Component, first_page: int, end_page: int) -> list[Slot]:
-        """The slots of some pages. Raises: LookupError, where one has none."""
+        """The slots of some pages. Raises: LookupError, if a page has none."""
         slots = (self.full if component is FULL else self.swa)[first_page:end_page]
         if NO_SLOT in slots or len(slots) != end_page - first_page:
             raise LookupError(f"pages {first_page}..{end_page} have {component} slots {slots}")
@@ -56,7 +56,7 @@ class PageTable:
 
 
 class LoadFailed(Exception):
-    """Pages that were to be loaded from the host will never be there."""
+    """A load of pages from the host has failed."""
 
 
 class PagedMemory:
@@ -83,14 +83,14 @@ class PagedMemory:
             raise LoadFailed
 
     def write(self, layer: int, first: int, keys: Tensor, values: Tensor) -> None:
-        """Keep those of consecutive positions of one page."""
+        """Write keys and values of consecutive positions of one page."""
         page, row = divmod(first, self.shape.page_size)
         (slot,) = self.table.slots(self._component(layer), page, page + 1)
         for plane, given in zip(self.planes[layer], (keys, values), strict=True):
             plane[slot, row : row + len(given)] = given
 
     def read(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
-        """Gather those from `first` to `end`: what a paged attention kernel does as it goes."""
+        """Gather positions `first` to `end`, as a paged attention kernel does on the fly."""
         size = self.shape.page_size
         first_page, end_page = first // size, -(-end // size)
         slots = torch.tensor(self.table.slots(self._component(layer), first_page, end_page))

@@ -1,7 +1,7 @@
-"""The same decoder without a cache: no page, no slot, nothing reused. What the other must equal.
+"""The same decoder without a cache: no pages, no slots, no reuse. Its logits are the right ones.
 
-What readers get wrong: comparing a cache with itself, cold and warm, finds what differs and not
-what is wrong both times. This memory shares no line with the paged one.
+Comparing a cache with itself, cold and warm, does not find what is wrong both times. So this memory
+shares no code with the paged one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class PlainMemory:
         self.keys, self.values = torch.full(size, torch.nan), torch.full(size, torch.nan)
 
     def open_layer(self, layer: int) -> None:
-        """All is here."""
+        """Do nothing: all layers are here."""
 
     def write(self, layer: int, first: int, keys: Tensor, values: Tensor) -> None:
-        """Keep them."""
+        """Write keys and values of consecutive positions."""
         self.keys[layer, first : first + len(keys)] = keys
         self.values[layer, first : first + len(values)] = values
 
     def read(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
-        """Those from `first` to `end`."""
+        """Read keys and values of positions `first` to `end`."""
         return self.keys[layer, first:end], self.values[layer, first:end]
 
 

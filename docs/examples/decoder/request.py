@@ -1,8 +1,7 @@
-"""A request: what is asked, how far it is computed, and what it holds of the cache for that.
+"""A request: its tokens, how far it is computed, and what it holds in the cache.
 
-What readers get wrong: of its first `tree_pages` pages a request owns no slot. They are the tree's,
-and the receipt alone keeps them there; the slots of the pages behind are the request's own, until
-it hands them over by an insert or gives them back.
+The slots of its first `tree_pages` pages belong to the tree, and the receipt keeps them there. The
+slots of later pages belong to the request, until it inserts or frees them.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ class Request:
     """A prompt that grows by an answer."""
 
     tokens: list[int]
-    """The prompt, and the answer as far as it is known."""
+    """The prompt, and the answer so far."""
     end_tokens: int
-    """Length of both together, when the answer is complete."""
+    """Length of prompt and complete answer."""
     namespace: int
     memory: PagedMemory
 
     computed_tokens: int = 0
-    """So many leading tokens have their keys and values in the slots of the table."""
+    """Leading tokens whose keys and values are in the slots of the table."""
     prompt_tokens: int = 0
-    """Where decoding began: these are inserted as soon as they are computed."""
+    """Tokens before decoding began: their pages are inserted as soon as they are computed."""
     tree_pages: int = 0
-    """Leading pages whose slots are the tree's."""
+    """Leading pages whose slots belong to the tree."""
     counted_pages: int = 0
-    """Leading pages that an insert of this request has reached; hits are counted once."""
+    """Leading pages that this request has inserted: their hits are counted already."""
     receipt: int | None = None
     may_load: bool = True
     """False once a load for it has failed."""
 
     logits: dict[int, Tensor] = field(factory=dict)
-    """Of every position that was computed."""
+    """By position, for every computed position."""
     reused_pages: int = 0
-    """Pages that were cached when it started last."""
+    """Pages that were cached at its last start."""
     loaded_pages: int = 0
-    """Those of them whose full data came from the host."""
+    """Reused pages whose full data came from the host."""
     loaded_window_pages: int = 0
     retractions: int = 0
 
     @property
     def table(self) -> PageTable:
-        """Where its pages are."""
+        """The slots of its pages."""
         return self.memory.table
 
     @property
@@ -69,7 +68,7 @@ class Request:
         return np.array(self.tokens[:length_tokens], dtype=np.int32)
 
     def own_slots(self, end_page: int | None = None) -> tuple[SlotArray, SlotArray]:
-        """The slots of its own pages, up to `end_page`: full, and swa as far as it has them."""
+        """The slots that the request owns, up to `end_page`: full slots, and window slots."""
         own = slice(self.tree_pages, end_page)
         window = [slot for slot in self.table.swa[own] if slot != NO_SLOT]
         return slot_array(self.table.full[own]), slot_array(window)

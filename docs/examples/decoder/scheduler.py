@@ -1,12 +1,12 @@
 """The scheduler: a few requests side by side, a piece of each in every step.
 
-A request is *matched* and what was found *locked*; what is on the host only is *loaded back*. Pages
-that are not there get slots by *allocate*, after *evict* where too few are free. Whole pages that
-were computed go to the tree by *insert*. When decoding has moved past the window that the receipt
-holds, *unlock_window* lets others have it; at the end come *unlock* and *free*.
+A prompt is *matched* and the prefix that was found is *locked*; pages that are on the host only are
+*loaded back*. Other pages get slots by *allocate*, after *evict* if too few are free. Whole
+computed pages go to the tree by *insert*. When decoding has moved past the window that the receipt
+holds, *unlock_window* makes it evictable; *unlock* and *free* end a request.
 
-What readers get wrong: a match is good until the next call and no longer. It is locked at once, or
-a call that makes room for another request takes the slots that it named.
+What readers get wrong: a match is valid until the next call only. Lock it at once: an eviction for
+another request may take the slots that it returned.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Scheduler:
         self.running: list[Request] = []
         """The oldest first."""
         self.crowded = False
-        """Whether one was pushed out, and none has left since of itself."""
+        """Whether a request was retracted, and none has finished since."""
 
     def submit(
         self, prompt: Sequence[int], answer_tokens: int, namespace: Namespace = DEFAULT_NAMESPACE
     ) -> Request:
-        """Take a request; `step` serves it."""
+        """Queue a request; `step` serves it."""
         end_tokens = len(prompt) + answer_tokens
         if not prompt or answer_tokens < 1 or end_tokens > self.decoder.shape.max_tokens:
             raise ValueError(f"{answer_tokens} tokens after {len(prompt)} cannot be served")
@@ -62,7 +62,7 @@ class Scheduler:
         return request
 
     def run(self) -> None:
-        """Serve all there is."""
+        """Serve all requests."""
         while self.waiting or self.running:
             self.step()
 
@@ -71,22 +71,22 @@ class Scheduler:
         if self.running:
             self.cache.poll()
         else:
-            self.cache.flush()  # There is nothing to do but to wait for copies.
+            self.cache.flush()  # Every request waits for copies.
         while self.waiting and len(self.running) < self.running_requests and not self.crowded:
             if not self._start(self.waiting[0]):
                 break
             self.running.append(self.waiting.popleft())
         for request in list(self.running):
-            if request in self.running:  # Another may have pushed it out.
+            if request in self.running:  # Another request may have retracted it.
                 self._advance(request)
 
     # ----------------------------------------------------------------------------------------------
-    # What need not be computed
+    # Reuse
     # ----------------------------------------------------------------------------------------------
 
     def _start(self, request: Request) -> bool:
-        """Hold what is cached of a prompt; False while some of it is on its way for another."""
-        # The last token is computed whatever is cached: its logits choose the next token.
+        """Lock the cached prefix of a prompt; False while another request loads a part of it."""
+        # The last token is always computed: its logits choose the next token.
         key = request.key(len(request.tokens) - 1)
         found = self.cache.match(key, request.namespace)
         if found.pending:
@@ -101,29 +101,29 @@ class Scheduler:
         return True
 
     def _hold(self, request: Request, key: Tokens) -> None:
-        """Lock the pages of a key that are on the device, in place of what the request held."""
+        """Lock the pages of a key that are on the device, and release the request's old lock."""
         found = self.cache.match(key, request.namespace)
         receipt = self.cache.lock(key, request.namespace, found.device_pages)
         self._unlock(request)
         self._take_up(request, receipt, found.full, found.swa)
 
     def _load(self, request: Request, key: Tokens, pages: int) -> bool:
-        """Begin to copy pages back from the host; False where they are better computed."""
+        """Enqueue a load of pages from the host; False if the cache declines it."""
         receipt = self.cache.lock(key, request.namespace, pages)
         loaded = self.cache.load_back(key[: pages * self.page_size], namespace=request.namespace)
         if loaded.transfer_id is None:
             self.cache.unlock(receipt)
             return False
-        # There the bytes will be; the memory waits for each layer before it is read.
+        # The bytes come later; the memory waits for each layer before it reads it.
         self._take_up(request, receipt, loaded.full, loaded.swa)
         request.memory.loading = loaded.transfer_id
         request.loaded_pages, request.loaded_window_pages, _ = loaded.loading
         return True
 
     def _take_up(self, request: Request, receipt: int, full: SlotArray, swa: SlotArray) -> None:
-        """Read from now on what a receipt holds: all full slots, and those of one window.
+        """Use the slots that a receipt holds: all full slots, and those of one window.
 
-        There may be window slots further up. Nobody needs them, and so nothing holds them.
+        A match may return window slots before that window. The receipt does not hold them.
         """
         request.receipt = receipt
         request.tree_pages = len(full)
@@ -131,7 +131,7 @@ class Scheduler:
         request.table.begin_with(full.tolist(), window.tolist())
 
     # ----------------------------------------------------------------------------------------------
-    # What is computed
+    # Compute
     # ----------------------------------------------------------------------------------------------
 
     def _advance(self, request: Request) -> None:
@@ -151,7 +151,7 @@ class Scheduler:
             self._share(request)
 
     def _compute_page(self, request: Request) -> bool:
-        """Compute what is known of the next page; False where the request had to leave."""
+        """Compute the known tokens of the next page; False if the request was retracted."""
         first = request.computed_tokens
         page = first // self.page_size
         if page == len(request.table.full) and not self._allocate_page(request):
@@ -160,7 +160,7 @@ class Scheduler:
         try:
             logits = self.decoder.forward(tokens, first, request.memory)
         except LoadFailed:
-            request.may_load = False  # What is on the host is computed again this time.
+            request.may_load = False  # It computes the pages on the host itself this time.
             self._retract(request)
             return False
         if request.memory.loading is not None:
@@ -171,10 +171,10 @@ class Scheduler:
         return True
 
     def _allocate_page(self, request: Request) -> bool:
-        """Give a request the slots of its next page; False where it had to leave instead.
+        """Allocate the slots of a request's next page; False if the request was retracted.
 
         Raises:
-            OutOfSlots: it has all slots that there are.
+            OutOfSlots: the request needs more slots than there are.
         """
         while not self._make_room() and len(self.running) > 1:
             youngest = self.running[-1]
@@ -183,7 +183,7 @@ class Scheduler:
             if youngest is request:
                 return False
         try:
-            full, swa, _ = self.cache.allocate(1, 1)  # A pair: the same page in either pool.
+            full, swa, _ = self.cache.allocate(1, 1)  # A pair: one page in both pools.
         except OutOfSlots:
             self._leave(request)
             raise
@@ -192,9 +192,9 @@ class Scheduler:
         return True
 
     def _make_room(self) -> bool:
-        """See that a slot is free in each pool, by eviction where there is none."""
+        """Make one slot free in each pool, by eviction if needed; False if that fails."""
         for settle in (self.cache.poll, self.cache.flush):
-            settle()  # A copy in flight holds the pages that it copies.
+            settle()  # A copy in flight locks the pages that it copies.
             full, swa, _ = self.cache.free_slot_counts()
             self.cache.evict(int(full == 0), int(swa == 0))
             full, swa, _ = self.cache.free_slot_counts()
@@ -203,13 +203,13 @@ class Scheduler:
         return False
 
     # ----------------------------------------------------------------------------------------------
-    # What is handed over and given back
+    # Insert and free
     # ----------------------------------------------------------------------------------------------
 
     def _share(self, request: Request) -> None:
-        """Hand over the pages that are computed, so that others find them, and hold them there.
+        """Insert the computed pages, so that other requests find them, and lock them there.
 
-        Some may have been in the tree by now. Then ours came free, and a match names theirs.
+        The tree frees our slots of pages that it has already, and a match returns its own.
         """
         self._insert(request)
         self._hold(request, request.key(request.tree_pages * self.page_size))
@@ -230,17 +230,17 @@ class Scheduler:
                     counted_pages=counted,
                 )
                 break
-            except TransferPending as refused:  # Another loads pages that we have computed.
+            except TransferPending as refused:  # Another request loads pages that we computed.
                 self._settle(refused.transfer_id)
         request.tree_pages = request.counted_pages = pages
 
     def _settle(self, transfer_id: TransferId) -> None:
-        """Wait for a copy, and let the cache take note of it."""
+        """Wait for a copy, and settle it."""
         self.transfers.wait(transfer_id)
         self.cache.poll()
 
     def _pass_window(self, request: Request) -> None:
-        """Give back the window data that no token of the answer can see any more."""
+        """Free the window slots that no later token can see."""
         seen_from = request.computed_tokens - self.decoder.shape.window_tokens
         passed_pages = max(0, seen_from) // self.page_size
         swa = request.table.swa
@@ -248,7 +248,7 @@ class Scheduler:
         self.cache.free(slot_array(()), slot_array(own))
         swa[:passed_pages] = [NO_SLOT] * passed_pages
         if request.receipt is not None and passed_pages >= request.tree_pages:
-            self.cache.unlock_window(request.receipt)  # A second time it does nothing.
+            self.cache.unlock_window(request.receipt)  # A second call does nothing.
 
     def _unlock(self, request: Request) -> None:
         if request.receipt is not None:
@@ -256,7 +256,7 @@ class Scheduler:
             request.receipt = None
 
     def _leave(self, request: Request) -> None:
-        """Hand over the pages that are computed, and give back all else."""
+        """Insert the computed pages, and free everything else."""
         if request.memory.loading is None:
             self._insert(request)
         self._unlock(request)
@@ -267,7 +267,7 @@ class Scheduler:
         self.crowded = False
 
     def _retract(self, request: Request) -> None:
-        """Let a request wait again, before all others; what it computed may still be there then."""
+        """Put a request back to the front of the queue; its pages may still be cached then."""
         self._leave(request)
         request.computed_tokens = request.tree_pages = 0
         request.retractions += 1

@@ -1,4 +1,4 @@
-"""Serve three conversations that begin alike, with less room than they need, and check every bit.
+"""Serve three conversations that begin alike, with too few slots for all, and check every bit.
 
 python docs/examples/decoder/serve.py
 """
@@ -21,14 +21,14 @@ CONVERSATIONS, TURNS, QUESTION_TOKENS, ANSWER_TOKENS = 3, 3, 14, 18
 
 
 def cache_config(shape: Shape) -> CacheConfig:
-    """A cache with room for about one conversation on the device, and for all on the host."""
+    """A cache with slots for about one conversation on the device, and for all on the host."""
     return CacheConfig(
         page_size=shape.page_size,
         window_tokens=shape.window_tokens,
         device_slots=Counts(full=40, swa=20),
         host_slots=Counts(full=200, swa=200),
         write_policy=WritePolicy.WRITE_THROUGH,
-        events=False,  # Nobody listens here, and events wait until somebody takes them.
+        events=False,  # No router listens here, and events would wait for ever.
     )
 
 
@@ -39,7 +39,7 @@ def equal_bits(decoder: Decoder, request: Request) -> bool:
 
 
 def main() -> None:
-    """Let each conversation take its turn, all side by side."""
+    """Serve the conversations turn by turn, side by side."""
     torch.set_num_threads(1)
     decoder, drawn = Decoder(Shape()), random.Random(0)
 
