@@ -99,7 +99,7 @@ class LayerGroup:
 
 
 @frozen
-class Piece:
+class CopyPiece:
     """Bytes that are contiguous on both sides, or a rectangle of them.
 
     A rectangle has `rows` rows of `row_bytes`, which lie one after the other in the ring and
@@ -120,7 +120,7 @@ class Pieces:
     ring_offsets: Offsets
     sizes_bytes: Offsets
     """Linear pieces, one an entry."""
-    rectangles: tuple[Piece, ...]
+    rectangles: tuple[CopyPiece, ...]
 
 
 def goes_direct(part: Part, host_slots: SlotArray, direct_bytes: int, limits: Limits) -> bool:
@@ -183,7 +183,7 @@ def pieces(span: Span, layout: PageLayout, host_slots: SlotArray, limits: Limits
     wide = lengths >= limits.rectangle_pages
     inset = span.first_layer * layout.layer_bytes
     rectangles = tuple(
-        Piece(int(slots[start]) * page + inset, int(start) * width, width, int(length))
+        CopyPiece(int(slots[start]) * page + inset, int(start) * width, width, int(length))
         for start, length in zip(starts[wide], lengths[wide], strict=True)
     )
     single = np.flatnonzero(~np.repeat(wide, lengths))

@@ -33,7 +33,7 @@ from kvcanon.spec.types import TransferId
 logger = logging.getLogger(__name__)
 
 
-class CudaEngine(WorkerEngine["_Worker"]):
+class CudaEngine(WorkerEngine["_CudaWorker"]):
     """Copies between the pools of one GPU and the host.
 
     A transfer that cannot be enqueued is logged, and completes as failed. The threads end with
@@ -65,7 +65,7 @@ class CudaEngine(WorkerEngine["_Worker"]):
         self._pools = pools
         self._runtime = gpu.runtime
         super().__init__(
-            {each: _Worker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
+            {each: _CudaWorker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
         )
         for direction, worker in self._workers.items():
             worker.mover.direct_bytes = (
@@ -146,7 +146,7 @@ class _Job:
 
 
 @define(eq=False, kw_only=True)
-class _Worker(CopyWorker[_Job]):
+class _CudaWorker(CopyWorker[_Job]):
     """The orders of one direction, and the thread that enqueues them."""
 
     mover: Mover
@@ -220,7 +220,7 @@ class _Worker(CopyWorker[_Job]):
             self.changed.notify_all()
 
 
-def _work(worker: _Worker) -> None:
+def _work(worker: _CudaWorker) -> None:
     worker.mover.gpu.runtime.enter()
     while _work_one(worker):
         pass
@@ -229,7 +229,7 @@ def _work(worker: _Worker) -> None:
         worker.mover.settle()
 
 
-def _work_one(worker: _Worker) -> bool:
+def _work_one(worker: _CudaWorker) -> bool:
     """Enqueue the next order and drop all references to it: an idle thread must not keep arrays."""
     job = worker.next_job()
     if job is None:

@@ -19,7 +19,7 @@ FIRST = -1
 """
 
 
-class Stream(Protocol):
+class CudaStream(Protocol):
     """A queue of work on the device, done in order."""
 
     @property
@@ -33,7 +33,7 @@ class Stream(Protocol):
 class Event(Protocol):
     """A point in a stream's work."""
 
-    def record(self, stream: Stream) -> None:
+    def record(self, stream: CudaStream) -> None:
         """Record the work that the stream has now."""
 
     def query(self) -> bool:
@@ -49,13 +49,13 @@ class Runtime(Protocol):
     def enter(self) -> None:
         """Make the device that of this thread."""
 
-    def stream(self) -> Stream:
+    def stream(self) -> CudaStream:
         """A new stream."""
 
-    def current_stream(self) -> Stream:
+    def current_stream(self) -> CudaStream:
         """The stream on which this thread enqueues."""
 
-    def running_on(self, stream: Stream) -> AbstractContextManager[object]:
+    def running_on(self, stream: CudaStream) -> AbstractContextManager[object]:
         """Enqueue the kernels of this thread there."""
 
     def event(self) -> Event:
@@ -84,15 +84,15 @@ class TorchRuntime:
         # Direct driver calls need the context, which torch makes current at its first use.
         torch.cuda.current_stream(self.device).query()
 
-    def stream(self) -> Stream:
+    def stream(self) -> CudaStream:
         """A new stream, with a higher priority than compute."""
-        return cast("Stream", torch.cuda.Stream(self.device, priority=FIRST))  # type: ignore[no-untyped-call]
+        return cast("CudaStream", torch.cuda.Stream(self.device, priority=FIRST))  # type: ignore[no-untyped-call]
 
-    def current_stream(self) -> Stream:
+    def current_stream(self) -> CudaStream:
         """The stream on which this thread enqueues."""
-        return cast("Stream", torch.cuda.current_stream(self.device))
+        return cast("CudaStream", torch.cuda.current_stream(self.device))
 
-    def running_on(self, stream: Stream) -> AbstractContextManager[object]:
+    def running_on(self, stream: CudaStream) -> AbstractContextManager[object]:
         """Enqueue the kernels of this thread there."""
         return torch.cuda.stream(cast("torch.cuda.Stream", stream))
 

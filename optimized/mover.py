@@ -24,7 +24,7 @@ from kvcanon.optimized.copy_plan import (
     ring_slot_bytes,
 )
 from kvcanon.optimized.cuda_driver import CudaDriver, Rows
-from kvcanon.optimized.cuda_runtime import Event, Stream
+from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool, scatter
 from kvcanon.optimized.page_transfer import Move, SlotArray
@@ -97,7 +97,7 @@ class Mover:
     direct_bytes: int = 0
     """A part of at most so many bytes skips the ring."""
     _places: dict[Component, _Place] = field(init=False)
-    _streams: dict[StreamRole, Stream] = field(init=False)
+    _streams: dict[StreamRole, CudaStream] = field(init=False)
     _slot_bytes: int = field(init=False)
     _ring_memory: torch.Tensor = field(init=False)
     _ring: Ring = field(init=False)

@@ -85,7 +85,7 @@ class PageTransfer:
 
 
 @frozen(eq=False)
-class _Copies(Sequence[Copy]):
+class _LazyCopies(Sequence[Copy]):
     """Moves as copies, made when they are read.
 
     A large order has thousands of slots, and the engines of this package read none as numbers.
@@ -102,7 +102,7 @@ class _Copies(Sequence[Copy]):
     def __getitem__(self, index: slice) -> Sequence[Copy]: ...
     def __getitem__(self, index: int | slice) -> Copy | Sequence[Copy]:
         if isinstance(index, slice):
-            return _Copies(self.moves[index])
+            return _LazyCopies(self.moves[index])
         move = self.moves[index]
         return Copy(move.component, tuple(move.sources.tolist()), tuple(move.targets.tolist()))
 
@@ -115,7 +115,7 @@ def page_order(
 ) -> TransferOrder:
     """An order for any engine. One that knows `PageTransfer` finds it in `perform`."""
     transfer = PageTransfer(direction, moves, pools)
-    return TransferOrder(transfer_id, direction, _Copies(moves), transfer)
+    return TransferOrder(transfer_id, direction, _LazyCopies(moves), transfer)
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ GROUP_BYTES = 4 << 20
 """Least bytes of a group of layers: about a millisecond of copying."""
 
 
-class ThreadedEngine(WorkerEngine["_Worker"]):
+class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
     """Copies in the background, for pools in CPU memory.
 
     A copy that raises is logged, and completes as failed. The threads start with the first order,
@@ -41,7 +41,7 @@ class ThreadedEngine(WorkerEngine["_Worker"]):
         if group_bytes < 1:
             raise BadArgument("group_bytes", f"is {group_bytes}; it must be at least 1")
         super().__init__(
-            {each: _Worker(direction=each, group_bytes=group_bytes) for each in Direction}
+            {each: _MemcpyWorker(direction=each, group_bytes=group_bytes) for each in Direction}
         )
 
     def submit(self, order: TransferOrder) -> None:
@@ -62,7 +62,7 @@ class ThreadedEngine(WorkerEngine["_Worker"]):
 
 
 @define(eq=False, kw_only=True)
-class _Worker(CopyWorker[TransferOrder]):
+class _MemcpyWorker(CopyWorker[TransferOrder]):
     """The orders of one direction, and the thread that performs them."""
 
     direction: Direction
@@ -106,12 +106,12 @@ class _Worker(CopyWorker[TransferOrder]):
             self.changed.notify_all()
 
 
-def _work(worker: _Worker) -> None:
+def _work(worker: _MemcpyWorker) -> None:
     while _work_one(worker):
         pass
 
 
-def _work_one(worker: _Worker) -> bool:
+def _work_one(worker: _MemcpyWorker) -> bool:
     """Perform the next order and drop all references to it: an idle thread must not keep pools."""
     order = worker.next_job()
     if order is None:
@@ -127,7 +127,7 @@ def _work_one(worker: _Worker) -> bool:
     return True
 
 
-def _perform(worker: _Worker, order: TransferOrder) -> None:
+def _perform(worker: _MemcpyWorker, order: TransferOrder) -> None:
     transfer = order.perform
     if not isinstance(transfer, PageTransfer):
         transfer()

@@ -29,7 +29,7 @@ from kvcanon.optimized.measuring.sheets import (
     transfer_sheet,
 )
 from kvcanon.optimized.measuring.transfers import (
-    Transfer,
+    MeasuredTransfer,
     measure_kernels,
     measure_small,
     measure_transfer,
@@ -76,7 +76,7 @@ class Bench:
     limits: Limits
     device: str = "unknown device"
     link: Link | None = None
-    transfers: list[Transfer] = field(factory=list)
+    transfers: list[MeasuredTransfer] = field(factory=list)
     others: dict[str, Sheet] = field(factory=dict)
     """Tables of sections that are shown as they are."""
 

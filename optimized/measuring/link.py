@@ -12,7 +12,7 @@ from attrs import frozen
 
 from kvcanon.optimized.copy_plan import KIB, Limits
 from kvcanon.optimized.cuda_driver import Addresses, Rows
-from kvcanon.optimized.cuda_runtime import Stream
+from kvcanon.optimized.cuda_runtime import CudaStream
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.measuring.timing import GIGA, timed
@@ -53,7 +53,7 @@ class _Ends:
     gpu: Gpu
     slab: HostSlab
     device_address: int
-    stream: Stream
+    stream: CudaStream
 
     @property
     def host_address(self) -> int:

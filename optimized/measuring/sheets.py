@@ -14,7 +14,7 @@ from kvcanon.optimized.calibration import Race
 from kvcanon.optimized.measuring.interference import Interference
 from kvcanon.optimized.measuring.link import Link, PieceSpeed
 from kvcanon.optimized.measuring.scenes import Model
-from kvcanon.optimized.measuring.transfers import KernelSpeed, Transfer
+from kvcanon.optimized.measuring.transfers import KernelSpeed, MeasuredTransfer
 from kvcanon.spec.transfer import Direction
 
 
@@ -33,7 +33,7 @@ def link_sheet(link: Link) -> Sheet:
     return Sheet("One large copy, GB/s.", ("to host", "to device", "both in all"), (row,))
 
 
-def transfer_sheet(transfers: Sequence[Transfer], link: Link | None) -> Sheet:
+def transfer_sheet(transfers: Sequence[MeasuredTransfer], link: Link | None) -> Sheet:
     """The engine's transfers."""
     caption = "Transfers, GB/s and share of one large copy; loads in ms; submitting in us."
     headings = ("model", "page", "host slots", "backup", "load", "both", "first", "all", "submit")
@@ -99,7 +99,7 @@ def kernel_sheet(found: Sequence[KernelSpeed]) -> Sheet:
     return Sheet(caption, headings, tuple(rows))
 
 
-def _transfer_row(each: Transfer, link: Link | None) -> tuple[str, ...]:
+def _transfer_row(each: MeasuredTransfer, link: Link | None) -> tuple[str, ...]:
     shares = each.shares(link) if link is not None else {}
     speeds = {"backup": each.backup, "load": each.load, "both": each.both_in_all}
     return (

@@ -38,7 +38,7 @@ PROGRAMS = (8, 16, 32, 64, 128, 256)
 
 
 @frozen
-class Transfer:
+class MeasuredTransfer:
     """Results for one shape of pages. Bandwidth is in GB/s."""
 
     model: Model
@@ -90,7 +90,7 @@ class Run:
 
 def measure_transfer(
     gpu: Gpu, model: Model, size_bytes: int, limits: Limits, *, scattered: bool
-) -> Transfer:
+) -> MeasuredTransfer:
     """Check both directions byte by byte, then time them. Raises: WrongBytes."""
     scene = make_scene(gpu, model.layout, size_bytes, scattered=scattered)
     # Small transfers are measured on their own; here all go through the ring.
@@ -104,7 +104,7 @@ def measure_transfer(
     backup, load, pair = (
         timing_of([each.whole for each in runs]) for runs in (backups, loads, pairs)
     )
-    return Transfer(
+    return MeasuredTransfer(
         model,
         scattered,
         scene.size_bytes,

@@ -20,7 +20,7 @@ import torch
 from attrs import define, field
 from triton.runtime.interpreter import InterpretedFunction
 
-from kvcanon.optimized.cuda_runtime import Event, Stream
+from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.page_transfer import SlotArray
 
@@ -61,7 +61,7 @@ class FakeEvent:
     device: FakeRuntime
     recorded: bool = False
 
-    def record(self, stream: Stream) -> None:
+    def record(self, stream: CudaStream) -> None:
         """Mark the stream."""
         assert isinstance(stream, FakeStream)
         self.recorded = True
@@ -127,7 +127,7 @@ class FakeRuntime:
         return self.current
 
     @contextmanager
-    def running_on(self, stream: Stream) -> Iterator[None]:
+    def running_on(self, stream: CudaStream) -> Iterator[None]:
         """Kernels run at once, wherever they are enqueued."""
         yield
 

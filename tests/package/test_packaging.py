@@ -151,13 +151,13 @@ def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Rele
     return once(tmp_path_factory.getbasetemp(), "coreless", make)
 
 
-def test_source_package_holds_links_and_nothing_else() -> None:
-    """src/kvcanon has no code of its own: each part is a link to its folder at the top."""
+def test_source_package_holds_links_and_the_command() -> None:
+    """src/kvcanon holds the command and the version; each part is a link to its folder."""
     folder = ROOT / "src/kvcanon"
     links = {path.name: str(path.readlink()) for path in folder.iterdir() if path.is_symlink()}
     assert links == {part: f"../../{part}" for part in PARTS}
     others = {path.name for path in folder.iterdir()} - links.keys() - {"__pycache__"}
-    assert others == {"__init__.py", "py.typed"}
+    assert others == {"__init__.py", "__main__.py", "py.typed"}
 
 
 def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
