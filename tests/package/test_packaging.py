@@ -297,7 +297,7 @@ def test_engines_get_no_test_tools() -> None:
     """The base install and the optimized cache pull in no package of the suite."""
     assert needed() == {"attrs"}
     assert needed("optimized") == {"numpy", "torch", "triton"}
-    assert needed("suite") == {"hypothesis", "pytest", "rich", "typer"}
+    assert needed("suite") == {"hypothesis", "numpy", "pytest", "rich", "typer"}
 
 
 @pytest.mark.parametrize("arguments", [("laws",), ("check", "reference", "--only", "vectors")])
