@@ -1,7 +1,7 @@
-"""Coverage: which laws are judged from outside, and what a cache needs for it.
+"""Coverage: which laws are judged in black-box mode, and what a cache must offer for it.
 
-What readers get wrong: from inside every law is judged of whoever shows a snapshot. From outside a
-law is judged as far as it shows in answers, events and bytes, which is less than all of it.
+With snapshots, all of a law is judged. In black-box mode it is judged as far as answers, events and
+bytes show it, which is less.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.law import Law, Need
 
 AnyOf: TypeAlias = tuple[Capability, ...]
-"""Operations one of which is enough."""
+"""Capabilities of which one is enough."""
 
 _EVENTS: AnyOf = (Capability.TAKE_EVENTS,)
 _EVICTS: AnyOf = (Capability.EVICT, Capability.EVICT_HOST, Capability.LOAD_BACK)
@@ -43,14 +43,14 @@ FROM_OUTSIDE: Mapping[str, tuple[AnyOf, ...]] = {
     "RES-9": ((Capability.INSERT_HOST,),),
     "DATA-1": ((Capability.READ,), (Capability.WRITE,)),
 }
-"""The laws that answers, events and bytes show, and the operations that it takes."""
+"""The laws that are judged in black-box mode, with the capabilities that each needs."""
 
 
 def why_not_exercised(law: Law, lacks: Collection[str]) -> str:
-    """Why a law that was asked was not exercised: not offered by the cache, or never come up."""
+    """Why a law was not exercised: the cache lacks something, or no case met the premise."""
     hidden: list[str] = sorted(need.value for need in law.needs if need.value in lacks)
     if Need.SNAPSHOT.value in hidden:
-        # From outside it may be judged all the same, by what the operations show.
+        # Black-box mode may judge the law, by what operations show.
         hidden = [Need.SNAPSHOT.value]
         if law.law_id in FROM_OUTSIDE:
             hidden = missing_for(law.law_id, lacks)
@@ -60,7 +60,7 @@ def why_not_exercised(law: Law, lacks: Collection[str]) -> str:
 
 
 def missing_for(law_id: str, lacks: Collection[str]) -> list[str]:
-    """What a cache would have to have, in words, for a law to be judged from outside."""
+    """The capabilities, in words, that a cache lacks for a law to be judged in black-box mode."""
     groups = FROM_OUTSIDE.get(law_id, ())
     gone = [group for group in groups if all(each.value in lacks for each in group)]
     return [" or ".join(each.value for each in group) for group in gone]

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.errors import OnShould, ViolationError
+from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.capture import StepCapture, call_cache
 from kvcanon.conformance.observe.evidence import Evidence
 from kvcanon.conformance.observe.explain import explain
@@ -258,10 +258,7 @@ class GuardedCache(WrappedCache):
             for violation in found:
                 self._on_violation(violation, step)
         elif found:
-            broken = StepViolation(words, found, step)
-            if self._on_should is None or not broken.only_should:
-                raise broken from refusal
-            self._on_should(broken)
+            raise_violations(StepViolation(words, found, step), self._on_should, refusal)
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
         """The bytes behind the slots that a match returned, where the ledger knows them."""
