@@ -1,13 +1,11 @@
-"""The ledger: which bytes were written for which page, as far as somebody watched.
+"""The ledger: which bytes were written for which page, as far as the guard saw it.
 
-A request writes bytes into slots and hands the slots over with an insert; from then on the bytes
-are those of pages. The ledger follows them there, so that what a match returns can be read and
-compared.
+A request writes bytes into slots and hands the slots over with an insert; from then on they are the
+bytes of pages. The ledger follows them there, so that bytes behind matched slots can be checked.
 
-What readers get wrong: the ledger does not know what is behind a slot, it knows what *may* be. A
-page that was computed twice may have other bytes the second time, on another medium, and both are
-its own. So it keeps all that were handed over since the page came; one that nobody saw written is
-unknown, and is not compared.
+A page that was computed twice may have other bytes the second time, on another medium, and both are
+its own. So the ledger keeps all that were handed over since the page came. Bytes that the guard did
+not see written are unknown, and not compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The observed of a cache used by requests: one pool for all components, and refused growth."""
+"""The observed state of a request cache: one pool for all components, and refused growth."""
 
 from __future__ import annotations
 
