@@ -1,4 +1,4 @@
-"""Coverage from outside: what a report says would let a law be judged does so."""
+"""Black-box coverage: the capabilities that a report names are those that a law needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES = 80
 
 
 def judged(kind: type[ReferenceCache]) -> Counter[str]:
-    """The laws that are judged of a cache from outside."""
+    """The laws that are judged of a cache in black-box mode."""
     laws: Counter[str] = Counter()
     for seed in range(CASES):
         _, tallies = play(
@@ -27,7 +27,7 @@ def judged(kind: type[ReferenceCache]) -> Counter[str]:
 
 
 def test_all_laws_that_are_said_to_be_judged_are() -> None:
-    """A law is said to be judged from outside and is not, or is judged and not said to be."""
+    """The laws that are listed as judged in black-box mode are exactly those that are."""
     assert set(judged(ReferenceCache)) == set(FROM_OUTSIDE)
 
 
@@ -35,14 +35,14 @@ def test_all_laws_that_are_said_to_be_judged_are() -> None:
     "group", sorted({group for groups in FROM_OUTSIDE.values() for group in groups})
 )
 def test_what_is_lacking_is_why_a_law_is_not_judged(group: AnyOf) -> None:
-    """A law is said to need an operation, and is judged without it."""
+    """A law is not judged without a capability that it is said to need."""
     kind = type("Lacking", (ReferenceCache,), dict.fromkeys([each.value for each in group]))
     for law_id in judged(kind):
         assert group not in FROM_OUTSIDE[law_id]
 
 
 def test_what_is_missing_is_told_in_words() -> None:
-    """What a cache lacks is not told, or what it has is."""
+    """What is missing for a law is named, and nothing else."""
     assert missing_for("DATA-1", ["write", "poll"]) == ["write"]
     assert missing_for("RES-5", ["take_events", "free_slots"]) == ["take_events or free_slots"]
     assert missing_for("RES-5", ["free_slots"]) == []

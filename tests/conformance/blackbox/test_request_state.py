@@ -37,7 +37,7 @@ def give(observed: ObservedRequests, request_id: int, key: Key, slots: Slots) ->
 
 
 def test_slots_of_one_pool_are_numbered_together() -> None:
-    """A pool as large as all is said to have slots that it has not, or more than it has."""
+    """One pool for all components has as many slots as their pools together."""
     slots = Slots((4, 5), (0, 1))
     assert give(requests_of(one_pool=True), 1, TWO, slots) == []
     assert give(requests_of(one_pool=False), 1, TWO, slots) == ["ALLOC-5"]
@@ -50,7 +50,7 @@ def test_slots_of_one_pool_are_numbered_together() -> None:
 
 
 def test_slot_of_one_pool_has_one_owner() -> None:
-    """A slot holds full data and window data at once, of one request or of two."""
+    """A slot of one pool that is given out for two components is reported."""
     assert give(requests_of(one_pool=True), 1, TWO, Slots((0, 1), (1, 2))) == ["ALLOC-1"]
     assert give(requests_of(one_pool=False), 1, TWO, Slots((0, 1), (1, 2))) == []
     observed = requests_of(one_pool=True)
@@ -59,7 +59,7 @@ def test_slot_of_one_pool_has_one_owner() -> None:
 
 
 def test_slot_of_one_pool_holds_one_thing() -> None:
-    """Full data is found in a slot that window data was written to since."""
+    """Full data in a slot that window data was written to since is reported."""
     observed = requests_of(one_pool=True)
     give(observed, 1, TWO, Slots((0, 1), (2, 3)))
     del observed.running[1]
@@ -69,7 +69,7 @@ def test_slot_of_one_pool_holds_one_thing() -> None:
 
 
 def test_one_pool_is_short_when_all_is() -> None:
-    """One pool is taken for several, and what is due for gone, or the other way round."""
+    """Due prompts are dropped where the one pool may be short, and only there."""
     observed = requests_of(one_pool=True)
     give(observed, 1, TWO, Slots((0, 1), (2, 3)))
     assert not observed.may_need_used_slots(observed.prompt(make_key([9], 1)))
@@ -77,7 +77,7 @@ def test_one_pool_is_short_when_all_is() -> None:
 
 
 def test_refused_growth_lets_go_of_what_left_the_window() -> None:
-    """What left the window of a request that was refused room is held against the next."""
+    """Window data outside the window of a refused request may be given to another."""
     observed = requests_of(one_pool=True)
     give(observed, 1, TWO, Slots((0, 1), (2, 3)))
     observed.let_windows_go(1)
@@ -87,7 +87,7 @@ def test_refused_growth_lets_go_of_what_left_the_window() -> None:
 
 
 def test_what_is_not_computed_has_its_window() -> None:
-    """A prefix is reused whose window is gone, and the pages after it are computed from nothing."""
+    """A reused prefix whose window is not in the table is reported."""
     observed = requests_of(one_pool=False)
     give(observed, 1, TWO, Slots((0, 1), (0, 1)))
     check_contents(observed, observed.prompt(TWO), Slots((0, 1), (1,)), 2)
