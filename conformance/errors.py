@@ -44,3 +44,15 @@ class ViolationError(SpecViolation):
 
 OnShould: TypeAlias = Callable[[ViolationError], None]
 """Called with a violation of SHOULD laws alone."""
+
+
+def raise_violations(
+    error: ViolationError, on_should: OnShould | None, cause: BaseException | None = None
+) -> None:
+    """Raise an error, unless it is of SHOULD laws alone and `on_should` takes it."""
+    if on_should is not None and error.only_should:
+        on_should(error)
+    elif cause is not None:
+        raise error from cause
+    else:
+        raise error

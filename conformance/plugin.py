@@ -1,7 +1,7 @@
 """The pytest plugin: which cache `pytest --pyargs kvcanon.conformance` judges, and how.
 
-What readers get wrong: pytest loads this wherever kvcanon is installed, in runs that have nothing
-to do with it. So it declares options, and imports nothing of the judge.
+pytest loads this module wherever kvcanon is installed, even in unrelated runs. So it declares
+options, and imports nothing of the judge.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """See that there is a cache to judge. Raises: UsageError."""
+    """Check that there is a cache to judge. Raises: UsageError."""
     if config.getoption("kvcanon_cache") is None:
         if any(map(_is_suite, config.args)):
             raise pytest.UsageError(NO_CACHE)
         return
-    # Whoever does not ask for the suite does not wait for it.
+    # Other runs do not wait for these imports.
     from kvcanon.conformance.errors import UsageError  # noqa: PLC0415
     from kvcanon.conformance.protocol.loading import load_adapter  # noqa: PLC0415
 

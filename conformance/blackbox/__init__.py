@@ -1,5 +1,5 @@
-"""Acceptance from outside: laws judged by answers and events alone, without a look at the state.
+"""Black-box judging: checks laws by answers, events and bytes alone, without snapshots.
 
-What readers get wrong: the acceptor does not say what a cache should have chosen. It takes the
-cache's choices as they are, and says whether each was allowed.
+The guards do not compute what a cache should choose. They take its choices as they are, and check
+whether each was allowed.
 """

@@ -1,11 +1,10 @@
-"""Checks: what was asked of one operation, and how often each law was exercised in all.
+"""The checks of one operation, and how often each law was exercised in all operations.
 
-A check has substance where a faulty cache could have failed it: a match that found a page, or had
-to find one, but not a match in an empty cache. Only then is its law exercised, at most once an
-operation, and not by an operation that broke a law.
+A check exercises its law where a faulty cache could have failed it: a match that found a page, or
+had to find one, but not a match in an empty cache. A law is exercised at most once in an operation,
+and not by an operation that broke a law.
 
-What readers get wrong: a check without substance is no idle one. It accuses a cache that fails it,
-and says nothing for one that does not.
+A check that does not exercise its law still reports a cache that fails it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from kvcanon.spec.law import LAWS, Violation
 class Checks:
     """The checks of one operation, and the count of those before."""
 
-    asked: Collection[str]
-    """The ids of the laws that are asked."""
+    law_ids: Collection[str]
+    """The ids of the laws that are checked."""
     laws_exercised: Counter[str] = Factory(Counter)
     """In how many operations each law was exercised."""
     broken: list[Violation] = Factory(list)
@@ -32,8 +31,8 @@ class Checks:
     """The laws that this operation has exercised so far."""
 
     def note(self, law_id: str, problem: str | None, *, met: bool) -> None:
-        """Note a check: what is wrong, if anything, and whether it has substance."""
-        if law_id not in self.asked:
+        """Note a check: what is wrong, if anything; `met` says whether it exercises the law."""
+        if law_id not in self.law_ids:
             return
         if met:
             self._met.add(law_id)

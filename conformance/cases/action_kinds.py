@@ -1,8 +1,8 @@
-"""Kinds of actions: what is known of each besides what it does.
+"""Kinds of actions: the function, the weight and the properties of each action.
 
-What readers get wrong: there are two tables of actions. Those in `actions` are drawn at random, and
-what they pick depends on what went before; those in `exact` say what they mean in full, and are
-never drawn. A case may have both.
+There are two tables of actions. Those in `actions` are drawn at random, and what their picks mean
+depends on earlier actions. Those in `exact_actions` spell everything out, and are never drawn. A
+case may have both.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The actions: what clients of a cache may try, by name.
 
-Each takes a client and three picks, and asks the cache for what they pick. A refusal is an answer
-like any other, and is passed on.
+Each action takes a client and three picks, and calls the cache with what they pick. A refusal is an
+answer like any other, and is passed on.
 
-What readers get wrong: names of actions stand in vectors and reports that outlive this file. They
-are never given another meaning; a new meaning gets a new name.
+Names of actions are written into vectors and reports, which outlive this file. So a name never gets
+another meaning; a new meaning gets a new name.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A case: a configuration, a list of actions, and the drain at its end. It is data, and JSON.
 
-Every action is *total*: its picks are numbers, taken modulo the candidates that there are, and an
-action without candidates does nothing. So any part of a case is a case, and reducing one is easy.
+Every action is *total*: its picks are numbers, taken modulo the number of candidates, and an action
+without candidates does nothing. So any part of a case is a case, which makes reducing easy.
 
-What readers get wrong: an action is not an operation. `serve` is a whole request, with five or more
-operations of the cache; what they are depends on what the cache answers.
+An action is not an operation. `serve` is a whole request with five or more operations of the cache;
+which ones depends on what the cache answers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Case:
     Whatever comes later is hidden by what comes first: leaves take all their data along.
     """
     events_late: bool = False
-    """Whether events wait until a client takes them, also where a judge listens from outside.
+    """Whether black-box guards leave events in the cache until a client takes them.
 
-    It then hears of many operations at once, and cannot tell which event is of which.
+    They then check the events of many operations at once, without knowing which is of which.
     """
 
 
@@ -82,7 +82,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
 
 
 def config_from_json(value: Mapping[str, Any]) -> CacheConfig:
-    """A configuration from JSON; what is not said is as usual. Raises: BadArgument."""
+    """A configuration from JSON; missing fields have their defaults. Raises: BadArgument."""
     given = dict(value)
     unknown = given.keys() - fields_dict(CacheConfig).keys()
     if unknown:

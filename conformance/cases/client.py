@@ -1,10 +1,9 @@
-"""The client of one cache: all that those who use a cache know, and nothing else.
+"""The client of one tree cache: the keys, slots and receipts that its users know.
 
-It knows the keys that it used, the slots that it was given and the receipts that it holds. From
-these it takes what an action picks, so that it asks for what an engine could ask for.
+An action picks from these, so that it calls the cache as an engine could.
 
-What readers get wrong: the client is no model of a cache. Whether an answer is right is for the
-laws to say; the client only goes on from it.
+The client is no model of a cache: laws decide whether an answer is right, and the client goes on
+from the answer.
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ class Stamps:
     numbers: PageNumbers = Factory(PageNumbers)
 
     def of_key(self, component: Component, key: Key) -> list[bytes]:
-        """What is behind the slot of each page of a key, if it is right."""
+        """The right bytes behind the slot of each page of a key."""
         return [self.of_page(component, number) for number in self.numbers.of_key(key)]
 
     def of_page(self, component: Component, number: PageNumber) -> bytes:
-        """What is behind the slot of the page of a number, if it is right."""
+        """The right bytes behind the slot of the page of a number."""
         return (number << 2 | COLUMN[component] + 1).to_bytes(self.slot_bytes, "big")
 
 
 @define(eq=False)
 class ClientRequest:
-    """A client's request: what it computes, and what it holds meanwhile."""
+    """A running request: its key, its lock and its slots."""
 
     key: Key
     receipt: Receipt | None
-    """None once a reset has made it give its lock back."""
+    """None once the request has unlocked, which a reset requires."""
     start_pages: int
     slots: Slots
     counted_pages: int = 0
@@ -73,7 +72,7 @@ class ClientRequest:
 
 @define(eq=False)
 class Client:
-    """All that the users of one cache know."""
+    """What the users of one cache know."""
 
     cache: Cache
     can: frozenset[Capability]
@@ -85,7 +84,7 @@ class Client:
     receipts: list[Receipt] = field(factory=list)
     spent: list[Receipt] = field(factory=list)
     blocks: list[Slots] = field(factory=list)
-    """Slots that are held to the end of the case, and are of no request."""
+    """Slots of no request that are held to the end of the case."""
     components: tuple[Component, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -118,7 +117,7 @@ class Client:
     # Requests, from match to insert.
 
     def start(self, key: Key, start_pages: int, counted_pages: int) -> ClientRequest:
-        """Lock what is there, and allocate and fill the rest. Raises: CacheError."""
+        """Lock the cached prefix, and allocate and write the rest. Raises: CacheError."""
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
             slots = self.allocate(key, start_pages)
@@ -131,7 +130,7 @@ class Client:
         return request
 
     def allocate(self, key: Key, start_pages: int) -> Slots:
-        """Room for a key from some page on, made if need be, and written. Raises: OutOfSlots."""
+        """Allocate and write slots from a page on, evicting if needed. Raises: OutOfSlots."""
         pages = len(key) - start_pages
         wanted = Counts(
             pages,
@@ -173,14 +172,14 @@ class Client:
         self.end(request)
 
     def hit(self, key: Key, priority: int) -> bool:
-        """Insert what of a key is on the device, without slots; returns whether there is any."""
+        """Insert the prefix that is on the device, without slots; returns whether there is one."""
         there = key.prefix(self.cache.match(key).device_pages)
         if len(there):
             self.cache.insert(there, len(there), Slots(), priority=priority)
         return len(there) > 0
 
     def hand_over(self, key: Key, start_pages: int, slots: Slots) -> None:
-        """Insert slots that no request has, or give them back. Raises: CacheError."""
+        """Insert slots of no request; if that is refused, free them. Raises: CacheError."""
         try:
             self.cache.insert(key, start_pages, slots)
         except CacheError:
@@ -193,12 +192,12 @@ class Client:
         self.end(request)
 
     def end(self, request: ClientRequest) -> None:
-        """Forget a request, and unlock what it locked."""
+        """Forget a request, and release its lock."""
         self.requests.remove(request)
         self.let_go(request)
 
     def let_go(self, request: ClientRequest) -> None:
-        """Unlock what a request locked; what it was given stays its own."""
+        """Release the lock of a request, which keeps its slots."""
         receipt, request.receipt = request.receipt, None
         if receipt is not None:
             self.cache.unlock(receipt)
@@ -236,7 +235,7 @@ class Client:
     def drain(self, order: Iterable[Component]) -> None:
         """Give everything back, let every copy end, and evict slot by slot until nothing is left.
 
-        What is hidden in orders of recency shows in the order of the victims.
+        The order of the victims shows the orders of recency.
         """
         for request in list(self.requests):
             self.abort(request)
@@ -253,7 +252,7 @@ class Client:
             for component in order:
                 self._evict_all(evict, component)
         self.settle()
-        # Last, so that few slots were free while many looks were taken at them.
+        # Last, so that few slots were free while the judge read the free list often.
         for slots in self.blocks:
             self.cache.free(slots)
         self.blocks.clear()
@@ -263,7 +262,7 @@ class Client:
     def _evict_all(self, evict: Callable[[Counts], object], component: Component) -> None:
         one = Counts(**{component.value: 1})
         config = self.cache.config
-        # A cache that frees more slots than there are does not stop saying so.
+        # A faulty cache may go on to free slots that do not exist.
         for _ in range(config.device_slots[component] + config.host_slots[component] + 1):
             if not getattr(evict(one), "freed", Counts())[component]:
                 return

@@ -1,10 +1,10 @@
-"""Nonsense: calls that must be refused, for what is wrong with an argument or is not there.
+"""Invalid calls: calls that must be refused because of a wrong or missing argument.
 
-The grounds are those of `spec.refusals`. Each action makes one mistake at a time, so that a cache
-that looks at one argument only is seen.
+The reasons are those of `spec.refusals`. Each action makes one mistake at a time, so that a cache
+that checks one argument only is found.
 
-What readers get wrong: some mistakes are none on some caches, and a call may then be served. The
-laws say which; an action only asks.
+On some caches a mistake is none, and the call may be served. The laws say which; an action only
+calls.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def ask_in_vain(client: Client, a: int, b: int, c: int) -> None:
     key = client.known(a, b)
     beyond = Key((*key.pages, *client.prompt(a, b, c).pages, *key.pages), key.namespace)
     cache, can = client.cache, client.can
-    asked: list[Call] = [
+    calls: list[Call] = [
         lambda: client.receipts.append(cache.lock(beyond)),
         lambda: _insert_beyond(client, beyond),
     ]
     if Capability.UNLOCK_WINDOW in can and client.spent:
-        asked.append(lambda: cache.unlock_window(client.spent[a % len(client.spent)]))
+        calls.append(lambda: cache.unlock_window(client.spent[a % len(client.spent)]))
     if Capability.RESET in can and (client.receipts or client.requests):
-        asked.append(cache.reset)
+        calls.append(cache.reset)
     if cache.config.host_tier and Capability.LOAD_BACK in can:
-        asked.append(lambda: cache.load_back(beyond))
+        calls.append(lambda: cache.load_back(beyond))
     if cache.config.host_tier and Capability.INSERT_HOST in can:
-        asked.append(lambda: cache.insert_host(beyond, len(beyond), HostPayload()))
-    asked[c % len(asked)]()
+        calls.append(lambda: cache.insert_host(beyond, len(beyond), HostPayload()))
+    calls[c % len(calls)]()
 
 
 @enter(NONSENSE, 1)

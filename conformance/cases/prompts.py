@@ -1,10 +1,8 @@
 """Prompts: new keys that share beginnings with known ones, picked by numbers.
 
-Most are short, of an alphabet of three tokens. `long_prompt` makes longer ones, as the pools allow,
-and `twin` changes the high bits of a token, so that tokens of the whole range come up.
-
-What readers get wrong: the alphabet is tiny and the keys are short, on purpose. Prompts that share
-nothing ask a cache nothing.
+Most are short, of an alphabet of three tokens, since prompts that share nothing test little.
+`long_prompt` makes longer ones, as the pools allow, and `twin` changes the high bits of a token, so
+that tokens of the whole range are used.
 """
 
 from __future__ import annotations
@@ -81,10 +79,10 @@ def long_prompt(
 
 def longest_pages(config: CacheConfig) -> int:
     """Pages of the longest prompt: half of the smaller pool, and no more than is bearable."""
-    room = config.capacity(FULL, GPU)
+    slots = config.capacity(FULL, GPU)
     if SWA in config.components:
-        room = min(room, config.capacity(SWA, GPU))
-    return max(1, min(room // 2, LONGEST_LONG_PAGES, LONGEST_LONG_TOKENS // config.page_size))
+        slots = min(slots, config.capacity(SWA, GPU))
+    return max(1, min(slots // 2, LONGEST_LONG_PAGES, LONGEST_LONG_TOKENS // config.page_size))
 
 
 def twin(key: Key, b: int, c: int) -> Key:

@@ -1,10 +1,10 @@
-"""Rare actions: situations that the other actions hardly ever come to, made on purpose.
+"""Rare actions: situations that the other actions hardly ever reach.
 
-A copy that fails while others build on it, a load for which room has to be made, an eviction from
-the host of what the device has, too, a refusal for each ground: some laws speak of these alone.
+Examples are a copy that fails while others build on it, a load that must evict, an eviction from
+the host of data that the device has, too, and a refusal for each reason. Some laws are exercised by
+these alone.
 
-What readers get wrong: an action brings about what makes such a situation likely, by what clients
-may do. Whether it comes about is the cache's answer.
+An action makes such a situation likely, by lawful calls. Whether it arises depends on the cache.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The client of a cache that is used by requests, and what the actions of the language mean to it.
+"""The client of a request cache, and what the actions mean for it.
 
 It knows the requests that it runs and the keys that it used. As soon as it has a block table it
-computes: it writes the stamps of all pages that are not reused.
+writes the stamps of all pages that are not reused.
 
-What readers get wrong: one case is played on both kinds of caches. Actions that ask a tree directly
-have no meaning here, and do nothing.
+One case is played on both kinds of caches. Actions that call operations of a tree do nothing here.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, Namespac
 
 @define(eq=False)
 class RequestClient:
-    """All that the users of one cache know."""
+    """What the users of one request cache know."""
 
     cache: FullRequestCache
     can: frozenset[Capability]
@@ -87,7 +86,7 @@ class RequestClient:
     def drain(self, order: Iterable[Component]) -> None:
         """End every request, evict slot by slot, and show that the whole pool can be had again.
 
-        Copies of a cache with a host tier may still be in flight, so that it is not asked that.
+        Copies of a cache with a host tier may still be in flight, so it is not evicted there.
 
         Raises: CacheError: it cannot; slots have leaked.
         """
@@ -102,7 +101,7 @@ class RequestClient:
             self.cache.take_events()
 
     def _evict_all(self, component: Component) -> None:
-        """Evict one slot after another; a cache that frees more than there are is not asked on."""
+        """Evict one slot after another; stop once more were freed than there are."""
         capacity = self.cache.config.capacity(component, GPU)
         for _ in range(capacity + 1 if component in self.cache.config.components else 0):
             if not self.cache.evict(Counts(**{component.value: 1})).freed[component]:
@@ -246,11 +245,11 @@ def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
 
 def ask_nonsense(client: RequestClient, _a: int, _b: int, c: int) -> None:
     """Speak of a request that there is not."""
-    nobody = client.started + 1
+    unknown = client.started + 1
     wrong: tuple[Callable[[], object], ...] = (
-        lambda: client.cache.finish(nobody),
-        lambda: client.cache.abort(nobody),
-        lambda: client.cache.extend(nobody, Key(())),
+        lambda: client.cache.finish(unknown),
+        lambda: client.cache.abort(unknown),
+        lambda: client.cache.extend(unknown, Key(())),
     )
     wrong[c % len(wrong)]()
 

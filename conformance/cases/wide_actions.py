@@ -1,11 +1,8 @@
-"""Wide actions: long prompts, large numbers, and much of one thing at a time.
+"""Wide actions: long prompts, large numbers, and many operations of one kind.
 
-Faults that need many cuts of one node, many hits, or tokens and slots beyond 16 bits are out of the
-reach of the other actions. In a wide configuration these are drawn more often; in small pools they
-do less, or nothing.
-
-What readers get wrong: how much they do follows from the configuration and the picks alone. A case
-with them is repeated, and reduced, like any other.
+Faults that need many cuts of one node, many hits, or tokens and slots beyond 16 bits are out of
+reach of the other actions. In a wide configuration wide actions are drawn more often; in small
+pools they do less, or nothing. What they do follows from the configuration and the picks alone.
 """
 
 from __future__ import annotations
@@ -105,9 +102,9 @@ def unlock_some(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(WIDE, 1)
 def touch_many(client: Client, a: int, b: int, _c: int) -> None:
-    """Match known keys one after the other, up to 96 times, without any need for room."""
-    room = client.cache.config.capacity(FULL, GPU)
-    for at in range(min(MOST_TOUCHES, room // SLOTS_TO_TOUCH) if client.keys else 0):
+    """Match known keys one after the other, up to 96 times, without a need to evict."""
+    slots = client.cache.config.capacity(FULL, GPU)
+    for at in range(min(MOST_TOUCHES, slots // SLOTS_TO_TOUCH) if client.keys else 0):
         client.cache.match(client.known(a + at * (1 + b % 5), 1))
 
 
@@ -122,11 +119,11 @@ def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
 
 @enter(WIDE, 1)
 def sprout(client: Client, a: int, b: int, c: int) -> None:
-    """Insert many short keys with one beginning, without any need for room."""
+    """Insert many short keys with one beginning, without a need to evict."""
     config, key = client.cache.config, client.known(a, 1).prefix(b % 2)
-    room = config.capacity(FULL, GPU)
-    most = VAST_SPROUTS if room >= VAST_SLOTS and a % 2 else MOST_SPROUTS
-    for at in range(min(most, room // SLOTS_TO_TOUCH)):
+    slots = config.capacity(FULL, GPU)
+    most = VAST_SPROUTS if slots >= VAST_SLOTS and a % 2 else MOST_SPROUTS
+    for at in range(min(most, slots // SLOTS_TO_TOUCH)):
         page = page_of(SPROUTS + c % 4 * most + at, config.page_size, bigram=config.bigram)
         _serve(client, Key((*key.pages, page), key.namespace))
 

@@ -1,10 +1,10 @@
 """Agreement: whether a cache does exactly what another does, up to the numbers of its slots.
 
 Answers are compared operation by operation, then the events, and where both caches show their
-states these too, page by page: what is where, what is locked, what was used less recently.
+states these too, page by page: data, locks and recency.
 
-What readers get wrong: node cuts, slot numbers and the ids of receipts and transfers are nobody's
-business. Everything else that a client could see is compared, to the last event.
+Node cuts, slot numbers and the ids of receipts and transfers may differ. Everything else that a
+client can see is compared, to the last event.
 """
 
 from __future__ import annotations

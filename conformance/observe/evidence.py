@@ -1,10 +1,8 @@
 """Evidence: how often each law was exercised, and how often each operation was served.
 
-A law holds of whatever never comes near it. It says something for a cache only where it was asked
-in a situation in which a faulty cache could have broken it: its premise, as `spec.law` has it. Such
-situations come of operations that are served; a cache that refuses all of them breaks few laws.
-
-What readers get wrong: a law that was asked a thousand times may have been exercised never.
+A law that was checked a thousand times may never have been exercised. It says something about a
+cache only where a faulty cache could have broken it: where its premise is met (`spec.law`). Such
+situations need operations that are served; a cache that refuses all of them breaks few laws.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Explaining: what was broken, in words that name the law, the operation and what the law says.
+"""Explanations: violations in words that name the law, the operation and what the law says.
 
-What readers get wrong: one fault breaks many laws, and the one that is listed first is not always
-the one that says most. So all of them are listed, each with its first sentence.
+One fault breaks many laws, and the first of them is not always the most telling. So all are listed,
+each with its first sentence.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The ledger: which bytes were written for which page, as far as somebody watched.
+"""The ledger: which bytes were written for which page, as far as the guard saw it.
 
-A request writes bytes into slots and hands the slots over with an insert; from then on the bytes
-are those of pages. The ledger follows them there, so that what a match returns can be read and
-compared.
+A request writes bytes into slots and hands the slots over with an insert; from then on they are the
+bytes of pages. The ledger follows them there, so that bytes behind matched slots can be checked.
 
-What readers get wrong: the ledger does not know what is behind a slot, it knows what *may* be. A
-page that was computed twice may have other bytes the second time, on another medium, and both are
-its own. So it keeps all that were handed over since the page came; one that nobody saw written is
-unknown, and is not compared.
+A page that was computed twice may have other bytes the second time, on another medium, and both are
+its own. So the ledger keeps all that were handed over since the page came. Bytes that the guard did
+not see written are unknown, and not compared.
 """
 
 from __future__ import annotations
@@ -15,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from kvcanon.conformance.observe.capture import Read, read_known_slots
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.laws.page_hashes import PageHashes
 from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Matched
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Key, Medium, Slot, Slots
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slot, Slots
 from kvcanon.spec.views import COLUMN, PageRow, Stamp, Step
 
 Item: TypeAlias = tuple[Component, bytes]
 """A component's data for a page, or of the state at its end, by the page's name."""
-
-Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
 
 UNKNOWN: tuple[bytes, ...] = ()
 """Of data that is in the tree, and that nobody was seen writing."""
@@ -96,22 +93,15 @@ class Ledger:
     def stamps(
         self, key: Key, matched: Matched, config: CacheConfig, read: Read
     ) -> tuple[Stamp, ...]:
-        """Read behind each slot that a match returned, where the page's bytes are known.
-
-        Slots that no pool has, and pages that the key has not, are left to the laws of matches.
-        """
+        """Read behind each slot that a match returned, where the page's bytes are known."""
         if not self._pages:
             return ()
-        names, found = _names(key), []
-        for component, some in matched.slots:
-            for page, slot in enumerate(some, matched.device_pages - len(some)):
-                there = 0 <= page < len(names) and 0 <= slot < config.capacity(component, GPU)
-                known = self._pages.get((component, names[page])) if there else UNKNOWN
-                if known:
-                    data = read(component, GPU, slot)
-                    expected = data if data in known else known[-1]
-                    found.append(Stamp(component, page, slot, expected, data))
-        return tuple(found)
+        names = _names(key)
+
+        def known_bytes(component: Component) -> list[tuple[bytes, ...]]:
+            return [self._pages.get((component, name), UNKNOWN) for name in names]
+
+        return read_known_slots(matched, config, read, known_bytes)
 
     def forget(self, step: Step) -> None:
         """Forget the bytes of what left the tree in a step.

@@ -1,15 +1,14 @@
-"""Relevance: which questions can come to anything, found out from the questions themselves.
+"""Relevance: which laws a step can break at all, found out from the laws themselves.
 
-Most laws of steps are about one operation, and return at once where it was another; laws about
-window data return where there is none. To ask seventy of them for the ten that matter is most of
-the work. So each is asked once of a step that nobody can look into: the operation and the outcome
-are of their types, with nothing in them, and of the states little is known: the components and the
-write policy, that there is no copy in flight, or no open receipt, or that nothing changed. A law
-that returns without a look at anything else says nothing of any such step, since it is a function
-of what it looks at. It need not be asked again. A law that looks is asked every time.
+Most laws of steps are about one operation, and return at once for others; laws about window data
+return where there is none. Checking seventy of them for the ten that matter is most of the work. So
+each law is checked once with a sealed step: operation and outcome are of their types, with nothing
+in them, and of the states little is known: the components and the write policy, that there is no
+copy in flight, or no open receipt, or that nothing changed. A law that returns without reading
+anything else cannot be broken by any such step, since it is a function of what it reads. It is left
+out from then on. A law that reads more is checked every time.
 
-What readers get wrong: nothing is declared here, and so nothing can be declared wrongly. A law that
-is changed is found out anew.
+Nothing is declared here, so nothing can be declared wrongly: a changed law is found out anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Stamps: bytes that stand for the data of a page, so that wrong data can be told from right.
 
-What readers get wrong: a stamp is of the page and all that comes before it, in its namespace; not
-of the slot, nor of the request. Whoever computes a page again writes the same bytes, as a model
-would.
+A stamp is of the page and all tokens before it, in its namespace; not of the slot, nor of the
+request. A page that is computed again gets the same bytes, as from a model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How long a cache takes: each call of its operations, measured from outside.
+"""The timed cache: measures how long each operation of a cache takes.
 
-What readers get wrong: only what an engine would call is timed. To look at a cache (`snapshot`,
-`read`) or to put bytes behind its slots (`write`) is the judge's business and passes untimed, so
-that a cache under the guard is measured as one that is not.
+Only operations that an engine calls are timed. `snapshot`, `read` and `write` are calls of the
+judge and pass untimed, so that a cache under the guard measures like one that is not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Wrapping: a cache that is another cache, with something done around each operation.
+"""The wrapped cache: a cache around another, with something done around each operation.
 
-What readers get wrong: looking at a cache passes straight through. `snapshot`, `free_slots`, `read`
-and `write` are how a judge sees, and how a model's kernels write behind a cache's back; nothing is
-done around them.
+`snapshot`, `free_slots`, `read` and `write` pass straight through: a judge uses them to look, and a
+model's kernels write behind a cache's back.
 """
 
 from __future__ import annotations

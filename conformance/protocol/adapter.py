@@ -1,11 +1,10 @@
-"""What the judge has to know of a cache: how to make one, what it can be, and what it lacks.
+"""Adapters: how the judge makes a cache, which configurations it offers, and what it lacks.
 
-A cache comes as one of two kinds: with operations on prefixes (`tree.TreeCache`), or with requests
-alone (`request.RequestCache`). What it can do besides it declares by having the methods.
+A cache is one of two kinds: with operations on prefixes (`tree.TreeCache`), or with requests alone
+(`request.RequestCache`). Further methods declare what it can do besides.
 
-What readers get wrong: there are two ways to say no. A factory that is asked for a configuration
-that it does not offer raises `BadArgument`, and the case is left out and counted. Whatever else
-goes wrong there is a fault.
+A factory raises `BadArgument` for a configuration that it does not offer; the case is then left out
+and counted. Any other exception of a factory is a finding.
 """
 
 from __future__ import annotations
@@ -202,7 +201,7 @@ class Adapter:
 
 
 class Unoffered(Exception):
-    """The cache is not made with this configuration: nothing to judge, and nobody's fault."""
+    """The cache does not offer this configuration, which is no finding."""
 
 
 @frozen(eq=False)

@@ -1,8 +1,7 @@
-"""Calls over a pipe: which operations there are, what each takes and what it answers.
+"""Calls over a pipe: the operations, the arguments of each, and its answer.
 
-Nothing is listed here: the operations are those of the protocols, with their own annotations.
-
-What readers get wrong: an operation that both kinds of caches have means the same for both.
+Nothing is listed here: operations are those of the protocols, with their annotations. An operation
+that both kinds of caches have means the same for both.
 """
 
 from __future__ import annotations

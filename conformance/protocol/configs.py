@@ -1,10 +1,8 @@
 """Configurations that are drawn: any that a cache offers, small, wide or vast.
 
 Most are small: pools of a few slots, in which everything happens within a few actions. Some are
-wide, with larger pages, windows and pools, for faults that hide behind small numbers.
-
-What readers get wrong: configurations are a part of a case, drawn like its actions. A fault that
-shows under one of a thousand configurations is a fault.
+wide, with larger pages, windows and pools, for faults that need large numbers. A configuration is
+part of a case, drawn like its actions.
 """
 
 from __future__ import annotations

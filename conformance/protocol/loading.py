@@ -1,7 +1,7 @@
-"""Adapters by name: ours, anyone's as `package.module:factory`, or a child process.
+"""Adapters by name: built-in ones, any as `package.module:factory`, or a child process.
 
-What readers get wrong: what the name leads to may be an `Adapter`, or a plain function that makes
-caches. A function is taken to make all that there is; an adapter says what it offers.
+A name leads to an `Adapter`, or to a function that makes caches. A function is taken to offer every
+configuration; an adapter says what it offers.
 """
 
 from __future__ import annotations

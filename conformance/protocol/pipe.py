@@ -1,11 +1,11 @@
 """A cache in a child process, in any language, that speaks JSON lines: `pipe:COMMAND`.
 
 The child says hello in its first line. Then each line that it reads is a call, and each line that
-it writes is the answer to it: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"error": "words"}`
-where something went wrong that is no refusal. `make` makes a new cache, and forgets the one before.
+it writes is the answer: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"error": "words"}` for an
+error that is no refusal. `make` makes a new cache, which replaces the one before.
 
-What readers get wrong: the child lives as long as the judge does, not as long as a case. One that
-dies or keeps silent is ended, and the next case starts another.
+The child lives as long as the judge, not as long as a case. A child that dies or does not answer is
+ended, and the next case starts another.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Pipe server: `python -m kvcanon.conformance.protocol.pipe_server NAME` serves a Python cache.
 
-It takes the name of a cache and speaks for it, so that a cache that needs a Python of its own, with
-libraries that the judge must not load, is judged from outside.
+It is given the name of a cache and serves it over the pipe, so that a cache that needs a Python of
+its own, with libraries that the judge must not load, can be judged.
 
-What readers get wrong: what a cache prints is no answer. While it is served, its standard output is
-where its errors go.
+While it serves, standard output is redirected to standard error: what a cache prints is no answer.
 """
 
 from __future__ import annotations

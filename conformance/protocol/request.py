@@ -4,9 +4,8 @@ Some caches have no operations on prefixes: a scheduler admits a request and get
 lets it grow, and ends it. What a client of theirs computes it writes into the slots of the table,
 and it does so between two calls: when the next call comes, every page of every table is filled.
 
-What readers get wrong: a page may be reused as soon as it is filled, also while the request that
-filled it is running, and after its abort too. What must never be reused is what nobody computed, or
-what another page was written over.
+A page may be reused as soon as it is filled, even while the request that filled it runs, and after
+its abort. A page that no request computed, or that was overwritten, must never be reused.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RequestId: TypeAlias = int
 
 @frozen
 class Admitted:
-    """A request was let in."""
+    """The answer to an admitted request."""
 
     reused_pages: int
     """Leading pages of its key that are there, and need not be computed.
@@ -37,7 +36,7 @@ class Admitted:
     """
     slots: Slots
     """The block table: a full slot for every page of the key, window slots for its last pages, and
-    one recurrent state, where the cache keeps such. The window slots reach back at least as far as
+    one mamba slot, where the cache has mamba states. The window slots reach back at least as far as
     the window of the key's end, and that of the pages which need not be computed."""
 
 
@@ -49,13 +48,13 @@ class RequestCache(Protocol):
         """What the factory was given."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in, and make room for all of its key, by eviction if need be.
+        """Admit a request, and give it slots for all of its key, evicting if needed.
 
-        Raises: OutOfSlots: even eviction makes too little room; the request is not let in.
+        Raises: OutOfSlots: too few slots even after eviction; the request is not admitted.
         """
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for the longer key that a running request has grown to; the block table of it.
+        """Give a running request slots for its longer key; returns its block table.
 
         What the request computed before may be in other slots now, with the same bytes.
 

@@ -1,21 +1,21 @@
-"""TreeCache: the least that a cache with operations on prefixes has, and what more it may have.
+"""TreeCache: the methods that a cache with operations on prefixes has, and those that it may have.
 
 A cache is judged through an object with the methods of `TreeCache`; they mean what they mean in
-`kvcanon.spec.cache`, where `Cache` has them all. Each of the others is a `Capability`, declared by
-being there. What it opens, judged from outside:
+`kvcanon.spec.cache`, where `Cache` has them all. Each further method is a `Capability`, declared by
+having it. What each enables in black-box mode:
 
 | methods | laws |
 |---|---|
-| `evict` | who leaves and how much: EVICT, REC-3 |
-| `take_events` | what routers are told: EVENT |
+| `evict` | which pages are evicted, and how many: EVICT, REC-3 |
+| `take_events` | events for routers: EVENT |
 | `read` and `write` | the bytes behind slots: DATA-1 |
 | `reset` | ALLOC-7 |
 | `load_back`, `evict_host`, `insert_host`, `poll`, `flush` | the host tier: LOAD, ASYNC, RES-9 |
-| `free_slots` | where exactly slots went: RES-5 |
-| `snapshot` | every law of the book |
+| `free_slots` | which slots are free: RES-5 |
+| `snapshot` | every law |
 
-What readers get wrong: a capability that is missing hides faults, it does not excuse them. Laws
-that need it are reported as not exercised. The methods of `TreeCache` must each be served, and so
+A missing capability hides faults, it does not excuse them. Laws that need it are reported as not
+exercised. The methods of `TreeCache` must each be served, and so
 must a capability that is there.
 """
 

@@ -1,12 +1,11 @@
 """The wire: every value of the protocol as plain JSON, and back.
 
-A value is an object with the fields of its class in `kvcanon.spec`. Whatever the judge sends has
-all of them; whoever answers may leave out those that are as usual. Bytes are written in hex, and
-where several classes are possible (events, refusals) `kind` names the one. Mappings are objects
-where their keys are words, else lists of pairs.
+A value is an object with the fields of its class in `kvcanon.spec`. The judge sends
+all of them; an answer may leave out fields that have their default. Bytes are written in hex, and
+where several classes are possible (events, refusals) `kind` names the class. Mappings are objects
+where their keys are strings, else lists of pairs.
 
-What readers get wrong: an answer is not trusted. It has exactly the fields of its class, each of
-its type, or it is none.
+An answer is not trusted: it must have exactly the fields of its class, each of its type.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Variants: what a sound cache may do otherwise, made by overriding rules of the plain cache.
+"""Variants: lawful differences from the plain cache, made by overriding its rules.
 
-What readers get wrong: a variant is no mutant. A mutant must be found by a law; where a law speaks
-about a variant, it is the law that draws its line too narrowly.
+A variant is no mutant. A mutant must break a law; a law that a variant breaks is too narrow.
 """

@@ -1,10 +1,8 @@
-"""Cuts: where nodes begin and end is a cache's own business.
+"""Cuts: variations of where nodes begin and end.
 
 The plain cache cuts a node where a usable prefix, a key or a window ends in it, and joins nothing.
-Others cut less, and evict more at once, or more, down to a node a page.
-
-What readers get wrong: a node that is used in part is used. A cache that does not cut it makes the
-whole of it recent.
+Other caches cut less, and evict more at once, or cut more, down to a node per page. A cache that
+does not cut a node that is used in part makes the whole node recent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Declining: what cannot succeed is given up early, or for another reason.
+"""Declining: variations that give up calls early, or refuse them for another reason.
 
-What readers get wrong: the plain cache evicts first and looks then whether that was enough. Both
-are lawful, as no page is promised to stay; but a cache that looks first keeps more.
+The plain cache evicts first and then sees whether that freed enough. Both are lawful, as no page is
+promised to stay; a cache that looks first keeps more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Evictions: what leaves beside the victim that was chosen.
+"""Evictions: variations of what is evicted beside the chosen victim.
 
-What readers get wrong: what leaves without being asked for still has to be said, in what the
-eviction answers and in the events.
+Whatever is evicted besides must be in the eviction's answer and in the events, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Hosts: what is on the host beside what must be, and what a lock holds there.
+"""Hosts: variations of which data is on the host, and of what a lock holds there.
 
-What readers get wrong: window data without full data is no copy of a node. It is of use as long as
-the device has the rest, and has to leave with it.
+Window data without full data is no copy of a node. It is usable while the device has the rest, and
+must be evicted with it.
 """
 
 from __future__ import annotations

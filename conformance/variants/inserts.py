@@ -1,7 +1,6 @@
-"""Inserts: what counts as a hit, whose slots stay, and what is worth a leaf.
+"""Inserts: variations of what counts as a hit, whose slots stay, and which leaves are kept.
 
-What readers get wrong: what a request brings is no better than what is there. Where the two hold
-the same page, either may be given up, as long as nobody reads it.
+Where a request and the tree hold the same page, either copy may be freed, if no request reads it.
 """
 
 from __future__ import annotations

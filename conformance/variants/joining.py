@@ -1,7 +1,7 @@
-"""Joining: the reverse of a cut, which the plain cache does not know.
+"""Joining: merges a node with its only child, the reverse of a cut. The plain cache never does.
 
-What readers get wrong: a node and its only child are not always one. They are, where nothing tells
-them apart: no data, no lock, no copy in flight, no receipt that ends between them.
+They may be joined only where nothing tells them apart: the same data, no lock, no copy in flight,
+no receipt that ends between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Numbers: slots, and the ids of nodes, receipts and transfers, mean nothing.
+"""Numbers: variations of the ids of slots, nodes, receipts and transfers, which mean nothing.
 
-What readers get wrong: an id is a name, not a time. That one is smaller than another does not say
-that it is older.
+An id is not a time: a smaller id is not older.
 """
 
 from __future__ import annotations

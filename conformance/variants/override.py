@@ -1,11 +1,11 @@
-"""Overriding: the plain cache with some of its rules replaced, beside the one that has them all.
+"""Overrides: a plain cache with some of its rules replaced, beside one with the original rules.
 
-The plain cache looks up its rules as functions of modules. An overridden cache puts others in their
-place whenever it is called, and puts the first ones back before it returns; so that a fault, or a
-lawful variant, can be made of one function, and runs in one process with what it departs from.
+The plain cache looks up its rules as functions of modules. An overridden cache replaces them during
+each call, and restores them before the call returns. So a fault, or a lawful variant, is made of
+one function, and runs in one process with the original.
 
-What readers get wrong: an override holds during calls of its own cache only. What a copy does when
-the engine performs it was decided when it was enqueued.
+An override holds during calls of its own cache only. What a copy does when the engine performs it
+was decided when it was enqueued.
 """
 
 from __future__ import annotations

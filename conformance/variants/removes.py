@@ -1,7 +1,7 @@
-"""Removes: in which order the pages of one node are said to leave.
+"""Removes: variations of the order in which the pages of one node are removed by events.
 
-What readers get wrong: the order inside a node is a choice, and that between nodes is none. A page
-leaves after those of the nodes below its own, whatever the profile says.
+The order inside a node is free, the order between nodes is not: a page is removed after those of
+the nodes below its own, whatever the profile says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tiers: when arrivals are announced, what a lock takes along, and how copies are bundled.
+"""Tiers: variations of when stores are emitted, what a lock holds, and how copies are bundled.
 
-What readers get wrong: a store that was announced at its enqueue is a promise. When the copy fails
-it must be taken back, from the deepest page up.
+A store that is emitted at the enqueue must be taken back if the copy fails, from the deepest page
+up.
 """
 
 from __future__ import annotations

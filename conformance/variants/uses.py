@@ -1,7 +1,7 @@
-"""Uses: what becomes recent beside what must, and which of equals goes first.
+"""Uses: variations of which data becomes recent, and which of equal victims is evicted first.
 
-What readers get wrong: recency is evidence, and the book says of what. Where it leaves a choice, as
-with the page before a window, either is lawful; where a profile widens it, only as far as it says.
+The laws leave some choices, such as the page before a window; a profile widens them only as far as
+it says.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The variant: a cache that does otherwise wherever the book leaves it free, and breaks no law.
+"""The variant: a cache that differs from the plain one wherever the laws allow it.
 
-It is the plain cache with some of its rules replaced, and it is there to show what the book does
-*not* say. Whoever writes a law tries it on the variant; whoever writes a cache reads here how far
-from the plain one it may be. These are the freedoms, each a variation that also stands alone:
+It is the plain cache with some of its rules replaced, and shows what the laws do *not* demand. An
+author of a law tries it on the variant; an author of a cache reads here how far it may differ from
+the plain cache. These are the freedoms, each a variation that also works alone:
 
 - *Where nodes are cut.* Nowhere in a match, nor where a new leaf's window begins; in all places, so
-  that each node is a page; wherever a walk ended. What nothing tells apart may be joined again, and
+  that each node is a page; wherever a walk ended. Equal neighbours may be joined, and
   whether the upper or the lower part of a node keeps its id is all the same.
-- *How much leaves at once.* A victim is a node, and nodes are of any size: a long one frees more
-  than was asked for. Or only its tail leaves, to the page. By profile, tombstones leave with the
-  last of what is below them.
+- *How much is evicted at once.* A victim is a node, and nodes are of any size: a long one
+  frees more than was asked for. Or only its tail is evicted, to the page. By profile, tombstones
+  are evicted with the last page below them.
 - *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole.
   By profile, cuts may move what they part,
   a use may refresh every state on its path, or leave the page before its window alone, and the
@@ -22,22 +22,21 @@ from the plain one it may be. These are the freedoms, each a variation that also
   would keep there, and nothing that was loaded.
 - *What is tried in vain.* A load or a backup that cannot succeed may be declined before anything is
   evicted for it.
-- *Which duplicate leaves first.* Host copies of what the device has, under write_back.
+- *Which duplicate is evicted first.* Host copies of what the device has, under write_back.
 - *How copies are bundled, and when they settle.* A node at a time, or a whole chain in one
   transfer; in the order of their enqueueing, or as they end, but after those that they build on.
-- *When a load is announced and of use, and how far a lock reaches.* By profile: at its enqueue, if
+- *When a load is emitted and usable, and how far a lock reaches.* By profile: at its enqueue, if
   it is taken back when the copy fails; and over all of the node in which the window begins.
 - *In which order pages are removed.* By profile, those of one node in any.
-- *What is refused, and why.* By profile, what it has no call for, such as a quota for a load. Where
-  several grounds stand, any of them may be named.
-- *What things are called.* Any free slot will do, and ids need be neither small nor in order.
+- *What is refused, and why.* By profile, arguments that it does not support, such as a
+  quota for a load. Where several reasons hold, any of them may be given.
+- *Numbers.* Any free slot will do, and ids need be neither small nor in order.
 
 Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
 sure that there are none (REC-4); and none may leave once there is room (EVICT-2), so that a cache
 that evicts in batches, up to some watermark, departs from the canon.
 
-What readers get wrong: to be free is not to be unseen. A variant that is compared with the plain
-cache differs at once; only the laws may not speak.
+A variant that is compared with the plain cache differs at once; only the laws must all hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Wrapping rules: how several variations can change one rule of the plain cache.
+"""Wrapped rules: several variations that change one rule of the plain cache.
 
-What readers get wrong: a rule is looked up where it is used. Who imports it from another module has
-a name of its own for it, and that too must lead to the new one.
+A rule is looked up in the module that uses it. A module that imports it has a name of its own for
+it, which must be replaced, too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a cache that is used by requests tells routers, beside what its block tables say.
+"""Checks of the events of a request cache, by themselves and beside its block tables.
 
-The laws of streams are asked as they stand. What else is judged compares the sum of the events with
-what is reused: a prefix that was announced is found, and one that is found was announced.
+The laws of streams are checked as they stand. Besides, the sum of the events is compared with the
+pages that requests reuse: a prefix that events show is found, and a prefix that is found was shown.
 
-What readers get wrong: no state is seen here. That a page which nobody asks for again was announced
-rightly is not judged.
+No state is seen here: events of a page that no request uses again are not judged.
 """
 
 from __future__ import annotations
@@ -34,59 +33,61 @@ STREAM_LAWS = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9")
 
 @define(eq=False)
 class EventChecker:
-    """What the events have said so far."""
+    """Checks events, and keeps which pages are where by the events so far."""
 
     seen: ObservedRequests
     profile: Profile = CANON
-    told: set[Resident] = Factory(set)
+    residency: set[Resident] = Factory(set)
     parents: dict[bytes, bytes | None] = Factory(dict)
-    """The page before each page that was ever announced."""
+    """The hash of the page before each page that was ever stored."""
 
-    def hear(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
-        """Take the events of an operation, and say what is wrong with them."""
+    def check_events(self, call: str, events: Sequence[Event], *, refused: bool) -> None:
+        """Check the events of an operation, and fold them into the residency."""
         config = self.seen.config
         if not config.events:
             text = "events are off, and some were sent" if events else None
             self.seen.check("EVENT-5", text, met=False)
             return
-        blank = _nothing_but(self.seen, self.profile)
-        stream = Stream(Residency(self.told), tuple(events), blank)
+        blank = _blank_state(self.seen, self.profile)
+        stream = Stream(Residency(self.residency), tuple(events), blank)
         for law_id in STREAM_LAWS:
             law = LAWS[law_id]
             met = law.premise.is_met(stream)
             self.seen.check(law_id, next(law.check(stream), None), met=met)
-        self._check_sender(asked, events, refused=refused)
+        self._check_sender(call, events, refused=refused)
         for event in events:
-            self._hear_one(asked, event)
+            self._fold_event(call, event)
         if not self.profile.removes_end_first:
-            # What nodes there are is not seen: all that leaves at once may be of one.
+            # Nodes are not seen: all pages that are removed at once may be of one node.
             for event in events:
                 if isinstance(event, BlockRemoved):
                     self._check_orphans(event)
-        on_device = sum(medium is GPU for medium, _ in self.told)
+        on_device = sum(medium is GPU for medium, _ in self.residency)
         self.seen.check(
             "EVENT-4",
             f"the events say that {on_device} pages are on {GPU}, which has fewer slots"
             if on_device > self.seen.capacity(FULL)
             else None,
-            met=bool(self.told),
+            met=bool(self.residency),
         )
 
     def prefix_pages(self, prompt: Prompt, *, with_host: bool) -> int:
-        """How many leading pages of a prompt are there, as far as events tell."""
-        for page, name in enumerate(prompt.names):
-            if (GPU, name) not in self.told and not (with_host and (CPU, name) in self.told):
+        """How many leading pages of a prompt are cached, by the events."""
+        for page, name in enumerate(prompt.hashes):
+            if (GPU, name) not in self.residency and not (
+                with_host and (CPU, name) in self.residency
+            ):
                 return page
-        return len(prompt.names)
+        return len(prompt.hashes)
 
     def check_reuse(self, prompt: Prompt, reused: int) -> None:
-        """What is reused is what was announced; asked before the events of the call are heard."""
+        """Check that reused pages are those that earlier events show."""
         if not self.seen.config.events:
             return
         at_most = self.prefix_pages(prompt, with_host=True)
         self.seen.check(
             "EVENT-4",
-            f"{reused} pages are reused, of which the events have told {at_most}"
+            f"{reused} pages are reused, of which events show {at_most}"
             if reused > at_most
             else None,
             met=reused > 0,
@@ -103,8 +104,8 @@ class EventChecker:
             )
 
     def check_freed(self, freed: int) -> None:
-        """An eviction found a victim, or nothing is there, while no request runs."""
-        left = [name for medium, name in self.told if medium is GPU]
+        """Check that an eviction freed something, or nothing is cached, while no request runs."""
+        left = [name for medium, name in self.residency if medium is GPU]
         self.seen.check(
             "EVICT-1",
             f"nothing was freed, and the events say that {len(left)} pages are on {GPU}"
@@ -113,47 +114,45 @@ class EventChecker:
             met=freed > 0,
         )
 
-    def _check_sender(self, asked: str, events: Sequence[Event], *, refused: bool) -> None:
-        """What an operation may send at all."""
+    def _check_sender(self, call: str, events: Sequence[Event], *, refused: bool) -> None:
+        """Check that the operation may emit such events."""
         on_device = any(isinstance(event, BlockStored) and event.medium is GPU for event in events)
         self.seen.check(
             "EVENT-5",
-            f"{asked} was refused, and announced a page on {GPU}"
-            if refused and on_device
-            else None,
-            met=refused and bool(self.told),
+            f"{call} was refused, and stored a page on {GPU}" if refused and on_device else None,
+            met=refused and bool(self.residency),
         )
         self.seen.check(
             "EVENT-10",
-            f"{asked} announced a page on {GPU}" if on_device and asked == "evict" else None,
-            met=asked == "evict" and bool(events),
+            f"{call} stored a page on {GPU}" if on_device and call == "evict" else None,
+            met=call == "evict" and bool(events),
         )
         cleared = sum(isinstance(event, AllBlocksCleared) for event in events)
-        due = int(asked == "reset" and not refused)
+        due = int(call == "reset" and not refused)
         self.seen.check(
             "EVENT-8",
-            f"{asked} said {cleared} times that all is cleared" if cleared != due else None,
+            f"{call} emitted AllBlocksCleared {cleared} times" if cleared != due else None,
             met=due > 0,
         )
 
-    def _hear_one(self, asked: str, event: Event) -> None:
+    def _fold_event(self, call: str, event: Event) -> None:
         if isinstance(event, AllBlocksCleared):
-            self.told.clear()
+            self.residency.clear()
         elif isinstance(event, BlockStored):
             self.seen.check(
                 "EVENT-10",
-                f"{asked} announced page {short(event.block_hash)}, which no request has computed"
-                if event.block_hash not in self.seen.computed_names
+                f"{call} stored page {short(event.block_hash)}, which no request has computed"
+                if event.block_hash not in self.seen.computed_hashes
                 else None,
             )
             self.parents[event.block_hash] = event.parent_hash
-            self.told.add((event.medium, event.block_hash))
+            self.residency.add((event.medium, event.block_hash))
         else:
-            self.told.discard((event.medium, event.block_hash))
+            self.residency.discard((event.medium, event.block_hash))
             self._check_removed(event)
 
     def _check_removed(self, event: BlockRemoved) -> None:
-        """Pages leave after those that build on them, and not while a request reuses them."""
+        """Check that a removed page has no pages after it left, and that no request reuses it."""
         name, medium = event.block_hash, event.medium
         if self.profile.removes_end_first:
             self._check_orphans(event)
@@ -168,16 +167,16 @@ class EventChecker:
             )
 
     def _check_orphans(self, event: BlockRemoved) -> None:
-        """No page is there that builds on one that was removed."""
+        """Check that no page is cached that comes after a removed page."""
         name, medium = event.block_hash, event.medium
         if medium is not GPU and not self.seen.config.backed_parents:
             return
         orphans = [
             child
-            for told_on, child in self.told
-            if told_on is medium and self.parents.get(child) == name
+            for where, child in self.residency
+            if where is medium and self.parents.get(child) == name
         ]
-        gone = (medium, name) not in self.told
+        gone = (medium, name) not in self.residency
         self.seen.check(
             "EVENT-12",
             f"page {short(name)} was removed from {medium} before page {short(orphans[0])}, "
@@ -188,7 +187,7 @@ class EventChecker:
         )
 
 
-def _nothing_but(seen: ObservedRequests, profile: Profile) -> Snapshot:
-    """A state in which only the configuration can be seen."""
+def _blank_state(seen: ObservedRequests, profile: Profile) -> Snapshot:
+    """An empty state with this configuration, for laws that look at nothing else."""
     root = NodeState(0, None, (), DEFAULT_NAMESPACE, (), {})
     return Snapshot(seen.config, 0, {0: root}, {}, {}, {}, {}, profile=profile)

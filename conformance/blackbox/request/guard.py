@@ -1,8 +1,7 @@
 """Black-box guard of a request cache: judges it by the block tables that it gives out.
 
 It records what was computed in which slot, takes the events after every call, and checks state laws
-where the cache shows its state. The law ids are those of the book: each check states what the law
-means for a block table.
+where the cache shows its state. Each check says what a law means for a block table.
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from kvcanon.conformance.blackbox.checks import Checks
-from kvcanon.conformance.blackbox.request.events import EventChecker
-from kvcanon.conformance.blackbox.request.state import (
-    ObservedRequests,
-    Prompt,
+from kvcanon.conformance.blackbox.request.checks import (
     check_contents,
     check_freed,
     check_owners,
@@ -24,9 +20,11 @@ from kvcanon.conformance.blackbox.request.state import (
     computed_slots,
     table_of,
 )
-from kvcanon.conformance.errors import OnShould, ViolationError
+from kvcanon.conformance.blackbox.request.events import EventChecker
+from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
+from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.evidence import Service
-from kvcanon.conformance.observe.explain import sentence
+from kvcanon.conformance.observe.explain import explain_violations
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig, Profile
@@ -42,7 +40,7 @@ Answer = TypeVar("Answer")
 
 
 class RequestBlackboxGuard:
-    """A cache that is judged by its answers to requests. Its methods are those of the cache."""
+    """A request cache that is judged by its answers. `RequestCache` documents its methods."""
 
     def __init__(
         self,
@@ -55,19 +53,19 @@ class RequestBlackboxGuard:
     ) -> None:
         self._on_should = on_should
         self.service = Service()
-        """Which operations were served."""
+        """How often each operation was served and refused."""
         self.steps = 0
-        """Operations that were called."""
+        """How many operations were called."""
         self._cache = subject.cache
         self._shows = subject.shows - {Need.SNAPSHOT} if black_box else subject.shows
         self._state_laws = [
             law for law in laws if law.kind is Kind.STATE and law.needs <= self._shows
         ]
-        asked = {law.law_id for law in laws}
-        self._seen = ObservedRequests(self._cache.config, Checks(asked), subject.one_pool)
-        self._hearing = EventChecker(self._seen, profile)
+        checks = Checks({law.law_id for law in laws})
+        self._seen = ObservedRequests(self._cache.config, checks, subject.one_pool)
+        self._events = EventChecker(self._seen, profile)
         self._bytes: dict[tuple[Component, PageNumber], bytes] = {}
-        """What was written for a page, or for the state at its end."""
+        """The bytes that were written for a page, or for the mamba state at its end."""
         self._untaken: list[Event] = []
         """Events that the client has not taken yet."""
         if Need.EVENTS in self._shows:
@@ -80,41 +78,43 @@ class RequestBlackboxGuard:
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration of the cache."""
         return self._cache.config
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         prompt = self._seen.prompt(key)
 
         def check(answer: Admitted) -> None:
             reused = answer.reused_pages
             check_reuse(self._seen, prompt, reused)
             if Need.EVENTS in self._shows:
-                self._hearing.check_reuse(prompt, reused)
-            self._given(request_id, prompt, answer.slots, reused)
+                self._events.check_reuse(prompt, reused)
+            self._check_table(request_id, prompt, answer.slots, reused)
 
-        return self._judged(
-            ("admit", f"of request {request_id}, {_in_words(key)}"),
-            lambda: _typed(Admitted, self._cache.admit(request_id, key)),
+        return self._judge(
+            "admit",
+            f"of request {request_id}, {_describe_key(key)}",
+            lambda: _expect(Admitted, self._cache.admit(request_id, key)),
             check,
-            lambda refusal: self._no_room(request_id, prompt, refusal),
+            lambda refusal: self._check_no_slots(request_id, prompt, refusal),
         )
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for the longer key that a running request has grown to."""
+        """Give a running request slots for its longer key."""
         prompt, running = self._seen.prompt(key), self._seen.running.get(request_id)
 
         def check(table: Slots) -> None:
-            self._must_run(request_id, "extend")
+            self._check_runs(request_id, "extend")
             if running is not None:
-                self._given(request_id, prompt, table, len(running.prompt.key))
+                self._check_table(request_id, prompt, table, len(running.prompt.key))
 
-        return self._judged(
-            ("extend", f"of request {request_id} to {_in_words(key)}"),
-            lambda: _typed(Slots, self._cache.extend(request_id, key)),
+        return self._judge(
+            "extend",
+            f"of request {request_id} to {_describe_key(key)}",
+            lambda: _expect(Slots, self._cache.extend(request_id, key)),
             check,
-            lambda refusal: self._no_room(request_id, prompt, refusal),
+            lambda refusal: self._check_no_slots(request_id, prompt, refusal),
             runs=running is not None,
         )
 
@@ -124,23 +124,25 @@ class RequestBlackboxGuard:
         def check(_: object) -> None:
             if request_id in self._seen.running:
                 self._seen.due.append(self._seen.running[request_id].prompt)
-            self._ended(request_id, "finish")
+            self._end(request_id, "finish")
 
-        self._judged(
-            ("finish", f"of request {request_id}"),
+        self._judge(
+            "finish",
+            f"of request {request_id}",
             lambda: self._cache.finish(request_id),
             check,
-            lambda refusal: self._not_ended(request_id, refusal),
+            lambda refusal: self._check_end_refused(request_id, refusal),
             runs=request_id in self._seen.running,
         )
 
     def abort(self, request_id: RequestId) -> None:
         """End a request before its time."""
-        self._judged(
-            ("abort", f"of request {request_id}"),
+        self._judge(
+            "abort",
+            f"of request {request_id}",
             lambda: self._cache.abort(request_id),
-            lambda _: self._ended(request_id, "abort"),
-            lambda refusal: self._not_ended(request_id, refusal),
+            lambda _: self._end(request_id, "abort"),
+            lambda refusal: self._check_end_refused(request_id, refusal),
             runs=request_id in self._seen.running,
         )
 
@@ -151,16 +153,17 @@ class RequestBlackboxGuard:
             self._seen.due.clear()
             check_freed(self._seen, counts, answer.freed)
 
-        answer = self._judged(
-            ("evict", f"of {counts}"),
-            lambda: _typed(Evicted, self._cache.evict(counts)),
+        answer = self._judge(
+            "evict",
+            f"of {counts}",
+            lambda: _expect(Evicted, self._cache.evict(counts)),
             check,
             lambda refusal: self._seen.check("REFUSE-1", f"an eviction was refused: {refusal}"),
         )
         at_rest = not self._seen.running and not self.config.host_tier
         if at_rest and counts.full and Need.EVENTS in self._shows:
-            self._hearing.check_freed(answer.freed.full)
-            self._raise_what_is_broken(f"evict of {counts}", answer)
+            self._events.check_freed(answer.freed.full)
+            self._raise_violations(f"evict of {counts}", answer)
         return answer
 
     def reset(self) -> None:
@@ -173,10 +176,10 @@ class RequestBlackboxGuard:
             text = None if busy else f"a reset was refused ({refusal}), and no request runs"
             self._seen.check("REFUSE-1", text)
 
-        self._judged(("reset", ""), self._cache.reset, lambda _: self._seen.clear(), refused)
+        self._judge("reset", "", self._cache.reset, lambda _: self._seen.clear(), refused)
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call; the cache was asked for them already."""
+        """The events since the last call, which the guard took already."""
         taken = tuple(self._untaken)
         self._untaken.clear()
         return taken
@@ -199,63 +202,65 @@ class RequestBlackboxGuard:
 
     # Judging.
 
-    def _judged(
+    def _judge(
         self,
-        asked: tuple[str, str],
+        name: str,
+        arguments: str,
         call: Callable[[], Answer],
         accepted: Callable[[Answer], None],
         refused: Callable[[CacheError], None],
         *,
         runs: bool = True,
     ) -> Answer:
-        """Call, look at the answer, the events and the state, and answer as the cache did.
+        """Call, check the answer, the events and the state, and return or raise as the cache did.
 
-        A refusal is none of service where the request does not run that is spoken of.
+        A refusal is not counted where the request does not run.
         """
         self.steps += 1
-        name, words = asked
         try:
             answer = call()
         except CacheError as refusal:
             self.service.refused[name] += runs
             refused(refusal)
-            self._look(name, refused=True)
-            self._raise_what_is_broken(f"{name} {words}", refusal)
+            self._check_events_and_state(name, refused=True)
+            self._raise_violations(f"{name} {arguments}", refusal)
             raise
         self.service.served[name] += 1
         accepted(answer)
-        self._look(name, refused=False)
-        self._raise_what_is_broken(f"{name} {words}", answer)
+        self._check_events_and_state(name, refused=False)
+        self._raise_violations(f"{name} {arguments}", answer)
         return answer
 
-    def _look(self, asked: str, *, refused: bool) -> None:
-        """Hear what was sent, and see the state, as far as they are shown."""
+    def _check_events_and_state(self, name: str, *, refused: bool) -> None:
+        """Check the events and the state, as far as the cache shows them."""
         if Need.EVENTS in self._shows:
             events = self._cache.take_events()
             self._untaken += events
-            self._hearing.hear(asked, events, refused=refused)
+            self._events.check_events(name, events, refused=refused)
         if Need.SNAPSHOT in self._shows:
-            self._see(self._cache.snapshot())
+            self._check_state(self._cache.snapshot())
 
-    def _see(self, state: Snapshot) -> None:
-        """Ask the laws of states, and those of the tree's shape before them."""
+    def _check_state(self, state: Snapshot) -> None:
+        """Check the laws of states, those of the tree's shape first."""
         broken = judge(state, self._state_laws)
         self._seen.checks.broken += broken
         for law in () if broken else self._state_laws:
             self._seen.check(law.law_id, None, met=law.premise.is_met(state))
 
-    def _given(self, request_id: RequestId, prompt: Prompt, slots: Slots, computed: int) -> None:
-        """A request has a block table, of which the first pages must be filled already."""
+    def _check_table(
+        self, request_id: RequestId, prompt: Prompt, slots: Slots, computed: int
+    ) -> None:
+        """Check the block table of a request, whose first `computed` pages are filled already."""
         seen = self._seen
         table = table_of(seen, prompt, slots)
         check_owners(seen, request_id, table)
         check_contents(seen, prompt, slots, computed)
         self._check_bytes(prompt, slots, computed)
-        seen.make_room(prompt)
+        seen.note_demand(prompt)
         seen.compute(request_id, prompt, table, computed)
 
     def _check_bytes(self, prompt: Prompt, slots: Slots, pages: int) -> None:
-        """Behind the slots of the first pages are the bytes that were written for them."""
+        """Check the bytes behind the slots of the first `pages`."""
         if Need.BYTES not in self._shows:
             return
         places = computed_slots(self._seen, prompt, slots, pages)
@@ -272,57 +277,48 @@ class RequestBlackboxGuard:
                 else None,
             )
 
-    def _no_room(self, request_id: RequestId, prompt: Prompt, refusal: CacheError) -> None:
-        """A request was not let in, or not extended."""
+    def _check_no_slots(self, request_id: RequestId, prompt: Prompt, refusal: CacheError) -> None:
+        """Check that a request was refused for a reason."""
         if isinstance(refusal, OutOfSlots):
             check_refused(self._seen, request_id, prompt)
-            self._seen.make_room(prompt)
+            self._seen.note_demand(prompt)
             self._seen.let_windows_go(request_id)
         elif request_id in self._seen.running:
             self._seen.check("REFUSE-1", f"request {request_id} runs, and was refused: {refusal}")
 
-    def _ended(self, request_id: RequestId, how: str) -> None:
-        self._must_run(request_id, how)
+    def _end(self, request_id: RequestId, how: str) -> None:
+        self._check_runs(request_id, how)
         self._seen.running.pop(request_id, None)
 
-    def _not_ended(self, request_id: RequestId, refusal: CacheError) -> None:
+    def _check_end_refused(self, request_id: RequestId, refusal: CacheError) -> None:
         running = self._seen.running.pop(request_id, None)
-        text = f"request {request_id} runs, and could not end: {refusal}"
+        text = f"request {request_id} runs, and its end was refused: {refusal}"
         self._seen.check("REFUSE-1", text if running is not None else None)
         if running is None:
             self._seen.check("LOCK-10", None)
 
-    def _must_run(self, request_id: RequestId, how: str) -> None:
+    def _check_runs(self, request_id: RequestId, how: str) -> None:
         running = request_id in self._seen.running
-        text = None if running else f"{how} of request {request_id}, which does not run, was done"
+        text = None if running else f"{how} of request {request_id} was served, which does not run"
         self._seen.check("LOCK-10", text, met=False)
 
-    def _raise_what_is_broken(self, asked: str, answer: object) -> None:
+    def _raise_violations(self, call: str, answer: object) -> None:
         """Raise the violations of this operation. Raises: ViolationError."""
         found = self._seen.checks.close()
-        if not found:
-            return
-        lines = [f"After operation {self.steps}, {asked},", f"which was answered {answer!r}:"]
-        for law in {violation.law.law_id: violation.law for violation in found}.values():
-            texts = [violation.text for violation in found if violation.law is law]
-            lines += ["", f"{law.law_id} {law.name}: {texts[0]}"]
-            lines += [f"    ... and {len(texts) - 1} more"] if len(texts) > 1 else []
-            lines.append(f"    The law: {sentence(law)}")
-        broken = ViolationError("\n".join(lines), found)
-        if self._on_should is None or not broken.only_should:
-            raise broken
-        self._on_should(broken)
+        if found:
+            words = explain_violations(found, self.steps, call, repr(answer))
+            raise_violations(ViolationError(words, found), self._on_should)
 
 
-def _typed(kind: type[Answer], answer: object) -> Answer:
-    """An answer of the kind that it must be. Raises: TypeError."""
+def _expect(kind: type[Answer], answer: object) -> Answer:
+    """Return an answer if it has the right type. Raises: TypeError."""
     if not isinstance(answer, kind):
-        raise TypeError(f"an answer was {answer!r}, which is no {kind.__name__}")
+        raise TypeError(f"the answer was {answer!r}; it must be of type {kind.__name__}")
     return answer
 
 
-def _in_words(key: Key) -> str:
-    """A key, short enough to read."""
+def _describe_key(key: Key) -> str:
+    """A key in words, its first pages only."""
     more = ", ..." if len(key) > 12 else ""
     pages = ", ".join(str(page) for page in key.pages[:12])
     return f"{len(key)} pages of {key.namespace}: {pages}{more}"

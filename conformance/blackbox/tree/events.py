@@ -28,19 +28,19 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.types import CPU, GPU
 
 SENDERS = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
-"""Operations that may move full data, and so may send events."""
+"""Operations that may move full data, and so may emit events."""
 STORES_ON_HOST = (Poll, Flush, InsertHost)
-"""Operations at which host data is there for the first time; evictions too, under write_back."""
+"""Operations that may put full data on the host; under write_back, evictions too."""
 
 
-def hear(
+def check_events(
     state: ObservedState, operation: Operation, events: Sequence[Event], refused: bool
 ) -> None:
-    """Check the events of an operation one by one, and write down what they say of the host."""
+    """Check the events of an operation one by one, and note which pages they put on the host."""
     if refused or not isinstance(operation, SENDERS):
         what = "was refused and" if refused else "moved no full data and"
         text = f"{type(operation).__name__} {what} sent {events[0]}" if events else ""
-        state.check("EVENT-5", not events, text, met=any(state.told.values()))
+        state.check("EVENT-5", not events, text, met=any(state.residency.values()))
     cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
     once = isinstance(operation, Reset) and not refused
     if once or cleared:
@@ -52,94 +52,96 @@ def hear(
         )
     for event in events:
         if isinstance(event, BlockStored):
-            _hear_store(state, operation, event)
+            _check_store_of_page(state, operation, event)
         elif isinstance(event, BlockRemoved):
-            _hear_removal(state, operation, event)
+            _check_removal_of_page(state, operation, event)
         else:
-            state.told = {GPU: set(), CPU: set()}
+            state.residency = {GPU: set(), CPU: set()}
     if not state.profile.removes_end_first:
         for event in events:
             if isinstance(event, BlockRemoved):
                 _check_children_left(state, event, of_its_node=True)
 
 
-def hear_late(state: ObservedState, events: Sequence[Event]) -> None:
-    """Check the events of many operations one after another, by what they say alone."""
+def check_late_events(state: ObservedState, events: Sequence[Event]) -> None:
+    """Check events that clients took late, each by itself and by the events before it."""
     for event in events:
         if isinstance(event, BlockStored):
-            _follow_store(state, event)
+            _check_store_alone(state, event)
         elif isinstance(event, BlockRemoved):
-            _follow_removal(state, event, None)
+            _check_removal_alone(state, event, None)
         else:
-            state.told = {GPU: set(), CPU: set()}
+            state.residency = {GPU: set(), CPU: set()}
 
 
-def add_up(state: ObservedState) -> None:
-    """Check that the events add up to the full data that is on the device, no more and no less."""
-    told = state.told[GPU]
+def check_residency(state: ObservedState) -> None:
+    """Check that the events add up to exactly the full data that is on the device."""
+    resident = state.residency[GPU]
     at_enqueue = state.profile.load_back_announced is StoreMoment.ENQUEUED
     there: set[bytes] = set()
     for page in state.pages:
         if page.device[FULL_COLUMN] is not None and (not page.loading[FULL_COLUMN] or at_enqueue):
-            there.add(page.name)
+            there.add(page.hash)
     state.check(
         "EVENT-4",
-        told == there,
-        lambda: _sum_in_words(state, told, there),
-        met=bool(told or there),
+        resident == there,
+        lambda: _residency_problem(state, resident, there),
+        met=bool(resident or there),
     )
 
 
-def _sum_in_words(state: ObservedState, told: set[bytes], there: set[bytes]) -> str:
+def _residency_problem(state: ObservedState, resident: set[bytes], there: set[bytes]) -> str:
     for names, problem in (
-        (there - told, "is on the device unsaid"),
-        (told - there, "is not on it"),
+        (there - resident, "is on the device, and no event says so"),
+        (resident - there, "is not on the device, and an event says that it is"),
     ):
         for name in sorted(names):
-            page = state.pages.by_name.get(name)
+            page = state.pages.by_hash.get(name)
             return f"{page.describe() if page else name.hex()[:12]} {problem}"
     return ""
 
 
-def _check_store(
+def _check_one_store(
     state: ObservedState, event: BlockStored, law_id: str, problem: Text, *, holds: bool
 ) -> None:
-    state.check(law_id, holds, lambda: f"{_store_in_words(event)}{words(problem)}")
+    state.check(law_id, holds, lambda: f"{_store_text(event)}{words(problem)}")
 
 
-def _follow_store(state: ObservedState, event: BlockStored) -> None:
+def _check_store_alone(state: ObservedState, event: BlockStored) -> None:
     """Check a store by itself and by the events before it."""
     config = state.config
     seed = namespace_seed(event.namespace)
     name = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
-    check = partial(_check_store, state, event)
-    check("EVENT-6", " under a name that is not its own", holds=name == event.block_hash)
+    check = partial(_check_one_store, state, event)
+    check("EVENT-6", " under a hash that is not its own", holds=name == event.block_hash)
     units = len(event.page)
     check(
         "EVENT-9",
         lambda: f" with {units} units; a page has {config.page_size}",
         holds=units == config.page_size,
     )
-    told = state.told.setdefault(event.medium, set())
-    check("EVENT-2", ", where it was already", holds=event.block_hash not in told)
+    resident = state.residency.setdefault(event.medium, set())
+    check("EVENT-2", ", where it was already", holds=event.block_hash not in resident)
     if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
-        there = event.parent_hash in told
+        there = event.parent_hash in resident
         check("EVENT-1", " while its parent was not there", holds=there)
-    told.add(event.block_hash)
+    resident.add(event.block_hash)
 
 
-def _hear_store(state: ObservedState, operation: Operation, event: BlockStored) -> None:
-    """Check a store by all that is known of its page and its operation, too."""
-    page = state.pages.by_name.get(event.block_hash)
-    check = partial(_check_store, state, event)
-    _follow_store(state, event)
+def _check_store_of_page(state: ObservedState, operation: Operation, event: BlockStored) -> None:
+    """Check a store by its page and its operation, too."""
+    page = state.pages.by_hash.get(event.block_hash)
+    check = partial(_check_one_store, state, event)
+    _check_store_alone(state, event)
     if page is None:
-        check("EVENT-7", ", and nobody handed it over", holds=False)
+        check("EVENT-7", ", and no insert handed it over", holds=False)
     else:
-        parent = None if page.parent is None else page.parent.name
+        parent = None if page.parent is None else page.parent.hash
         right = (page.units, page.namespace, parent)
         said = (event.page, event.namespace, event.parent_hash)
-        check("EVENT-7", lambda: f": said {said}, is {right}", holds=said == right)
+        check(
+            "EVENT-7", lambda: f": the event has {said}, the page is {right}", holds=said == right
+        )
     if event.medium is CPU:
         may = isinstance(operation, STORES_ON_HOST) or (
             state.writes_back and isinstance(operation, Evict | LoadBack)
@@ -151,13 +153,13 @@ def _hear_store(state: ObservedState, operation: Operation, event: BlockStored) 
             page.host[FULL_COLUMN] = Certainty.YES
 
 
-def _store_in_words(event: BlockStored) -> str:
+def _store_text(event: BlockStored) -> str:
     return f"the page {event.page} of {event.namespace} was stored on {event.medium}"
 
 
-def _hear_removal(state: ObservedState, operation: Operation, event: BlockRemoved) -> None:
-    page = state.pages.by_name.get(event.block_hash)
-    _follow_removal(state, event, page)
+def _check_removal_of_page(state: ObservedState, operation: Operation, event: BlockRemoved) -> None:
+    page = state.pages.by_hash.get(event.block_hash)
+    _check_removal_alone(state, event, page)
     if page is None:
         return
     _check_children_left(state, event, of_its_node=state.profile.removes_end_first)
@@ -168,33 +170,35 @@ def _hear_removal(state: ObservedState, operation: Operation, event: BlockRemove
             page.lose_on_host(column)
 
 
-def _follow_removal(state: ObservedState, event: BlockRemoved, page: PageRecord | None) -> None:
+def _check_removal_alone(
+    state: ObservedState, event: BlockRemoved, page: PageRecord | None
+) -> None:
     """Check a removal by the events before it."""
-    told = state.told.setdefault(event.medium, set())
+    resident = state.residency.setdefault(event.medium, set())
     state.check(
         "EVENT-2",
-        event.block_hash in told,
-        lambda: f"{_removal_in_words(page, event)}, where it was not",
+        event.block_hash in resident,
+        lambda: f"{_removal_text(page, event)}, where it was not",
     )
-    told.discard(event.block_hash)
+    resident.discard(event.block_hash)
 
 
 def _check_children_left(state: ObservedState, event: BlockRemoved, *, of_its_node: bool) -> None:
-    """No page is left below one that was removed; those that may be of its node may follow it."""
-    page = state.pages.by_name.get(event.block_hash)
+    """Check that no page below a removed one stays, unless it may be of the same node."""
+    page = state.pages.by_hash.get(event.block_hash)
     if page is None or (event.medium is CPU and not state.config.backed_parents):
         return
-    told = state.told[event.medium]
+    resident = state.residency[event.medium]
     left = [
         child
         for child in page.children.values()
-        if child.name in told and (of_its_node or not may_be_one_node(page, child))
+        if child.hash in resident and (of_its_node or not may_be_one_node(page, child))
     ]
-    gone = event.block_hash not in told
+    gone = event.block_hash not in resident
     state.check(
         "EVENT-12",
         not (left and gone),
-        lambda: f"{_removal_in_words(page, event)} before the page after it",
+        lambda: f"{_removal_text(page, event)} before the page after it",
         met=bool(page.children),
     )
 
@@ -202,16 +206,16 @@ def _check_children_left(state: ObservedState, event: BlockRemoved, *, of_its_no
 def _check_copy_stays(
     state: ObservedState, operation: Operation, event: BlockRemoved, page: PageRecord
 ) -> None:
-    """A page that leaves the device stays on the host, unless its room is for another copy."""
+    """Check that an eviction from the device leaves host copies, except under write_back."""
     if isinstance(operation, Evict | LoadBack) and not state.writes_back:
         state.check(
             "EVICT-5",
             event.medium is not CPU,
-            lambda: f"{_removal_in_words(page, event)} by an eviction from the device",
+            lambda: f"{_removal_text(page, event)} by an eviction from the device",
             met=page.host[FULL_COLUMN] is Certainty.YES,
         )
 
 
-def _removal_in_words(page: PageRecord | None, event: BlockRemoved) -> str:
+def _removal_text(page: PageRecord | None, event: BlockRemoved) -> str:
     what = page.describe() if page is not None else f"page {event.block_hash.hex()[:12]}"
     return f"{what} was removed from {event.medium}"

@@ -1,7 +1,7 @@
-"""Evicting: who left, whether they might, and whether somebody else should have left before.
+"""Checks of evictions: the victims were not locked, and were next in the policy's order.
 
-What readers get wrong: an eviction answers with counts. Who left is seen in the free list, and in
-what a later match finds; where it cannot be seen, nobody is accused.
+An eviction answers with counts. The free list and later matches show which pages were evicted;
+where they do not, nothing is reported.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.types import Counts
 
 STANDS_ON = ((SWA_COLUMN, FULL_COLUMN), (MAMBA_COLUMN, FULL_COLUMN), (MAMBA_COLUMN, SWA_COLUMN))
-"""Components whose data is of no use without that of another."""
+"""Pairs of components: the data of the first is useless without that of the second."""
 
 
 def after_evict(state: ObservedState, operation: Evict, outcome: Evicted) -> None:
-    """As many slots came free as was said; who left was not locked, and was next."""
+    """Check the count of freed slots, and that the victims were not locked and were next."""
     locked = [state.surely_locked(column) for column in ALL_COLUMNS]
     in_use = [state.maybe_locked(column) for column in ALL_COLUMNS]
     leaves = [page for page in state.pages if _is_device_leaf(state, page, in_use[FULL_COLUMN])]
@@ -47,16 +47,16 @@ def after_evict(state: ObservedState, operation: Evict, outcome: Evicted) -> Non
         met=any(locked),
     )
     check_closed(state, victims)
-    asked = [operation.counts[component] for component in COMPONENTS]
+    wanted = [operation.counts[component] for component in COMPONENTS]
     state.check(
         "EVICT-2",
-        any(asked) or not any(victims),
-        "nothing was asked for, and something was evicted",
-        met=not any(asked) and bool(leaves),
+        any(wanted) or not any(victims),
+        "an eviction of no slots evicted a page",
+        met=not any(wanted) and bool(leaves),
     )
     _check_freed(state, operation.counts, outcome.freed, leaves, in_use)
     for column in state.columns:
-        if asked[column] and asked.count(0) == 2:
+        if wanted[column] and wanted.count(0) == 2:
             if column == FULL_COLUMN:
                 _check_turns(state, [page for page in victims[column] if page not in bare], leaves)
             else:
@@ -66,9 +66,9 @@ def after_evict(state: ObservedState, operation: Evict, outcome: Evicted) -> Non
 
 
 def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
-    """Under write_back what leaves is on the host, where that has room for all that could leave."""
-    room = state.room_on_host
-    if room is None or not state.hears or not state.writes_back or not victims:
+    """Check that victims have a host copy under write_back, if the host was empty before."""
+    room = state.free_host_slots
+    if room is None or not state.takes_events or not state.writes_back or not victims:
         return
     if any(room[column] < state.slots.capacity[column] for column in state.columns):
         return
@@ -82,14 +82,14 @@ def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
 
 
 def after_making_room(state: ObservedState) -> None:
-    """Under write_back, what leaves is copied to the host, where something else may have left."""
+    """Note that under write_back evictions copy to the host, and may evict there unseen."""
     if state.writes_back:
         state.doubt_host(ALL_COLUMNS)
         state.may_have_copied()
 
 
 def check_closed(state: ObservedState, victims: list[list[PageRecord]]) -> None:
-    """With full data goes all that stands on it, and the data of a prefix has no gap."""
+    """Check that data that needs evicted data is evicted too, and that no prefix has a gap."""
     for what, on in STANDS_ON:
         _check_cascade(state, what, on, victims[on])
     state.check_each(
@@ -104,7 +104,7 @@ def check_closed(state: ObservedState, victims: list[list[PageRecord]]) -> None:
 def _check_cascade(
     state: ObservedState, what: Column, on: Column, victims: list[PageRecord]
 ) -> None:
-    """With data of one component goes that of another, which stands on it."""
+    """Check that data of `what` is evicted with the data of `on` that it needs."""
     state.check_each(
         "EVICT-3",
         len(victims),
@@ -122,7 +122,7 @@ def _stays(page: PageRecord) -> bool:
 
 
 def _is_device_leaf(state: ObservedState, page: PageRecord, in_use: Collection[PageRecord]) -> bool:
-    """Whether a page could surely be evicted for its full slot, by its place and its locks."""
+    """Whether a page surely could be evicted for its full slot: an unlocked leaf."""
     if page in in_use or not page.surely_on_device(FULL_COLUMN):
         return False
     if state.writes_back and page.children:
@@ -131,7 +131,7 @@ def _is_device_leaf(state: ObservedState, page: PageRecord, in_use: Collection[P
 
 
 def _may_be_uncovered(state: ObservedState) -> set[PageRecord]:
-    """Pages that may leave out of turn, as tombstones with the last of what is below them."""
+    """Pages that may be evicted out of order: tombstones that lose the last page below them."""
     if state.profile.uncovered_tombstones_stay or SWA_COLUMN not in state.columns:
         return set()
     return {page for page in state.pages if page.children and not page.surely_on_device(SWA_COLUMN)}
@@ -139,29 +139,29 @@ def _may_be_uncovered(state: ObservedState) -> set[PageRecord]:
 
 def _check_freed(
     state: ObservedState,
-    asked: Counts,
+    wanted: Counts,
     freed: Counts,
     leaves: Iterable[PageRecord],
     in_use: list[set[PageRecord]],
 ) -> None:
-    """Where less came free than was asked, nobody is left who could have gone."""
+    """Check that no evictable page is left where fewer slots came free than were asked for."""
     for column in state.columns:
         component = COMPONENTS[column]
-        if freed[component] >= asked[component]:
-            state.check("EVICT-1", True, met=asked[component] > 0)
+        if freed[component] >= wanted[component]:
+            state.check("EVICT-1", True, met=wanted[component] > 0)
             continue
         left = [
             page
             for page in (leaves if column == FULL_COLUMN else state.pages)
             if page.surely_on_device(column) and page not in in_use[column]
         ]
-        text = f"{asked[component]} {component} slots were asked for and {freed[component]} freed"
-        text = f"{text}; {left[0].describe() if left else 'nobody'} stays"
+        text = f"{wanted[component]} {component} slots were asked for and {freed[component]} freed"
+        text = f"{text}; {left[0].describe() if left else 'no page'} stays"
         state.check("EVICT-1", not left, text, met=freed[component] > 0)
 
 
 def _check_turns(state: ObservedState, victims: list[PageRecord], leaves: list[PageRecord]) -> None:
-    """No leaf that stayed comes before a victim, by the policy."""
+    """Check that no leaf that stayed comes before a victim in the policy's order."""
     stayed = [page for page in leaves if page.surely_on_device(FULL_COLUMN) and not page.hazy]
     _check_ranks(state, victims, stayed, "was evicted")
 
@@ -169,7 +169,7 @@ def _check_turns(state: ObservedState, victims: list[PageRecord], leaves: list[P
 def _check_ranks(
     state: ObservedState, victims: list[PageRecord], stayed: list[PageRecord], what: str
 ) -> None:
-    """Nobody who stayed surely comes before a victim, by the policy."""
+    """Check that no page that stayed surely comes before a victim in the policy's order."""
     earliest = [(rank(state, page, latest=False), page) for page in victims if not page.hazy]
     latest = [(rank(state, page, latest=True), page) for page in stayed if earliest]
     wrong = [
@@ -187,7 +187,7 @@ def _check_ranks(
 
 
 def rank(state: ObservedState, page: PageRecord, *, latest: bool) -> tuple[int, int]:
-    """The first or the last place that a page can have in the order of the policy."""
+    """The first or the last place that a page can have in the policy's order."""
     policy = state.config.eviction_policy
     used = page.used_to[FULL_COLUMN], page.used_from[FULL_COLUMN]
     hits = page.hits_at_most, page.hits
@@ -203,7 +203,7 @@ def _check_order(
     victims: list[PageRecord],
     in_use: Collection[PageRecord],
 ) -> None:
-    """Nothing that was used less recently, and could have gone, stayed."""
+    """Check that no evictable page that was used less recently than a victim stayed."""
     stayed = [page for page in state.pages if page not in in_use and page.surely_on_device(column)]
     wrong = [
         (victim, page)
@@ -229,27 +229,27 @@ def after_evict_host(
     operation: EvictHost,
     outcome: Evicted,
 ) -> None:
-    """Host data leaves, leaves first by the policy; who it was is heard of full data only."""
+    """Check that host leaves are evicted in the policy's order. Events show full data only."""
     state.doubt_host(ALL_COLUMNS)
-    asked, leaves = operation.counts, state.leaves_of_host
-    if not state.hears or state.writes_back or asked.swa or asked.mamba:
+    wanted, leaves = operation.counts, state.host_leaves
+    if not state.takes_events or state.writes_back or wanted.swa or wanted.mamba:
         return
     stayed = [page for page in leaves if page.host[FULL_COLUMN] is Certainty.YES]
     victims = [page for page in leaves if page.host[FULL_COLUMN] is Certainty.NO]
-    if outcome.freed.full < asked.full:
+    if outcome.freed.full < wanted.full:
         state.check(
             "EVICT-1",
             not stayed,
-            f"{asked.full} host slots were asked for and {outcome.freed.full} freed; "
-            f"{stayed[0].describe() if stayed else 'nobody'} stays",
+            f"{wanted.full} host slots were asked for and {outcome.freed.full} freed; "
+            f"{stayed[0].describe() if stayed else 'no page'} stays",
             met=bool(outcome.freed),
         )
     surely = [page for page in stayed if not page.hazy]
     _check_ranks(state, victims, surely, "left the host")
 
 
-def host_leaves(state: ObservedState) -> list[PageRecord]:
-    """Pages that surely are on the host only, that nothing hangs below, and that nobody holds."""
+def find_host_leaves(state: ObservedState) -> list[PageRecord]:
+    """Pages that surely are on the host only, have no page below them, and are not locked."""
     in_use = state.maybe_locked()
     return [
         page

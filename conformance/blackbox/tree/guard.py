@@ -12,22 +12,23 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from kvcanon.conformance.blackbox.checks import Checks
-from kvcanon.conformance.blackbox.tree.events import SENDERS, add_up, hear, hear_late
-from kvcanon.conformance.blackbox.tree.evict import after_evict, after_evict_host, host_leaves
+from kvcanon.conformance.blackbox.tree.allocate import after_allocate, after_free
+from kvcanon.conformance.blackbox.tree.events import (
+    SENDERS,
+    check_events,
+    check_late_events,
+    check_residency,
+)
+from kvcanon.conformance.blackbox.tree.evict import after_evict, after_evict_host, find_host_leaves
 from kvcanon.conformance.blackbox.tree.insert import after_insert, after_insert_host
 from kvcanon.conformance.blackbox.tree.load import after_load_back, after_settling, check_due
-from kvcanon.conformance.blackbox.tree.match import (
-    after_allocate,
-    after_free,
-    after_lock,
-    after_match,
-    after_reset,
-    after_unlock,
-)
+from kvcanon.conformance.blackbox.tree.lock import after_lock, after_unlock
+from kvcanon.conformance.blackbox.tree.match import after_match
 from kvcanon.conformance.blackbox.tree.refusal import after_refusal
+from kvcanon.conformance.blackbox.tree.reset import after_reset
 from kvcanon.conformance.blackbox.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.blackbox.tree.state import ObservedState
-from kvcanon.conformance.errors import OnShould, ViolationError
+from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.explain import explain_violations, in_words
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
@@ -96,11 +97,11 @@ ANSWERS: dict[type[Operation], type] = {
     Flush: Settled,
     TakeEvents: tuple,
 }
-"""What kind of answer each operation has; nobody looks at that of the others."""
+"""The type of each operation's answer; other operations return nothing."""
 
 
 class BlackboxGuard(WrappedCache):
-    """A cache that is judged by what it answers. What its methods do, `Cache` says."""
+    """A cache that is judged by its answers and events. `Cache` documents its methods."""
 
     def __init__(
         self,
@@ -115,20 +116,20 @@ class BlackboxGuard(WrappedCache):
         self._on_should = on_should
         config = subject.cache.config
         self.steps = 0
-        """Operations that were called."""
+        """How many operations were called."""
         sent = Need.EVENTS in subject.shows and config.events
-        hears, self._late = sent and not late, sent and late
+        takes_events, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
         self._state = ObservedState(
             config=config,
             profile=profile,
             slots=SlotRecords(subject.cache, config, shown=shown),
             checks=Checks(frozenset(law.law_id for law in laws)),
-            hears=hears,
+            takes_events=takes_events,
             read=subject.cache.read if Need.BYTES in subject.shows else None,
         )
-        self._waiting: list[Event] = list(subject.cache.take_events()) if hears else []
-        """Events that were heard, and that nobody has taken yet."""
+        self._untaken: list[Event] = list(subject.cache.take_events()) if takes_events else []
+        """Events that were checked, and that the client has not taken yet."""
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -137,19 +138,19 @@ class BlackboxGuard(WrappedCache):
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes behind a device slot that a request holds."""
-        asked, state = Write(component, slot, data), self._state
+        operation, state = Write(component, slot, data), self._state
         try:
             super().write(component, slot, data)
         except CacheError as error:
-            after_refusal(state, asked, error)
-            self._raise(asked, f"refused: {error}")
+            after_refusal(state, operation, error)
+            self._raise_violations(operation, f"refused: {error}")
             raise
         state.written[COLUMN[component]][slot] = data
         state.compared.clear()
         if state.slots.owners[COLUMN[component]].get(slot) is not HELD:
             text = f"{component} slot {slot} was written, and no request holds it"
             state.check("REFUSE-3", False, text)
-            self._raise(asked, Done())
+            self._raise_violations(operation, Done())
 
     def _around(
         self,
@@ -162,17 +163,17 @@ class BlackboxGuard(WrappedCache):
         try:
             answer = call(*args, **kwargs)
         except CacheError as error:
-            self._hear(operation, refused=True)
+            self._check_events(operation, refused=True)
             after_refusal(self._state, operation, error)
-            self._raise(operation, f"refused: {error}")
+            self._raise_violations(operation, f"refused: {error}")
             raise
         _check_kind(operation, answer)
         self._judge(operation, answer)
-        self._raise(operation, answer)
-        return self._handed_out(answer) if isinstance(operation, TakeEvents) else answer
+        self._raise_violations(operation, answer)
+        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
 
     def _note_before(self, operation: Operation) -> None:
-        """What has to be known of the time before an operation."""
+        """Note what the checks after the operation need from before it."""
         self.steps += 1
         state = self._state
         state.now += 1
@@ -180,58 +181,55 @@ class BlackboxGuard(WrappedCache):
         if not isinstance(operation, Match):
             state.compared.clear()
         if isinstance(operation, EvictHost):
-            state.leaves_of_host = host_leaves(state)
+            state.host_leaves = find_host_leaves(state)
         elif isinstance(operation, Evict) and state.writes_back:
-            state.room_on_host = state.slots.free_on_host()
+            state.free_host_slots = state.slots.free_on_host()
 
     def _judge(self, operation: Operation, answer: object) -> None:
-        """Check an operation that was served by what it answered and what was heard of it."""
+        """Check an operation that was served by its answer and its events."""
         state = self._state
         if isinstance(operation, Insert | InsertHost):
             state.pages.path_made(operation.key, state.now)
         if not isinstance(operation, TakeEvents):
-            self._hear(operation, refused=False)
+            self._check_events(operation, refused=False)
         check = CHECKS.get(type(operation))
         if check is not None:
             check(state, operation, answer)
         if isinstance(operation, SENDERS) and not state.violations:
-            if state.hears:
-                add_up(state)
+            if state.takes_events:
+                check_residency(state)
             check_due(state)
             state.pages.forget_gone()
 
-    def _hear(self, operation: Operation, *, refused: bool) -> None:
-        if self._state.hears:
+    def _check_events(self, operation: Operation, *, refused: bool) -> None:
+        if self._state.takes_events:
             events = self._cache.take_events()
-            self._waiting += events
-            hear(self._state, operation, events, refused=refused)
+            self._untaken += events
+            check_events(self._state, operation, events, refused=refused)
 
-    def _handed_out(self, answer: Answer) -> Answer:
-        """All events that wait, of which the acceptor has taken most already."""
-        if not isinstance(answer, tuple) or not (self._state.hears or self._late):
+    def _check_taken(self, answer: Answer) -> Answer:
+        """Check the events that a client takes; returns them behind those checked before."""
+        if not isinstance(answer, tuple) or not (self._state.takes_events or self._late):
             return answer
         if self._late:
-            hear_late(self._state, answer)
+            check_late_events(self._state, answer)
             return answer
-        hear(self._state, TakeEvents(), answer, refused=False)
-        waiting, self._waiting = (*self._waiting, *answer), []
-        return waiting  # type: ignore[return-value]  # Answer is a tuple of events here.
+        check_events(self._state, TakeEvents(), answer, refused=False)
+        waiting, self._untaken = (*self._untaken, *answer), []
+        return waiting  # type: ignore[return-value]  # The answer is a tuple of events here.
 
-    def _raise(self, operation: Operation, answer: object) -> None:
+    def _raise_violations(self, operation: Operation, answer: object) -> None:
         violations = self._state.checks.close()
         if not violations:
             return
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        broken = ViolationError(words, violations)
-        if self._on_should is None or not broken.only_should:
-            raise broken
-        self._on_should(broken)
+        raise_violations(ViolationError(words, violations), self._on_should)
 
 
 def _check_kind(operation: Operation, answer: object) -> None:
-    """Raises: TypeError: the answer is none that the operation has."""
+    """Check the type of an answer. Raises: TypeError."""
     kind = ANSWERS.get(type(operation), object)
     if not isinstance(answer, kind):
         name = type(operation).__name__
-        raise TypeError(f"{name} was answered {answer!r}; it must be answered {kind.__name__}")
+        raise TypeError(f"{name} was answered {answer!r}; it must return {kind.__name__}")

@@ -1,7 +1,6 @@
-"""Inserting: slots that requests hand over, and what is known of their pages from then on.
+"""Checks of inserts: each slot that is handed over becomes its page's slot, or is free.
 
-What readers get wrong: which of the slots the tree took is the cache's choice, as far as it goes. A
-slot is either free afterwards or it is that of its page; and no page has two.
+Which slots the tree takes is partly the cache's choice. No page has two slots.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from kvcanon.conformance.blackbox.tree.pages import (
     Certainty,
     Column,
     PageRecord,
+    present_pages,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.blackbox.tree.state import Batch, ObservedState, OpenTransfer
@@ -23,7 +23,7 @@ from kvcanon.spec.types import Slot
 
 
 def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> None:
-    """Each slot is its page's or free, all of the key is on the device, and copies are coming."""
+    """Check the slots and the key's presence on the device, and note the copies enqueued."""
     path = state.pages.path_made(operation.key, state.now)
     _check_held(state, operation)
     if state.violations:
@@ -47,14 +47,14 @@ def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> 
     if all(page.device[FULL_COLUMN] is not None for page in path):
         state.use_prefix(path, len(path))
     else:
-        # A leaf was dropped, which may have kept its window from being used.
+        # A leaf was dropped, so its window may not have been used.
         state.may_use(path)
     _count_hits(state, path, operation)
     _follow_backups(state, path, outcome)
 
 
 def _check_held(state: ObservedState, operation: Insert) -> None:
-    """Requests have all of the slots, each of them once."""
+    """Check that requests hold all of the slots, and that each is given once."""
     for column, component in enumerate(COMPONENTS):
         some = operation.slots[component]
         if not some:
@@ -65,10 +65,10 @@ def _check_held(state: ObservedState, operation: Insert) -> None:
 
 
 def _check_present(state: ObservedState, path: list[PageRecord], outcome: Inserted) -> None:
-    counts = []
-    for has in (PageRecord.surely_on_device, PageRecord.maybe_on_device):
-        there = [has(page, FULL_COLUMN) for page in path]
-        counts.append(there.index(False) if False in there else len(path))
+    counts = [
+        present_pages(path, has)
+        for has in (PageRecord.surely_on_device, PageRecord.maybe_on_device)
+    ]
     state.check(
         "MATCH-6",
         counts[0] <= outcome.present_pages <= counts[1],
@@ -85,13 +85,13 @@ def _place(
     handed: tuple[Slot, ...],
     freed: int,
 ) -> None:
-    """Find out which slots came free; the others are those of their pages."""
+    """Find the slots that came free, and give the others to their pages."""
     component, slots = COMPONENTS[column], state.slots
-    if column in slots.blind:
+    if column in slots.unseen:
         _place_unseen(state, column, pages, handed)
         return
     expected = slots.free_count(column) + freed
-    seen = slots.look(column, expected)
+    seen = slots.free_list(column, expected)
     text = f"an insert freed {freed} {component} slots, which makes {expected} free; that is not so"
     state.check("ALLOC-3", seen.right, text, met=bool(handed))
     for page, slot in zip(pages, handed, strict=True):
@@ -108,7 +108,7 @@ def _place(
 def _place_unseen(
     state: ObservedState, column: Column, pages: list[PageRecord], handed: tuple[Slot, ...]
 ) -> None:
-    """Pages have data now, in these slots or in those they had; what is behind them is theirs."""
+    """Note that pages have data, in these slots or in those they had before."""
     for page, slot in zip(pages, handed, strict=True):
         state.slots.free(column, (slot,))
         page.device[column], page.doubtful[column] = SOMEWHERE, True
@@ -120,13 +120,13 @@ def _place_unseen(
 def _give_up_replaced(
     state: ObservedState, column: Column, page: PageRecord, free: frozenset[Slot]
 ) -> None:
-    """Where a cache heals with new full slots, the one that the page had is free now."""
+    """Note that a page's old full slot is free, where the cache heals pages with new slots."""
     had = page.device[column]
     if column != FULL_COLUMN or state.profile.heals_in_place or had is None:
         return
     owners = state.slots.owners[column]
     if had == SOMEWHERE:
-        # Nobody was told which it was, but that it was taken for a load.
+        # Nobody was counts which it was, but that it was taken for a load.
         had = next((slot for slot in sorted(free) if owners.get(slot) is LOADING), had)
     if had in free and owners.get(had) in (page, LOADING):
         page.device[column] = None
@@ -144,7 +144,7 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
         ),
     )
     if earlier is not None and earlier != SOMEWHERE:
-        # It had lost that slot unseen, which was taken for a load since.
+        # The page lost that slot unseen, and a load took it since.
         state.slots.give(column, (earlier,), LOADING)
     new = page.host[column] is Certainty.NO
     page.device[column] = slot
@@ -159,7 +159,7 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
 
 
 def _check_found(state: ObservedState, path: list[PageRecord], operation: Insert) -> None:
-    """All full data of the key is on the device, and what was brought of the other components."""
+    """Check that the key's full data and the other data handed over are on the device."""
     handed = {column: len(operation.slots[COMPONENTS[column]]) for column in state.columns}
     handed[FULL_COLUMN] = len(path)
     if SWA_COLUMN in handed and not state.profile.unreachable_windows_kept:
@@ -182,7 +182,7 @@ def _check_found(state: ObservedState, path: list[PageRecord], operation: Insert
 
 
 def _may_drop_leaf(state: ObservedState, operation: Insert) -> bool:
-    """Whether a cache may free what a leaf would be made of, for want of window data."""
+    """Whether a cache may free the slots of a leaf because it has no window data."""
     windows = SWA_COLUMN in state.columns and not operation.slots.swa
     return windows and not state.profile.tombstone_leaves
 
@@ -203,9 +203,9 @@ def _count_hits(state: ObservedState, path: list[PageRecord], operation: Insert)
 
 
 def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inserted) -> None:
-    """Note which copies are in flight, and which pages must have one when all have settled."""
+    """Note which copies are in flight, and which pages must be on the host when all settled."""
     if outcome.backups or outcome.backup_declined_pages:
-        # What made room on the host was not seen leaving.
+        # Host data may have been evicted for the copies, unseen.
         state.doubt_host(ALL_COLUMNS)
     aux = [column for column in state.columns if column != FULL_COLUMN]
     items = [
@@ -214,9 +214,9 @@ def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inser
         for column in aux
         if page.host[FULL_COLUMN] is Certainty.NO and page.surely_on_device(column)
     ]
-    # What an insert declined, or left to an earlier copy in flight, it need not have copied whole.
+    # Where copies were declined or are in flight already, an insert need not copy all data.
     busy = any(each.direction is Direction.BACKUP for each in state.transfers.values())
-    whole = state.hears and not outcome.backup_declined_pages and not busy
+    whole = state.takes_events and not outcome.backup_declined_pages and not busy
     # Where nothing was on the host before, there was no window data to be copied later.
     is_chain = not busy and all(page.host[FULL_COLUMN] is Certainty.NO for page in path)
     batch = Batch(len(outcome.backups), items if whole else [], is_chain)
@@ -230,18 +230,17 @@ def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inser
         state.transfers[transfer_id] = OpenTransfer(Direction.BACKUP, path, batch=batch)
     for page in path if outcome.backups else ():
         for column in state.columns:
-            heard = column == FULL_COLUMN and state.hears
-            if not heard and page.device[column] is not None and page.host[column] is Certainty.NO:
-                page.host[column] = Certainty.MAYBE
+            if page.device[column] is not None:
+                state.may_be_on_host(column, page)
     if outcome.backup_declined_pages:
         _check_declined(state, path, outcome.backup_declined_pages)
     _note_due(state, path, outcome)
 
 
 def _note_due(state: ObservedState, path: list[PageRecord], outcome: Inserted) -> None:
-    """Pages that were hit often enough must have a copy once all is settled, or were declined."""
+    """Note the pages that must have a host copy once all copies settled, unless declined."""
     threshold = state.config.backup_hits
-    if threshold is None or not state.hears:
+    if threshold is None or not state.takes_events:
         return
     for page in path:
         if outcome.backup_declined_pages:
@@ -253,7 +252,7 @@ def _note_due(state: ObservedState, path: list[PageRecord], outcome: Inserted) -
 
 
 def _check_declined(state: ObservedState, path: list[PageRecord], declined: int) -> None:
-    """A copy is declined only where the host has no room for all that the path has."""
+    """Check that copies are declined only where the path does not fit into free host slots."""
     free = state.slots.free_on_host()
     if free is None:
         return
@@ -267,10 +266,10 @@ def _check_declined(state: ObservedState, path: list[PageRecord], declined: int)
 
 
 def after_insert_host(state: ObservedState, operation: InsertHost, outcome: HostInserted) -> None:
-    """Every page that was given is accounted for; what was said to be placed may be there."""
+    """Check that the counts cover every page given, and note which may be on the host now."""
     path = state.pages.path_made(operation.key, state.now)
     given = len(path) - operation.start_pages
-    told = (
+    counts = (
         outcome.placed_pages,
         outcome.refilled_pages,
         outcome.present_pages,
@@ -278,20 +277,20 @@ def after_insert_host(state: ObservedState, operation: InsertHost, outcome: Host
     )
     state.check(
         "RES-9",
-        sum(told) == given and min(told) >= 0,
-        f"of {given} pages {told[0]} were placed, {told[1]} refilled, {told[2]} present and "
-        f"{told[3]} dropped",
+        sum(counts) == given and min(counts) >= 0,
+        f"of {given} pages {counts[0]} were placed, {counts[1]} refilled, {counts[2]} present and "
+        f"{counts[3]} dropped",
         met=given > 0,
     )
-    if state.hears:
+    if state.takes_events:
         state.check(
             "RES-9",
-            told[0] + told[1] == state.stored_on_host,
-            f"{told[0]} pages were placed and {told[1]} refilled, and {state.stored_on_host} were "
-            "said to be on the host",
+            counts[0] + counts[1] == state.stored_on_host,
+            f"{counts[0]} pages were placed and {counts[1]} refilled, and events "
+            f"put {state.stored_on_host} on the host",
             met=given > 0,
         )
-    # What made room on the host was not seen leaving, but for full data.
+    # Host data may have been evicted for these pages; events show full data only.
     state.doubt_host(ALL_COLUMNS)
     payloads = (operation.payload.full, operation.payload.swa, operation.payload.mamba)
     for column in state.columns:
@@ -300,10 +299,8 @@ def after_insert_host(state: ObservedState, operation: InsertHost, outcome: Host
             known = page.content[column] or not page.maybe_anywhere(column)
             if page.run == state.now:
                 page.use(FULL_COLUMN, state.now)
-            heard = column == FULL_COLUMN and state.hears
-            above = column == FULL_COLUMN or page.host[FULL_COLUMN] is not Certainty.NO
-            if above and not heard and page.host[column] is Certainty.NO:
-                page.host[column] = Certainty.MAYBE
+            if column == FULL_COLUMN or page.host[FULL_COLUMN] is not Certainty.NO:
+                state.may_be_on_host(column, page)
             if known:
                 page.content[column].add(data)
             if column != FULL_COLUMN:

@@ -1,7 +1,7 @@
-"""Loading and settling: copies, from the enqueue to the acknowledgement.
+"""Checks of load-backs and settled transfers: copies from the enqueue to the acknowledgement.
 
-What readers get wrong: a load takes slots before anyone is told which. They are known to be taken,
-and become those of pages when a match names them.
+A load takes slots without saying which. They count as taken, and get their pages when a match
+returns them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kvcanon.spec.types import TransferId
 
 
 def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBack) -> None:
-    """Full data was evicted only for want of full slots; what is loaded has slots now."""
+    """Check that a load evicted only for lack of free slots, and note the slots that it took."""
     path = state.pages.path(operation.key)
     loading, evicted = outcome.loading, outcome.evicted
     if outcome.decision is LoadDecision.ENQUEUED:
         short = [
-            column in state.slots.blind or loading[component] > state.slots.free_count(column)
+            column in state.slots.unseen or loading[component] > state.slots.free_count(column)
             for column, component in enumerate(COMPONENTS)
         ]
         free = [state.slots.free_count(column) for column in ALL_COLUMNS]
@@ -70,10 +70,10 @@ def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBa
         for page in _loaded_pages(state, path, column, loading[COMPONENTS[column]])
     ]
     for page, column in loads:
-        blind = column in state.slots.blind
+        unseen = column in state.slots.unseen
         page.device[column] = SOMEWHERE
-        page.loading[column] = not blind and not state.loads_are_of_use
-        page.doubtful[column] |= blind
+        page.loading[column] = not unseen and not state.loads_usable_at_once
+        page.doubtful[column] |= unseen
         page.used_to[column] = state.now
     if outcome.transfer_id is not None:
         taken = Counter(
@@ -86,7 +86,7 @@ def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBa
 def _loaded_pages(
     state: ObservedState, path: list[PageRecord], column: Column, count: int
 ) -> list[PageRecord]:
-    """The pages whose data is loaded: what the end of the path needs and the device lacks."""
+    """The pages whose data is loaded: the end of the path needs it, and the device lacks it."""
     if not count:
         return []
     begin = {
@@ -97,25 +97,25 @@ def _loaded_pages(
     concerned = path[begin[column] :]
     lacking = _lacking(concerned, column)
     if len(lacking) < count or not state.profile.window_lock_exact:
-        # More may come than the end needs: whole nodes, as some caches load them.
+        # Some caches load whole nodes, which is more than the end of the path needs.
         concerned = path
         lacking = _lacking(path, column)
     in_doubt = [page for page in concerned if page.doubtful[column]]
     for page in in_doubt:
-        # It is where it was, or it was gone and comes back somewhere else.
+        # The data is in its old slot, or it was evicted and is loaded into another slot.
         page.device[column] = SOMEWHERE
         mine = [slot for slot, owner in state.slots.pages_in(column) if owner is page]
         state.slots.give(column, mine, LOADING)
     whole_nodes = column == SWA_COLUMN and not state.profile.window_lock_exact
     if in_doubt or len(lacking) != count or whole_nodes:
-        # Which of them are loaded is in doubt; so is what becomes of them.
+        # It is not known which of these pages are loaded.
         for page in lacking:
             page.doubtful[column] = True
     return lacking
 
 
 def _lacking(pages: list[PageRecord], column: Column) -> list[PageRecord]:
-    """The pages whose data is not on the device, and may be on the host."""
+    """The pages whose data is not on the device and may be on the host."""
     return [
         page
         for page in pages
@@ -124,7 +124,7 @@ def _lacking(pages: list[PageRecord], column: Column) -> list[PageRecord]:
 
 
 def after_settling(state: ObservedState, operation: Poll | Flush, outcome: Settled) -> None:
-    """Copies end after those that they build on, each once; what failed is where it was before."""
+    """Check that copies end once, and after those that they build on; undo those that failed."""
     came_free: Counter[Column] = Counter()
     there_were = bool(state.transfers)
     for transfer_id, status in outcome.transfers:
@@ -162,11 +162,11 @@ def after_settling(state: ObservedState, operation: Poll | Flush, outcome: Settl
 
 
 def _surely_builds_on(state: ObservedState, later: OpenTransfer, earlier: OpenTransfer) -> bool:
-    """Whether a copy is of data at or below what another of its direction copies in full.
+    """Whether a copy surely is of pages at or below those of an earlier copy in its direction.
 
-    Which nodes of a path are backed up is not seen. Of the copies of one insert to an empty host
-    each is below the one before; and where there is full data alone, all are below those that were
-    backed up before on the same path.
+    Answers do not show which nodes of a path are backed up. Of the copies of one insert to an empty
+    host each is below the one before. With full data alone, every copy is below earlier backups on
+    the same path.
     """
     if later.direction is not earlier.direction or earlier.may_be_cancelled:
         return False
@@ -188,7 +188,7 @@ def _surely_builds_on(state: ObservedState, later: OpenTransfer, earlier: OpenTr
 def _settle(
     state: ObservedState, transfer_id: TransferId, transfer: OpenTransfer, status: TransferStatus
 ) -> Counter[Column]:
-    """What a copy brought is there, or its slots come free again; how many, by component."""
+    """Note the end of a copy; returns how many slots of each component a failed load frees."""
     if status is TransferStatus.CANCELLED:
         state.check(
             "ASYNC-5",
@@ -202,14 +202,14 @@ def _settle(
         return Counter()
     for page, column in transfer.loads:
         page.loading[column] = False
-        # Where it is in doubt which pages were loaded, another load may have brought this one.
+        # A doubtful page may have been loaded by another load.
         if status is not TransferStatus.DONE and not page.doubtful[column]:
             page.lose(column)
     return Counter() if status is TransferStatus.DONE else transfer.slots_taken
 
 
 def _settle_backup(state: ObservedState, transfer: OpenTransfer, *, done: bool) -> None:
-    """Once all copies of an insert are done, all that its new host pages had is on the host."""
+    """Note a backup's end. After the last of an insert, all data of its pages is on the host."""
     batch = transfer.batch
     if not done:
         for page in transfer.path:
@@ -224,7 +224,7 @@ def _settle_backup(state: ObservedState, transfer: OpenTransfer, *, done: bool) 
 
 
 def _cancel_what_builds_on(state: ObservedState, failed: OpenTransfer) -> None:
-    """Copies further down forget their pages at once; their slots come free when they end."""
+    """Note that copies further down may be cancelled, and that such loads bring nothing."""
     filled = {page for page, column in failed.loads if column == FULL_COLUMN}
     for other in state.transfers.values():
         if other.direction is failed.direction and not set(failed.path).isdisjoint(other.path):
@@ -239,7 +239,7 @@ def _cancel_what_builds_on(state: ObservedState, failed: OpenTransfer) -> None:
 
 
 def check_due(state: ObservedState) -> None:
-    """Once nothing is in flight, all that was hit often enough is on the host, or was declined."""
+    """Check that pages with enough hits have a host copy, once no copy is in flight."""
     if state.transfers or not state.due:
         return
     for page in state.due:

@@ -1,49 +1,36 @@
-"""Using: matches, locks, and slots that requests take and give back.
+"""Checks of matches: the prefix found, the slots of its pages, and the bytes behind them.
 
-What readers get wrong: a match is the judge's best witness. It says what is there without moving
-anything, and what it says has to fit all that was said before.
+A match shows what is cached and changes no data, so it is checked against all earlier answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvcanon.conformance.blackbox.tree.pages import (
     ALL_COLUMNS,
-    FULL_COLUMN,
     MAMBA_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
     Column,
+    Has,
     PageRecord,
     usable,
 )
-from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, HELD, LOADING
+from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.blackbox.tree.state import (
     ObservedState,
-    OpenReceipt,
     Read,
     same_node_below,
 )
 from kvcanon.spec.operations import (
-    Allocate,
-    Free,
-    Lock,
     Match,
     Matched,
-    Receipt,
-    Reset,
-    Unlock,
-    UnlockWindow,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import GPU, Key, Slot, Slots, TransferId
-
-Has = Callable[[PageRecord, Column], bool]
+from kvcanon.spec.types import GPU, Slot, Slots, TransferId
 
 
 def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
-    """The prefix is as long as it may be, the slots are those of its pages, as are the bytes."""
+    """Check the length of the prefix, the slots of its pages, and the bytes behind them."""
     path = state.pages.path(operation.key)
     device = found.device_pages
     at_least = usable_by(state, path, PageRecord.surely_on_device)
@@ -51,7 +38,7 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
     state.check(
         "MATCH-2",
         at_least <= device <= at_most,
-        f"a match of {len(operation.key)} pages found {device} of use on the device; "
+        f"a match of {len(operation.key)} pages found {device} usable on the device; "
         f"{_between(at_least, at_most)} are",
         met=max(device, at_least) > 0,
     )
@@ -60,7 +47,7 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
     state.check(
         "MATCH-1",
         at_least <= found.prefix_pages <= at_most and device <= found.prefix_pages,
-        f"a match of {len(operation.key)} pages found {found.prefix_pages} of use, {device} of "
+        f"a match of {len(operation.key)} pages found {found.prefix_pages} usable, {device} of "
         f"them on the device; {_between(at_least, at_most)} are",
         met=max(found.prefix_pages, at_least) > 0,
     )
@@ -76,7 +63,7 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
 
 
 def _count_hits(prefix: list[PageRecord]) -> None:
-    """Count a hit on what was found; what may be of one node with its end may have one more."""
+    """Count a hit on each page found; pages of the same node below may have one more, too."""
     for page in prefix:
         page.hits += 1
     for page in (*prefix, *same_node_below(prefix[-1])):
@@ -98,7 +85,7 @@ def _between(at_least: int, at_most: int) -> str:
 
 
 def _check_slots(state: ObservedState, path: list[PageRecord], slots: Slots) -> None:
-    """Full slots of all pages, window slots back to the first gap, and the state at the end."""
+    """Check the slots: full ones of all pages, window slots to the first gap, one mamba slot."""
     counts = (len(slots.full), len(slots.swa), len(slots.mamba))
     gapless = [
         _gapless(path, has) for has in (PageRecord.surely_on_device, PageRecord.maybe_on_device)
@@ -110,7 +97,7 @@ def _check_slots(state: ObservedState, path: list[PageRecord], slots: Slots) -> 
         "MATCH-3",
         right,
         f"a match of {len(path)} pages on the device gave {counts[0]} full, {counts[1]} window and "
-        f"{counts[2]} state slots; {len(path)}, {_between(*swa)} and {state} are there",
+        f"{counts[2]} state slots; {len(path)}, {_between(*swa)} and {mamba} are there",
         met=bool(path),
     )
     for column in ALL_COLUMNS if right else ():
@@ -122,11 +109,11 @@ def _check_slots(state: ObservedState, path: list[PageRecord], slots: Slots) -> 
 def _check_pending(
     state: ObservedState, path: list[PageRecord], pending: tuple[TransferId, ...]
 ) -> None:
-    """The loads in flight on the prefix are named, and nothing else is."""
+    """Check that exactly the loads in flight on the prefix are named."""
     loads = {
         transfer_id: transfer
         for transfer_id, transfer in state.transfers.items()
-        if transfer.direction is Direction.LOAD_BACK and not state.loads_are_of_use
+        if transfer.direction is Direction.LOAD_BACK and not state.loads_usable_at_once
     }
     for transfer_id, transfer in loads.items():
         surely = [page for page, column in transfer.loads if not page.doubtful[column]]
@@ -154,9 +141,9 @@ def _gapless(path: list[PageRecord], has: Has) -> int:
 
 
 def _check_slot(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -> None:
-    """A slot that was matched is the page's; where nobody was told which that is, it is now."""
+    """Check that a slot is its page's; if the page's slot was not known, this is it."""
     owner = state.slots.owners[column].get(slot)
-    if column in state.slots.blind:
+    if column in state.slots.unseen:
         text = f"a match gave {COMPONENTS[column]} slot {slot}, which a request has"
         state.check("MATCH-3", owner is None, text)
         return
@@ -173,13 +160,13 @@ def _check_slot(state: ObservedState, column: Column, page: PageRecord, slot: Sl
         right,
         lambda: (
             f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe()}, which is "
-            f"{state.slots.owner_in_words(column, slot)}"
+            f"{state.slots.describe_owner(column, slot)}"
         ),
     )
 
 
 def _lost_unseen(state: ObservedState, column: Column, slot: Slot) -> bool:
-    """Whether a slot was that of a page that may have lost it; if so, it has lost it now."""
+    """Whether the slot's page may have lost it; if so, note that it has."""
     owner = state.slots.owners[column].get(slot)
     if not isinstance(owner, PageRecord) or not owner.doubtful[column]:
         return False
@@ -204,7 +191,7 @@ def _check_bytes(state: ObservedState, path: list[PageRecord], slots: Slots, rea
 def _check_read(
     state: ObservedState, column: Column, count: int, wrong: list[tuple[PageRecord, Slot, bytes]]
 ) -> None:
-    """What is behind the slots of pages is what was written for them."""
+    """Check that the bytes behind pages' slots are those that were written for them."""
     state.check_each(
         "DATA-1",
         count,
@@ -214,130 +201,3 @@ def _check_read(
             f"{each[2].hex()}, not {next(iter(each[0].content[column])).hex()}"
         ),
     )
-
-
-def after_lock(state: ObservedState, operation: Lock, receipt: Receipt) -> None:
-    """A lock was given for what is there, and the receipt is a new one."""
-    path = state.pages.path(operation.key)
-    present = _present(path, PageRecord.maybe_anywhere)
-    state.check(
-        "LOCK-9",
-        present == len(operation.key),
-        f"a lock of {len(operation.key)} pages was given, of which {present} can be there",
-        met=len(operation.key) > 0,
-    )
-    state.check(
-        "LOCK-10",
-        receipt.receipt_id not in state.receipts,
-        f"receipt {receipt.receipt_id} was given for two locks",
-        met=bool(state.receipts),
-    )
-    state.receipts[receipt.receipt_id] = OpenReceipt(
-        receipt, path, state.window_from(len(path)), MAMBA_COLUMN in state.columns
-    )
-    state.may_cut(path)
-
-
-def pages_present(state: ObservedState, key: Key) -> int:
-    """How many pages of a key are there without doubt, on whatever medium."""
-    return _present(state.pages.path(key), PageRecord.surely_anywhere)
-
-
-def pages_on_device(state: ObservedState, key: Key) -> int:
-    """How many pages of a key are on the device without doubt."""
-    return _present(state.pages.path(key), PageRecord.surely_on_device)
-
-
-def _present(path: list[PageRecord], has: Has) -> int:
-    for count, page in enumerate(path):
-        if not has(page, FULL_COLUMN):
-            return count
-    return len(path)
-
-
-def after_unlock(state: ObservedState, operation: Unlock | UnlockWindow, _answer: None) -> None:
-    """Only an open receipt is released, and only once."""
-    held = state.receipts.get(operation.receipt.receipt_id)
-    state.check(
-        "LOCK-10",
-        held is not None,
-        f"receipt {operation.receipt.receipt_id}, which is not open, was released",
-        met=False,
-    )
-    if held is None:
-        return
-    if isinstance(operation, Unlock):
-        del state.receipts[operation.receipt.receipt_id]
-    else:
-        held.window_from, held.state_held = len(held.path), False
-
-
-def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> None:
-    """As many slots as were asked, each of them free until now, and no others are gone."""
-    state.check(
-        "ALLOC-5",
-        slots.counts() == operation.counts,
-        f"{operation.counts} were asked for and {slots.counts()} given",
-        met=bool(operation.counts),
-    )
-    for column, component in enumerate(COMPONENTS):
-        some, capacity = slots[component], state.slots.capacity[column]
-        owners = state.slots.owners[column]
-        _check_given(
-            state,
-            column,
-            len(some),
-            [slot for slot in some if slot in owners or not 0 <= slot < capacity],
-        )
-        for slot in state.written[column].keys() & some:
-            del state.written[column][slot]
-        state.slots.give(column, some, HELD)
-    if not state.violations:
-        said = f"{slots.counts()} were given out"
-        state.check_free("ALLOC-5", said, met=bool(operation.counts))
-
-
-def _check_given(state: ObservedState, column: Column, count: int, wrong: list[Slot]) -> None:
-    """Slots that were given out were free, and are slots of the pool."""
-    state.check_each(
-        "ALLOC-1",
-        count,
-        wrong,
-        lambda slot: (
-            f"{COMPONENTS[column]} slot {slot} was given out, which is "
-            f"{state.slots.owner_in_words(column, slot)}"
-        ),
-    )
-
-
-def after_free(state: ObservedState, operation: Free, _answer: None) -> None:
-    """Slots come back from those who have them, and are free."""
-    for column, component in enumerate(COMPONENTS):
-        some, owners = operation.slots[component], state.slots.owners[column]
-        state.check_held(column, some, "taken back")
-        state.slots.free(column, [slot for slot in some if owners.get(slot) is HELD])
-    if not state.violations:
-        counts = operation.slots.counts()
-        state.check_free("ALLOC-3", f"{counts} were taken back", met=bool(counts))
-
-
-def after_reset(state: ObservedState, _operation: Reset, _answer: None) -> None:
-    """Nothing is in the tree; what requests have they keep."""
-    open_receipts = len(state.receipts) + len(state.transfers)
-    there_were = any(page.maybe_anywhere(FULL_COLUMN) for page in state.pages)
-    text = f"reset with {open_receipts} receipts open"
-    state.check("LOCK-4", not open_receipts, text, met=False)
-    state.pages.clear()
-    state.due.clear()
-    state.transfers.clear()
-    state.receipts.clear()
-    state.slots.reset()
-    for column in state.columns:
-        if column not in state.slots.blind:
-            expected = state.slots.free_count(column)
-            state.check(
-                "ALLOC-7",
-                state.slots.look(column, expected).right,
-                f"after a reset not all {expected} {COMPONENTS[column]} slots are free, or more",
-                met=there_were,
-            )

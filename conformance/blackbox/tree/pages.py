@@ -1,16 +1,16 @@
-"""Pages as they can be known from outside: what was handed over, and what has been heard of it.
+"""Page records: what inserts, matches, free lists and events have shown of each page.
 
-A page is known by all tokens up to its end. It has data in a slot because an insert put it there,
-and lost it when the slot was seen free. Of the host less is known: full data by events, the rest by
-what may have been copied.
+A page is known by all tokens up to its end. It has data in a slot from the insert that put it there
+until the slot is seen free. Less is known of the host: full data by events, other data by which
+copies may have been made.
 
-What readers get wrong: not to know is a value. Where the cache may have chosen either way, both
-answers are right, until one is seen.
+"Unknown" is a value. Where the cache could choose either way, both answers are lawful until one is
+seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -29,11 +29,11 @@ ALL_COLUMNS = (0, 1, 2)
 FULL_COLUMN, SWA_COLUMN, MAMBA_COLUMN = ALL_COLUMNS
 
 SOMEWHERE: Slot = -1
-"""A slot that nobody was told the number of."""
+"""A slot of unknown number."""
 
 
 class Certainty(IntEnum):
-    """Whether something is so, as far as can be known."""
+    """Whether something is true, as far as it can be known."""
 
     NO = 0
     MAYBE = 1
@@ -48,10 +48,10 @@ class PageRecord:
     namespace: Namespace
     parent: PageRecord | None
     depth: int
-    """Pages before it."""
-    name: bytes
+    """How many pages are before it."""
+    hash: bytes
     run: int
-    """The operation that made the page: pages of one run may be one node."""
+    """The operation that inserted the page; pages of one operation may be one node."""
     children: dict[Units, PageRecord] = Factory(dict)
     device: list[Slot | None] = Factory(lambda: [None, None, None])
     loading: list[bool] = Factory(lambda: [False, False, False])
@@ -60,15 +60,15 @@ class PageRecord:
     """Whether device data may have been evicted unseen."""
     host: list[Certainty] = Factory(lambda: [Certainty.NO, Certainty.NO, Certainty.NO])
     used_from: list[int] = Factory(lambda: [0, 0, 0])
-    """The earliest moment that the last use may have been; with `used_to`, bounds of recency."""
+    """The earliest possible time of the last use; `used_to` is the latest."""
     used_to: list[int] = Factory(lambda: [0, 0, 0])
     hazy: bool = False
-    """Whether it may have been gone for a while, so that its age and its hits are not known."""
+    """Whether it may have been evicted and inserted again, so that age and hits are not known."""
     hits: int = 0
     hits_at_most: int = 0
     priority: int = 0
     content: list[set[bytes]] = Factory(lambda: [set(), set(), set()])
-    """What was written for it; empty where nobody was seen writing."""
+    """The bytes that may be its own, by column; empty where they are not known."""
 
     def surely_on_device(self, column: Column) -> bool:
         """Whether data is on the device, without doubt."""
@@ -100,18 +100,18 @@ class PageRecord:
         self.forget_content(column)
 
     def forget_content(self, column: Column) -> None:
-        """What was written for data that is nowhere any more says nothing of what comes."""
+        """Forget the bytes of data that is on no medium any more."""
         if self.device[column] is None and self.host[column] is Certainty.NO:
             self.content[column].clear()
 
     def use(self, column: Column, now: int, *, surely: bool = True) -> None:
-        """It was used now, or may have been."""
+        """Note that it was used now, or may have been."""
         self.used_to[column] = now
         if surely:
             self.used_from[column] = now
 
     def come_back(self, run: int) -> None:
-        """It is handed over again: anew, if it was gone."""
+        """Note that it is inserted again; if it was evicted, it is a new page."""
         if self.surely_anywhere(FULL_COLUMN):
             return
         self.hazy = self.maybe_anywhere(FULL_COLUMN)
@@ -120,21 +120,22 @@ class PageRecord:
 
     def describe(self) -> str:
         """The page in words."""
-        return f"page {self.depth} ({', '.join(map(str, self.units))}) of {_name(self.namespace)}"
+        units = ", ".join(map(str, self.units))
+        return f"page {self.depth} ({units}) of {_describe_namespace(self.namespace)}"
 
 
 class PageRecords:
-    """All pages that were ever handed over, by their tokens and by their names."""
+    """All pages that were ever inserted, by their tokens and by their hashes."""
 
     def __init__(self) -> None:
         self._roots: dict[Namespace, dict[Units, PageRecord]] = {}
-        self.by_name: dict[bytes, PageRecord] = {}
+        self.by_hash: dict[bytes, PageRecord] = {}
 
     def __iter__(self) -> Iterator[PageRecord]:
-        return iter(self.by_name.values())
+        return iter(self.by_hash.values())
 
     def path(self, key: Key) -> list[PageRecord]:
-        """The known pages of a key, from the first on."""
+        """The known leading pages of a key."""
         found: list[PageRecord] = []
         children = self._roots.get(key.namespace, {})
         for units in key.pages:
@@ -146,13 +147,13 @@ class PageRecords:
         return found
 
     def path_made(self, key: Key, run: int) -> list[PageRecord]:
-        """All pages of a key; those that are new are of this run."""
+        """All pages of a key; new ones belong to the operation `run`."""
         path = self.path(key)
         for page in path:
             page.come_back(run)
         for units in key.pages[len(path) :]:
             parent = path[-1] if path else None
-            before = namespace_seed(key.namespace) if parent is None else parent.name
+            before = namespace_seed(key.namespace) if parent is None else parent.hash
             page = PageRecord(
                 units, key.namespace, parent, len(path), page_hash(before, units), run
             )
@@ -160,23 +161,35 @@ class PageRecords:
                 self._roots.setdefault(key.namespace, {}) if parent is None else parent.children
             )
             siblings[units] = page
-            self.by_name[page.name] = page
+            self.by_hash[page.hash] = page
             path.append(page)
         return path
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all pages."""
         self._roots.clear()
-        self.by_name.clear()
+        self.by_hash.clear()
 
     def forget_gone(self) -> None:
-        """Forget pages without data and without pages below them."""
-        for page in reversed(list(self.by_name.values())):
+        """Forget pages without data that have no page below them."""
+        for page in reversed(list(self.by_hash.values())):
             if not page.children and not page.maybe_anywhere(FULL_COLUMN):
                 siblings = (
                     self._roots[page.namespace] if page.parent is None else page.parent.children
                 )
-                del siblings[page.units], self.by_name[page.name]
+                del siblings[page.units], self.by_hash[page.hash]
+
+
+Has: TypeAlias = Callable[[PageRecord, Column], bool]
+"""Whether a page has data of a component, in some sense."""
+
+
+def present_pages(path: Sequence[PageRecord], has: Has) -> int:
+    """How many leading pages of a path have full data."""
+    for count, page in enumerate(path):
+        if not has(page, FULL_COLUMN):
+            return count
+    return len(path)
 
 
 def usable(
@@ -185,7 +198,7 @@ def usable(
     window_pages_units: tuple[int, int],
     columns: Iterable[Column],
 ) -> int:
-    """The usable prefix of a path in pages, given which page has what, by column."""
+    """The usable prefix of a path in pages; `has` says by column which page has data."""
     page_size, window_tokens = window_pages_units
     every = (True,) * len(path)
     full, swa, state = (tuple(has[c]) if c in columns else every for c in ALL_COLUMNS)
@@ -197,7 +210,7 @@ def columns_of(components: Iterable[Component]) -> tuple[Column, ...]:
     return tuple(COLUMN[component] for component in components)
 
 
-def _name(namespace: Namespace) -> str:
+def _describe_namespace(namespace: Namespace) -> str:
     given = [
         f"{part}" for part in (namespace.extra_key, namespace.cache_salt, namespace.lora) if part
     ]

@@ -1,14 +1,13 @@
-"""Refusing: a call is refused for a reason that what is known bears out, and nothing comes of it.
+"""Checks of refusals: the reason given is not disproved by what is known, and no slot moved.
 
-What readers get wrong: a refusal that is wrong does no harm at once. It makes somebody evict, wait
-or compute again, for nothing, and for ever.
+A wrong refusal does no harm at once, but it makes an engine evict, wait or recompute for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.blackbox.tree.match import pages_on_device, pages_present
+from kvcanon.conformance.blackbox.tree.pages import PageRecord, present_pages
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, HELD
 from kvcanon.conformance.blackbox.tree.state import ObservedState
 from kvcanon.spec.errors import (
@@ -39,13 +38,13 @@ from kvcanon.spec.views import COLUMN
 
 def after_refusal(state: ObservedState, operation: Operation, error: CacheError) -> None:
     """Check a refusal against what the observed state proves."""
-    doubt = _DOUBTS.get(type(error))
-    truth = doubt(state, operation) if doubt is not None else None
+    counterproof = _COUNTERPROOFS.get(type(error))
+    truth = counterproof(state, operation) if counterproof is not None else None
     state.check(
         "REFUSE-2" if isinstance(error, ReceiptSpent | CacheBusy) else "REFUSE-1",
         truth is None,
         f"{type(operation).__name__} was refused ({error}), but {truth}",
-        met=doubt is not None,
+        met=counterproof is not None,
     )
     if isinstance(error, ReceiptSpent):
         # A receipt that was not open was not released.
@@ -53,57 +52,58 @@ def after_refusal(state: ObservedState, operation: Operation, error: CacheError)
     state.check_free("ALLOC-6", f"{type(operation).__name__} was refused ({error})")
 
 
-def _room(state: ObservedState, asked: Operation) -> str | None:
-    if isinstance(asked, Allocate) and all(
-        state.slots.free_count(column) >= asked.counts[component]
-        and (column not in state.slots.blind or not asked.counts[component])
+def _room(state: ObservedState, operation: Operation) -> str | None:
+    if isinstance(operation, Allocate) and all(
+        state.slots.free_count(column) >= operation.counts[component]
+        and (column not in state.slots.unseen or not operation.counts[component])
         for column, component in enumerate(COMPONENTS)
     ):
-        return "every pool has as many free slots as were asked"
+        return "every pool has as many free slots as were asked for"
     return None
 
 
-def _cached(state: ObservedState, asked: Operation) -> str | None:
-    if isinstance(asked, Insert):
-        relied, there = asked.start_pages, pages_on_device(state, asked.key)
-    elif isinstance(asked, Lock | LoadBack):
-        relied, there = len(asked.key), pages_present(state, asked.key)
+def _cached(state: ObservedState, operation: Operation) -> str | None:
+    if isinstance(operation, Insert):
+        needed, has = operation.start_pages, PageRecord.surely_on_device
+    elif isinstance(operation, Lock | LoadBack):
+        needed, has = len(operation.key), PageRecord.surely_anywhere
     else:
         return None
-    return f"the first {relied} pages are there" if there >= relied else None
+    present = present_pages(state.pages.path(operation.key), has)
+    return f"the first {needed} pages are there" if present >= needed else None
 
 
-def _open(state: ObservedState, asked: Operation) -> str | None:
-    known = isinstance(asked, Unlock | UnlockWindow) and (
-        asked.receipt.receipt_id in state.receipts
+def _open(state: ObservedState, operation: Operation) -> str | None:
+    known = isinstance(operation, Unlock | UnlockWindow) and (
+        operation.receipt.receipt_id in state.receipts
     )
     return "the receipt is open" if known else None
 
 
-def _held(state: ObservedState, asked: Operation) -> str | None:
-    if isinstance(asked, Write):
-        held = state.slots.owners[COLUMN[asked.component]].get(asked.slot) is HELD
+def _held(state: ObservedState, operation: Operation) -> str | None:
+    if isinstance(operation, Write):
+        held = state.slots.owners[COLUMN[operation.component]].get(operation.slot) is HELD
         return "a request holds the slot" if held else None
-    if isinstance(asked, Free | Insert) and all(
+    if isinstance(operation, Free | Insert) and all(
         len(set(some)) == len(some)
         and all(state.slots.owners[column].get(slot) is HELD for slot in some)
         for column, component in enumerate(COMPONENTS)
-        for some in (asked.slots[component],)
+        for some in (operation.slots[component],)
     ):
         return "requests hold every one of the slots"
     return None
 
 
-def _fits(state: ObservedState, asked: Operation) -> str | None:
-    if isinstance(asked, Write) and len(asked.data) == state.config.slot_bytes:
-        return "the data is of a slot's size"
+def _fits(state: ObservedState, operation: Operation) -> str | None:
+    if isinstance(operation, Write) and len(operation.data) == state.config.slot_bytes:
+        return "the data has the size of a slot"
     return None
 
 
-def _not_loading(state: ObservedState, asked: Operation) -> str | None:
-    if not isinstance(asked, Insert):
+def _not_loading(state: ObservedState, operation: Operation) -> str | None:
+    if not isinstance(operation, Insert):
         return None
-    path = set(state.pages.path(asked.key))
+    path = set(state.pages.path(operation.key))
     loading = any(
         transfer.direction is Direction.LOAD_BACK and not path.isdisjoint(transfer.path)
         for transfer in state.transfers.values()
@@ -111,13 +111,13 @@ def _not_loading(state: ObservedState, asked: Operation) -> str | None:
     return None if loading else "nothing of its key is being loaded"
 
 
-def _idle(state: ObservedState, asked: Operation) -> str | None:
-    if isinstance(asked, Reset) and not state.receipts and not state.transfers:
-        return "nobody holds a receipt, and nothing is in flight"
+def _idle(state: ObservedState, operation: Operation) -> str | None:
+    if isinstance(operation, Reset) and not state.receipts and not state.transfers:
+        return "no receipt is open, and no copy is in flight"
     return None
 
 
-_DOUBTS: dict[type[CacheError], Callable[[ObservedState, Operation], str | None]] = {
+_COUNTERPROOFS: dict[type[CacheError], Callable[[ObservedState, Operation], str | None]] = {
     BadArgument: _fits,
     OutOfSlots: _room,
     PrefixNotCached: _cached,
@@ -126,4 +126,4 @@ _DOUBTS: dict[type[CacheError], Callable[[ObservedState, Operation], str | None]
     TransferPending: _not_loading,
     CacheBusy: _idle,
 }
-"""What speaks against each refusal; what is wrong with a key or with counts is not judged."""
+"""What disproves each kind of refusal; a `BadArgument` for keys or counts is not judged."""

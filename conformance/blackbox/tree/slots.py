@@ -1,7 +1,7 @@
-"""Slots as they can be known from outside: who was told to have which.
+"""Slot records: the owner of each device slot by the cache's own answers.
 
-What readers get wrong: the book is of what the cache *said*. It gave a slot out, took it over,
-freed it. Where its free list says otherwise, one of the two is wrong, and both are the cache's.
+The cache said that it gave a slot out, took it over or freed it. Where its free list says
+otherwise, the cache contradicts itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Owner: TypeAlias = PageRecord | HeldSlot | Loading
 
 @frozen
 class FreeList:
-    """The free slots of a pool, as they were seen."""
+    """The free slots of a pool, as the cache shows them."""
 
     slots: frozenset[Slot]
     right: bool
@@ -46,7 +46,7 @@ class FreeList:
 
 
 class SlotRecords:
-    """Who has which device slot; who is not named is free."""
+    """The owner of each device slot; a slot without an owner is free."""
 
     def __init__(self, cache: Cache, config: CacheConfig, *, shown: bool) -> None:
         self._cache = cache
@@ -54,19 +54,19 @@ class SlotRecords:
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
         self._of_pages: list[dict[Slot, PageRecord]] = [{}, {}, {}]
-        """Those of them that pages have: few beside those that a request may hold."""
-        self.blind = frozenset() if shown else frozenset({SWA_COLUMN})
-        """Components whose free slots cannot be seen: window slots are given out beside full ones
-        only, so that not all of them can be taken to see which they are."""
+        """The slots of pages, which are few beside those that requests may hold."""
+        self.unseen = frozenset() if shown else frozenset({SWA_COLUMN})
+        """Columns whose free slots cannot be seen: window slots are allocated together with full
+        slots only, so that not all of them can be taken to see which they are."""
 
     def free_count(self, column: Column) -> int:
-        """How many slots are free, by the book."""
+        """How many slots are free by these records."""
         return self.capacity[column] - len(self.owners[column])
 
-    def look(self, column: Column, expected: int) -> FreeList:
-        """See which slots are free: as the cache shows them, or by taking all and giving them back.
+    def free_list(self, column: Column, expected: int) -> FreeList:
+        """The free slots: as the cache shows them, or found by allocating all and freeing them.
 
-        There should be so many.
+        `expected` is how many there should be.
         """
         component = COMPONENTS[column]
         if self._shown:
@@ -79,7 +79,7 @@ class SlotRecords:
         return FreeList(frozenset(taken or ()), right=len(set(taken or ())) == expected)
 
     def _take(self, component: Component, count: int) -> tuple[Slot, ...] | None:
-        """Take so many slots and give them back; None where that is refused."""
+        """Allocate `count` slots and free them; None where that is refused."""
         try:
             taken = self._cache.allocate(Counts(**{component.value: count}))
         except CacheError:
@@ -88,13 +88,13 @@ class SlotRecords:
         return taken[component]
 
     def free_on_host(self) -> list[int] | None:
-        """How many host slots of each component are free; None where the cache does not show it."""
+        """How many host slots of each component are free; None where they are not shown."""
         if not self._shown:
             return None
         return [len(self._cache.free_slots(component, CPU)) for component in COMPONENTS]
 
     def pages_in(self, column: Column) -> list[tuple[Slot, PageRecord]]:
-        """The slots that pages have, with the pages."""
+        """The slots of pages, with the pages."""
         return list(self._of_pages[column].items())
 
     def owned(self, column: Column, slots: frozenset[Slot]) -> list[Slot]:
@@ -102,7 +102,7 @@ class SlotRecords:
         return sorted(slots & self.owners[column].keys())
 
     def give(self, column: Column, slots: Collection[Slot], owner: Owner) -> None:
-        """Slots have an owner now."""
+        """Set the owner of slots."""
         self.owners[column].update(dict.fromkeys(slots, owner))
         if isinstance(owner, PageRecord):
             self._of_pages[column].update(dict.fromkeys(slots, owner))
@@ -111,13 +111,13 @@ class SlotRecords:
                 del self._of_pages[column][slot]
 
     def free(self, column: Column, slots: Iterable[Slot]) -> None:
-        """Slots have no owner any more."""
+        """Remove the owner of slots."""
         for slot in slots:
             self.owners[column].pop(slot, None)
             self._of_pages[column].pop(slot, None)
 
     def mark_loading(self, column: Column, free: Collection[Slot], count: int) -> None:
-        """Slots that nobody had and that are not free any more were taken for a load."""
+        """Mark `count` slots as taken by a load: they had no owner, and are not free now."""
         taken = (
             slot
             for slot in range(self.capacity[column] if count else 0)
@@ -126,13 +126,13 @@ class SlotRecords:
         self.give(column, tuple(islice(taken, count)), LOADING)
 
     def settle_on(self, column: Column, slot: Slot, page: PageRecord) -> None:
-        """A slot is a page's; what else the book has under its name was taken again."""
+        """Make a page the owner of one slot; its other slots were taken by loads."""
         others = [each for each, owner in self._of_pages[column].items() if owner is page]
         self.give(column, others, LOADING)
         self.give(column, (slot,), page)
 
-    def owner_in_words(self, column: Column, slot: Slot) -> str:
-        """Who has a slot."""
+    def describe_owner(self, column: Column, slot: Slot) -> str:
+        """The owner of a slot in words."""
         owner = self.owners[column].get(slot)
         if owner is None:
             return "free"
@@ -141,7 +141,7 @@ class SlotRecords:
         return "a request's" if owner is HELD else "being loaded"
 
     def reset(self) -> None:
-        """The tree is empty: its slots are free."""
+        """Free all slots of the tree."""
         for column in ALL_COLUMNS:
             kept: dict[Slot, Owner] = {
                 slot: owner for slot, owner in self.owners[column].items() if owner is HELD

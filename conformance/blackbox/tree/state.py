@@ -37,13 +37,13 @@ from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, Tra
 Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
 
 Text: TypeAlias = str | Callable[[], str]
-"""A sentence, or how to make it: most are never needed."""
+"""A text, or a function that makes it: most are never needed."""
 
 Wrong = TypeVar("Wrong")
 
 
 def words(text: Text) -> str:
-    """The sentence."""
+    """The text itself."""
     return text if isinstance(text, str) else text()
 
 
@@ -54,35 +54,35 @@ class OpenReceipt:
     receipt: Receipt
     path: list[PageRecord]
     window_from: int
-    """First page whose window data it holds; the length of the path where it holds none."""
+    """The first page whose window data it holds; the length of the path where it holds none."""
     state_held: bool
 
 
 @define(eq=False)
 class Batch:
-    """The copies that one insert enqueued, and what must be on the host when all are done."""
+    """The copies that one insert enqueued, and the data that is on the host when all are done."""
 
     open_copies: int
     items: list[tuple[PageRecord, Column]]
     is_chain: bool
-    """Whether each of them is surely of nodes below those of the one before."""
+    """Whether each copy surely is of nodes below those of the copy before."""
 
 
 @define(eq=False)
 class OpenTransfer:
-    """A copy in flight, and what it may hold."""
+    """A copy in flight, and the pages that it may lock."""
 
     direction: Direction
     path: list[PageRecord]
-    """Its pages are among these; all of them may be locked by it."""
+    """The copied pages are among these; any of them may be locked."""
     loads: list[tuple[PageRecord, Column]] = Factory(list)
-    """Device data that it will fill, if it is done."""
+    """Device data that is there when the load is done."""
     slots_taken: Counter[Column] = Factory(Counter)
-    """Device slots that it was given."""
+    """How many device slots it took."""
     batch: Batch | None = None
     """The copies to the host that it was enqueued with."""
     may_be_cancelled: bool = False
-    """Whether a copy on whose pages it may build has failed."""
+    """Whether a copy of pages that it may build on has failed."""
 
 
 @define(eq=False)
@@ -93,29 +93,29 @@ class ObservedState:
     profile: Profile
     slots: SlotRecords
     checks: Checks
-    hears: bool
-    """Whether events are heard."""
+    takes_events: bool
+    """Whether the guard takes events after each operation."""
     read: Read | None
     """Reads the bytes behind a slot; None where the cache shows none."""
     pages: PageRecords = Factory(PageRecords)
     receipts: dict[ReceiptId, OpenReceipt] = Factory(dict)
     transfers: dict[TransferId, OpenTransfer] = Factory(dict)
     due: dict[PageRecord, None] = Factory(dict)
-    """Pages that were hit often enough, and that no insert said the host had no room for."""
-    told: dict[Medium, set[bytes]] = Factory(lambda: {GPU: set(), CPU: set()})
-    """The names of the pages that are on each medium, as the events say."""
+    """Pages with enough hits for a backup that no insert declined."""
+    residency: dict[Medium, set[bytes]] = Factory(lambda: {GPU: set(), CPU: set()})
+    """The hashes of the pages on each medium, by the events."""
     written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
-    """What requests wrote into their slots, by column."""
+    """The bytes that requests wrote into their slots, by column."""
     compared: set[tuple[PageRecord, Column]] = Factory(set)
-    """Data whose bytes were read since the last operation that was no match."""
-    room_on_host: list[int] | None = None
+    """Data whose bytes were compared since the last operation other than a match."""
+    free_host_slots: list[int] | None = None
     """Free host slots before an eviction; None where they are not shown."""
-    leaves_of_host: list[PageRecord] = Factory(list)
-    """What an eviction from the host may choose from, as it was before it."""
+    host_leaves: list[PageRecord] = Factory(list)
+    """Before an eviction from the host: the pages that it may choose from."""
     stored_on_host: int = 0
-    """How many pages this operation said are on the host now."""
+    """How many pages this operation stored on the host, by its events."""
     now: int = 0
-    """Counts operations."""
+    """The number of the operation."""
     columns: tuple[Column, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -139,14 +139,14 @@ class ObservedState:
         *,
         met: bool = True,
     ) -> None:
-        """Note whether a law holds of each of so many, and of which it does not."""
+        """Check a law of `count` items, of which those in `wrong` break it."""
         if count:
             self.checks.note(law_id, None, met=met)
         for each in wrong:
             self.checks.note(law_id, text(each), met=met)
 
     def check_held(self, column: Column, slots: Sequence[Slot], done: str) -> None:
-        """See that requests have the slots with which something was done."""
+        """Check that requests hold slots with which something was done."""
         owners = self.slots.owners[column]
         self.check_each(
             "ALLOC-1",
@@ -154,18 +154,18 @@ class ObservedState:
             [slot for slot in slots if owners.get(slot) is not HELD],
             lambda slot: (
                 f"{COMPONENTS[column]} slot {slot} was {done}, which is "
-                f"{self.slots.owner_in_words(column, slot)}"
+                f"{self.slots.describe_owner(column, slot)}"
             ),
             met=False,
         )
 
     def check_free(self, law_id: str, said: str, *, met: bool = True) -> None:
-        """See that as many slots are free as were said to be, and none that requests have."""
+        """Check that as many slots are free as expected, and that none of them is a request's."""
         for column in self.columns:
-            if column in self.slots.blind:
+            if column in self.slots.unseen:
                 continue
             component, expected = COMPONENTS[column], self.slots.free_count(column)
-            seen = self.slots.look(column, expected)
+            seen = self.slots.free_list(column, expected)
             text = f"{said}, which leaves {expected} {component} slots free; that is not so"
             self.check(law_id, seen.right, text, met=met)
             for slot in self.slots.owned(column, seen.slots):
@@ -174,18 +174,18 @@ class ObservedState:
                 self.check(law_id, not held, text, met=met)
 
     @property
-    def loads_are_of_use(self) -> bool:
-        """Whether what is loaded counts as there once the load is enqueued."""
+    def loads_usable_at_once(self) -> bool:
+        """Whether loaded data is usable once the load is enqueued."""
         return self.profile.load_back_usable is StoreMoment.ENQUEUED
 
     @property
     def writes_back(self) -> bool:
-        """Whether evictions copy to the host before they take."""
+        """Whether evictions copy data to the host before they free its slots."""
         return self.config.write_policy is WritePolicy.WRITE_BACK
 
     @property
     def whole_on_host(self) -> bool:
-        """Whether window data and states are on the host only where full data is."""
+        """Whether window data and mamba states are on the host only where full data is."""
         return not self.writes_back or self.profile.whole_nodes_on_host
 
     def window_from(self, end: int) -> int:
@@ -194,10 +194,10 @@ class ObservedState:
             return end
         return window_start(end, self.config.window_tokens or 1, self.config.page_size)
 
-    # What is locked.
+    # Locks.
 
     def surely_locked(self, column: Column) -> set[PageRecord]:
-        """Pages whose data of a component some request holds for sure."""
+        """Pages whose data of a component is locked by a request for sure."""
         locked: set[PageRecord] = set()
         for held in self.receipts.values():
             if column == FULL_COLUMN:
@@ -209,7 +209,7 @@ class ObservedState:
         return locked
 
     def maybe_locked(self, column: Column = FULL_COLUMN) -> set[PageRecord]:
-        """Pages whose data some lock or copy may hold, as far as one can know; copies hold all."""
+        """Pages whose data a request may have locked, or a copy, which locks all components."""
         locked = self.surely_locked(column)
         if column == SWA_COLUMN and not self.profile.window_lock_exact:
             for held in self.receipts.values():
@@ -219,14 +219,14 @@ class ObservedState:
             return locked
         return locked | {below for page in locked for below in same_node_below(page)}
 
-    # What is used.
+    # Recency.
 
     def use_prefix(self, path: list[PageRecord], end: int) -> None:
-        """The end of a match or an insert: full data of the prefix is used, and its window."""
+        """Note that a match or an insert used a prefix: its full data, its window and its state."""
         for page in path[:end]:
             page.use(FULL_COLUMN, self.now)
         for page in same_node_below(path[end - 1]) if end else ():
-            # A node that is used in part, and is not cut for it, is used as a whole.
+            # A node that is used in part without being cut is used as a whole.
             page.use(FULL_COLUMN, self.now, surely=False)
             page.use(SWA_COLUMN, self.now, surely=False)
         if SWA_COLUMN in self.columns:
@@ -239,14 +239,14 @@ class ObservedState:
         self.may_cut(path)
 
     def may_use(self, path: list[PageRecord]) -> None:
-        """Any data of a path may be used now."""
+        """Note that any data of a path may have been used."""
         for page in path:
             for column in self.columns:
                 page.use(column, self.now, surely=False)
         self.may_cut(path)
 
     def _use_window(self, path: list[PageRecord], end: int) -> None:
-        """All of the window is used; a page more may be, and what is one node with what may be."""
+        """Note that the window was used; the page before it, and pages of its node, may be, too."""
         window_from = self.window_from(end)
         for page in path[window_from:end]:
             page.use(SWA_COLUMN, self.now)
@@ -258,7 +258,7 @@ class ObservedState:
             above -= 1
 
     def may_cut(self, path: list[PageRecord]) -> None:
-        """Nodes on a path may be cut now; where that refreshes a part, it may be any part."""
+        """Note that nodes on a path may have been cut, which may refresh any part of them."""
         if self.profile.split_keeps_recency:
             return
         touched = [*path, *(below for page in path for below in same_node_below(page))]
@@ -266,32 +266,32 @@ class ObservedState:
             for column in self.columns:
                 page.use(column, self.now, surely=False)
 
-    # What is lost, or was never loaded.
+    # Evictions and loads.
 
     def is_not_loading(self, column: Column, page: PageRecord) -> None:
-        """A page has data, so that it is not it that some load in flight brings."""
+        """Note that a page has data, so that no load in flight is of it."""
         page.loading[column] = page.doubtful[column] = False
         for transfer in self.transfers.values():
             if (page, column) in transfer.loads:
                 transfer.loads.remove((page, column))
 
     def lost(self, column: Column, slot: Slot, page: PageRecord) -> None:
-        """A slot that a page had is free now."""
+        """Note that a page's slot is free now."""
         self.slots.free(column, (slot,))
         if page.device[column] not in (slot, SOMEWHERE):
             return
         page.lose(column)
 
     def reconcile(self, column: Column, came_free: int, taken: int = 0) -> list[PageRecord]:
-        """See which slots are free, after some came free and some were taken for a load.
+        """Compare the free list after `came_free` slots came free and `taken` went to a load.
 
-        Returns the pages that lost theirs.
+        Returns the pages that lost their slots.
         """
         component, slots = COMPONENTS[column], self.slots
-        if column in slots.blind:
+        if column in slots.unseen:
             return []
         expected = slots.free_count(column) + came_free - taken
-        seen = slots.look(column, expected)
+        seen = slots.free_list(column, expected)
         self.check(
             "ALLOC-3",
             seen.right,
@@ -306,7 +306,7 @@ class ObservedState:
             freed += 1
             ambiguous |= owner is LOADING
             if isinstance(owner, PageRecord):
-                # Who was in doubt may have lost it long ago, to someone who was not told.
+                # A doubtful page may have lost its slot earlier, unseen.
                 ambiguous |= owner.doubtful[column]
                 found += [] if owner.doubtful[column] else [owner]
                 self.lost(column, slot, owner)
@@ -315,18 +315,18 @@ class ObservedState:
                 self.check("ALLOC-1", owner is LOADING, text, met=False)
                 slots.free(column, (slot,))
         if taken and freed < came_free:
-            # The slots of the others were taken again at once.
+            # Other victims' slots were taken again at once.
             found += self.doubt_unlocked(column)
         elif ambiguous:
-            # The slot may have been that of a page of which nobody was told the slot.
+            # The slot may have been that of a page whose slot is not known.
             found += self.doubt_unlocked(column, only=SOMEWHERE)
         slots.mark_loading(column, seen.slots, taken)
         return found
 
     def doubt_unlocked(self, column: Column, only: Slot | None = None) -> list[PageRecord]:
-        """Any page that is not locked may have lost its data unseen, or those in a certain slot.
+        """Note that any unlocked page may have lost its data unseen, or those whose slot is `only`.
 
-        Of full data the events tell who did. Returns the pages that did.
+        Events show which pages lost full data. Returns the pages that did.
         """
         locked = self.surely_locked(column)
         concerned = [
@@ -334,11 +334,11 @@ class ObservedState:
             for page in self.pages
             if page.maybe_on_device(column) and only in (None, page.device[column])
         ]
-        if column != FULL_COLUMN or not self.hears:
+        if column != FULL_COLUMN or not self.takes_events:
             for page in concerned:
                 page.doubtful[column] = page.doubtful[column] or page not in locked
             return []
-        gone = {page for page in concerned if page.name not in self.told[GPU]}
+        gone = {page for page in concerned if page.hash not in self.residency[GPU]}
         for slot, owner in self.slots.pages_in(column):
             if owner in gone:
                 self.slots.give(column, (slot,), LOADING)
@@ -347,35 +347,39 @@ class ObservedState:
         return list(gone)
 
     def doubt_host(self, columns: Collection[Column]) -> None:
-        """Host data of these components may have been evicted unseen."""
+        """Note that host data of these components may have been evicted unseen."""
         for transfer in self.transfers.values():
             if transfer.batch is not None:
                 transfer.batch.items.clear()
         for page in self.pages:
             for column in columns:
                 if page.host[column] is Certainty.YES and not (
-                    column == FULL_COLUMN and self.hears
+                    column == FULL_COLUMN and self.takes_events
                 ):
                     page.host[column] = Certainty.MAYBE
 
     def may_have_copied(self) -> None:
-        """Under write_back whatever was on the device may have been copied to the host unseen."""
+        """Note that under write_back any device data may have been copied to the host unseen."""
         for page in self.pages if self.writes_back else ():
             for column in self.columns:
-                heard = column == FULL_COLUMN and self.hears
                 alone = column == FULL_COLUMN or not self.whole_on_host
-                above = alone or page.host[FULL_COLUMN] is not Certainty.NO
-                if above and not heard and page.host[column] is Certainty.NO:
-                    page.host[column] = Certainty.MAYBE
+                if alone or page.host[FULL_COLUMN] is not Certainty.NO:
+                    self.may_be_on_host(column, page)
+
+    def may_be_on_host(self, column: Column, page: PageRecord) -> None:
+        """Note that data may be on the host, unless events would have said so."""
+        by_event = column == FULL_COLUMN and self.takes_events
+        if not by_event and page.host[column] is Certainty.NO:
+            page.host[column] = Certainty.MAYBE
 
 
 def may_be_one_node(page: PageRecord, below: PageRecord) -> bool:
-    """Whether a page and one after it may lie in one node: they came at once, or nobody knows."""
+    """Whether a page and the next may be in one node: inserted at once, or not known."""
     return page.run == below.run or page.hazy or below.hazy
 
 
 def same_node_below(page: PageRecord) -> list[PageRecord]:
-    """The pages below that may be of one node with a page."""
+    """The pages below a page that may be in the same node."""
     found: list[PageRecord] = []
     below = [page]
     for each in below:

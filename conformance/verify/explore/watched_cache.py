@@ -1,90 +1,93 @@
-"""Watching: a cache around each of whose operations every law is asked that a step can break.
+"""The watched cache: a wrapper that checks the laws of each step of an exploration.
 
-It is the guard's work for the steps from one known state. The laws of states are asked once for
-each state, when the exploration goes on from it; here only those of the tree's shape are, since all
-others walk on it.
+It does for the steps from one known state what the guard does for a running cache. The laws of
+states are checked once for each state, when the exploration goes on from it; of each step only the
+laws of the tree's shape are checked, since all other laws walk on the tree.
 
-What readers get wrong: laws are asked of every step, also where it leads to a state that was seen
-before. The state may be an old one; the way to it is not.
+The laws of steps are checked even where a step leads to a known state: the state was seen before,
+but the step was not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.observe.capture import StepCapture, call_cache, read_known_slots
 from kvcanon.conformance.observe.evidence import Shared, by_premise
+from kvcanon.conformance.observe.law_checker import problems_of, violations_of
 from kvcanon.conformance.observe.relevance import Relevant
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
+from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import CacheError
-from kvcanon.spec.events import Event, Residency, Resident
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.events import Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation
 from kvcanon.spec.laws.expected_events import residency_of
-from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
+from kvcanon.spec.operations import Matched, Operation
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import GPU
+from kvcanon.spec.types import Component, Key
 from kvcanon.spec.views import Stamp, Step
 
 
 class LawSet:
-    """The laws that are asked of a cache. Those of the tree's shape are asked in any case."""
+    """The laws that are checked, by kind. Those of the tree's shape are always among them."""
 
     def __init__(self, laws: Iterable[Law], shows: frozenset[Need]) -> None:
         asked = [law for law in laws if law.needs <= shows and law.law_id not in SHAPE]
         self.shape = tuple(LAWS[law_id] for law_id in SHAPE)
         self.states = tuple(law for law in asked if law.kind is Kind.STATE)
-        self.steps = Relevant([law for law in asked if law.kind is Kind.STEP], _broken)
-        self.streams = Relevant([law for law in asked if law.kind is Kind.STREAM], _broken)
+        self.steps = Relevant([law for law in asked if law.kind is Kind.STEP], problems_of)
+        self.streams = Relevant([law for law in asked if law.kind is Kind.STREAM], problems_of)
         ids = {law.law_id for law in (*self.shape, *asked)}
         self.law_ids = tuple(law_id for law_id in LAWS if law_id in ids)
-        """The ids of all of them, in the order of the book."""
+        """The ids of all these laws, in the order of `LAWS`."""
 
 
 class Witness:
-    """Asks the laws of a book, and counts how often each was exercised."""
+    """Checks the laws of a set, and counts how often each was exercised."""
 
     def __init__(self, book: LawSet) -> None:
         self.book = book
         self.states = 0
-        """States of which the laws of states were asked."""
+        """How many states were checked."""
         self.steps = 0
-        """Operations of the cache of which the laws of steps and streams were asked."""
+        """How many operations were checked."""
         self.laws_exercised: Counter[str] = Counter()
         """How often the premise of each law was met."""
         self._silent: Snapshot | None = None
-        """The last state of which the laws of streams were asked with nothing in the stream."""
+        """The last state for which the laws of streams were checked with no event."""
         laws = [LAWS[law_id] for law_id in book.law_ids]
         self._states = by_premise(laws, Kind.STATE)
         self._steps = Relevant(by_premise(laws, Kind.STEP), Shared.exercised_by)
         self._streams = Relevant(by_premise(laws, Kind.STREAM), Shared.exercised_by)
 
     def see_start(self, state: Snapshot) -> None:
-        """Ask the laws of the events of a cache that nobody has used. Raises: ViolationError."""
+        """Check the events of a new cache, before its first operation. Raises: ViolationError."""
         stream = Stream(Residency(()), state.events, state, begins=True)
-        _require(_all_broken(self.book.streams.of_stream(stream), stream))
+        _require(violations_of(self.book.streams.of_stream(stream), stream))
         self._count(self._streams.of_stream(stream), stream)
 
     def see_state(self, state: Snapshot) -> None:
-        """Ask the laws of a state. Raises: ViolationError."""
-        _require(_all_broken(self.book.shape, state))
-        _require(_all_broken(self.book.states, state))
+        """Check the laws of a state. Raises: ViolationError."""
+        _require(violations_of(self.book.shape, state))
+        _require(violations_of(self.book.states, state))
         self.states += 1
         self._count(self._states, state)
 
     def see_step(self, step: Step, stream: Stream) -> None:
-        """Ask the laws of a step, and of the events that it sent. Raises: ViolationError."""
+        """Check the laws of a step and of its events. Raises: ViolationError."""
         still = step.before is step.after
         if not still and not _share(step.before, step.after):
-            # Else it is the tree of the state before, which was asked for its shape then.
-            _require(_all_broken(self.book.shape, step.after))
-        found = _all_broken(self.book.steps.of_step(step), step)
+            # The tree changed. The shape of the tree before was checked with its state.
+            _require(violations_of(self.book.shape, step.after))
+        found = violations_of(self.book.steps.of_step(step), step)
         if not (still and step.before is self._silent):
-            # Else nothing was sent between a state and itself, and it was asked of the same before.
-            found += _all_broken(self.book.streams.of_stream(stream), stream)
+            # Nothing to check again where the state is the same and there was no event.
+            found += violations_of(self.book.streams.of_stream(stream), stream)
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
@@ -97,13 +100,13 @@ class Witness:
 
 
 class WatchedCache(WrappedCache):
-    """A cache of which each operation is judged. What its methods do, `Cache` says."""
+    """A cache each of whose operations is judged. `Cache` documents its methods."""
 
     def __init__(
         self,
         cache: Cache,
         state: Snapshot,
-        told: set[Resident],
+        residency: set[Resident],
         witness: Witness,
         stamps: Stamps | None,
         *,
@@ -112,11 +115,12 @@ class WatchedCache(WrappedCache):
         super().__init__(cache)
         self.state = state
         """The state now."""
-        self._told = told
+        self._residency = residency
+        """Which pages are where by the events so far."""
         self._witness = witness
-        self._copies = copies
+        self._capture = StepCapture(cache, copies, _compare, self._read_stamps)
         self._stamps = stamps
-        """None where the bytes behind slots cannot be compared."""
+        """None where the bytes behind slots cannot be read."""
 
     def _around(
         self,
@@ -125,67 +129,36 @@ class WatchedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        outcome: Outcome
-        refusal: CacheError | None = None
-        try:
-            answer = call(*args, **kwargs)
-        except CacheError as error:
-            refusal, outcome = error, Refused(error)
-        else:
-            outcome = _outcome_of(answer)
-        self._judge(operation, outcome)
-        if refusal is not None:
-            raise refusal
-        return answer
+        result = call_cache(partial(call, *args, **kwargs))
+        step = self._capture.step(self.state, operation, result.outcome)
+        self._witness.see_step(step, Stream(Residency(self._residency), step.events, step.after))
+        self.state = step.after
+        if step.events:
+            # The laws of events held, so the events add up to what the state shows.
+            self._residency = residency_of(step.after)
+        return result.unwrap()
 
-    def _judge(self, operation: Operation, outcome: Outcome) -> None:
-        before, after = self.state, self._cache.snapshot()
-        if after == before:
-            after = before
-        sent = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
-        stamps = self._read(operation, outcome)
-        ended = ends_known(self._copies, before)
-        step = Step(before, operation, outcome, after, sent, stamps, ended=ended)
-        stream = Stream(Residency(self._told), sent, after)
-        self._witness.see_step(step, stream)
-        self.state = after
-        if sent:
-            # What was told is what is there: the laws of events have just said so.
-            self._told = residency_of(after)
-
-    def _read(self, operation: Operation, outcome: Outcome) -> tuple[Stamp, ...]:
-        """What is behind the slots that a match returned, beside what was written for the page.
-
-        Slots that no pool has, and pages that the key has not, are left to the laws of matches.
-        """
-        if self._stamps is None or not isinstance(operation, Match):
+    def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
+        """The bytes behind the slots that a match returned, beside those written for the pages."""
+        stamps = self._stamps
+        if stamps is None:
             return ()
-        if not isinstance(outcome, Matched):
-            return ()
-        found: list[Stamp] = []
-        for component, some in outcome.slots:
-            if not some:
-                continue
-            expected = self._stamps.of_key(component, operation.key)
-            capacity = self.config.capacity(component, GPU)
-            for page, slot in enumerate(some, outcome.device_pages - len(some)):
-                if 0 <= page < len(expected) and 0 <= slot < capacity:
-                    data = self._cache.read(component, GPU, slot)
-                    found.append(Stamp(component, page, slot, expected[page], data))
-        return tuple(found)
+
+        def known_bytes(component: Component) -> list[tuple[bytes, ...]]:
+            return [(data,) for data in stamps.of_key(component, key)]
+
+        return read_known_slots(matched, self.config, self._cache.read, known_bytes)
 
 
-def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
-    """What a method returned, as the outcome of its operation."""
-    if answer is None:
-        return Done()
-    return Taken(answer) if isinstance(answer, tuple) else answer
+def _compare(before: Snapshot, after: Snapshot) -> Difference:
+    """Compare two states; equal states become one object."""
+    return Difference(before, before if after == before else after)
 
 
 def _share(before: Snapshot, after: Snapshot) -> bool:
-    """Let nodes that are equal in both states be one object: laws compare them again and again.
+    """Make nodes that are equal in both states one object, so that laws compare them fast.
 
-    Returns whether all are, so that the trees are the same.
+    Returns whether the trees are the same.
     """
     nodes = after.nodes
     if not isinstance(nodes, dict):
@@ -196,14 +169,6 @@ def _share(before: Snapshot, after: Snapshot) -> bool:
             nodes[node_id] = node
             shared += 1
     return shared == len(nodes) == len(before.nodes) and before.root_id == after.root_id
-
-
-def _broken(law: Law, subject: Subject) -> list[str]:
-    return list(law.check(subject))
-
-
-def _all_broken(laws: Iterable[Law], subject: Subject) -> list[Violation]:
-    return [Violation(law, text) for law in laws for text in law.check(subject)]
 
 
 def _require(found: list[Violation]) -> None:

@@ -1,4 +1,4 @@
-"""Checks from outside: a law is exercised where a faulty cache could have failed it."""
+"""Black-box checks: a law is exercised where a faulty cache could have failed it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def exercised_by(use: Use, *, after: Use = lambda _: None) -> set[str]:
 
 
 def test_a_law_counts_once_an_operation() -> None:
-    """An operation with many pages counts as so many operations."""
+    """An operation with many pages counts once."""
     checks = Checks(["MATCH-3"])
     for _ in range(5):
         checks.note("MATCH-3", None, met=True)
@@ -61,7 +61,7 @@ def test_a_law_counts_once_an_operation() -> None:
 
 
 def test_an_operation_that_breaks_a_law_is_evidence_of_none() -> None:
-    """What was checked before a fault showed counts as held."""
+    """An operation that broke a law exercises no law."""
     checks = Checks(["MATCH-1", "MATCH-3"])
     checks.note("MATCH-1", None, met=True)
     checks.note("MATCH-3", "wrong", met=True)
@@ -71,14 +71,14 @@ def test_an_operation_that_breaks_a_law_is_evidence_of_none() -> None:
 
 
 def test_a_check_without_substance_still_accuses() -> None:
-    """A fault passes where nothing would have counted as evidence."""
+    """A fault is reported even by a check that exercises no law."""
     checks = Checks(["LOCK-10"])
     checks.note("LOCK-10", "released twice", met=False)
     assert [each.text for each in checks.close()] == ["released twice"]
 
 
 def test_a_law_that_is_not_asked_is_not_noted() -> None:
-    """A check of one law counts another, or accuses by it."""
+    """A check of a law that is not judged counts and reports nothing."""
     checks = Checks(["MATCH-1"])
     checks.note("LOCK-10", "released twice", met=True)
     assert not checks.close()
@@ -102,7 +102,7 @@ def fill(cache: BlackboxGuard) -> None:
     ids=["match", "lock", "allocate", "evict", "take_events"],
 )
 def test_a_call_that_comes_to_nothing_exercises_no_law(use: Use) -> None:
-    """A cache with nothing in it gathers evidence by being asked."""
+    """Calls on an empty cache exercise no law."""
     assert not exercised_by(use)
 
 
@@ -119,12 +119,12 @@ def test_a_call_that_comes_to_nothing_exercises_no_law(use: Use) -> None:
     ids=["match", "lock", "allocate", "refused", "evict nothing", "reset"],
 )
 def test_a_call_exercises_the_laws_that_it_could_have_broken(use: Use, law_ids: set[str]) -> None:
-    """A law counts where nothing could be wrong, or does not where it could."""
+    """Each call exercises exactly the laws that it could break."""
     assert exercised_by(use, after=fill) == law_ids
 
 
 def test_an_insert_and_an_eviction_are_evidence() -> None:
-    """What a cache keeps, and what it gives up, counts for nothing."""
+    """An insert and an eviction exercise their laws."""
     assert exercised_by(lambda cache: serve(cache, KEY)) >= {"MATCH-6", "ALLOC-3", "EVENT-1"}
     evicted = exercised_by(lambda cache: cache.evict(Counts(full=1)), after=fill)
     assert evicted >= {"EVICT-1", "EVENT-2", "ALLOC-3"}
@@ -141,7 +141,7 @@ def requests() -> RequestBlackboxGuard:
 
 
 def test_a_request_exercises_reuse_only_where_something_is_reused() -> None:
-    """A cache that reuses nothing gathers evidence that what it reuses is right."""
+    """A cache that reuses nothing does not exercise the laws of reuse."""
     cache = requests()
     cache.admit(1, KEY)
     cache.finish(1)

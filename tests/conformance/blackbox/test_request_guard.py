@@ -1,4 +1,4 @@
-"""Caches that are used by requests: lawful ones pass every case, and planted faults are found."""
+"""Request caches: lawful ones pass every case, and planted faults are found."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def campaign(
 @pytest.mark.parametrize("judges", [JudgeConfig(), BLACK_BOX], ids=["whole", "black box"])
 @pytest.mark.parametrize("make", [ServingCache, Blind])
 def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeConfig) -> None:
-    """A cache that obeys is accused, in some configuration, with or without its state seen."""
+    """A lawful cache passes in every configuration, with and without its state."""
     findings, total = campaign(make, judges, cases=250)
     assert not findings, findings[0].words
     assert total.steps > 4000
@@ -85,7 +85,7 @@ def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeCon
 
 
 def test_another_lawful_cache_has_no_findings() -> None:
-    """A cache is accused because it does not choose as ours does."""
+    """A cache that chooses otherwise than the plain one passes."""
     total = Tally()
     for seed in range(250):
         found, tallies = play(draw_case(seed, HASH_BLOCKS.offer), [HASH_BLOCKS], BLACK_BOX)
@@ -96,7 +96,7 @@ def test_another_lawful_cache_has_no_findings() -> None:
 
 
 def test_pages_without_a_beginning_are_found() -> None:
-    """A cache announces a page whose beginning has left, and nobody says so."""
+    """A store of a page whose parent was removed is reported."""
     spoken = set[str]()
     for seed in range(600):
         found, _ = play(draw_case(seed, DUPLICATING.offer), [DUPLICATING], BLACK_BOX)
@@ -105,7 +105,7 @@ def test_pages_without_a_beginning_are_found() -> None:
 
 
 def test_what_is_not_shown_is_not_judged() -> None:
-    """A cache that shows nothing is said to have kept laws that were never asked."""
+    """Laws that are not checked are not counted as exercised."""
     _, total = campaign(Blind, JudgeConfig(), cases=20)
     assert total.laws["MATCH-1"]
     assert not total.laws["EVENT-4"]
@@ -140,7 +140,7 @@ FAULTS = [
     ("make", "law_id"), FAULTS, ids=[f"{make.__name__} {law_id}" for make, law_id in FAULTS]
 )
 def test_fault_is_found(make: type[ServingCache], law_id: str) -> None:
-    """A fault of this kind goes unseen from outside, or is laid to another law."""
+    """Each planted fault is found, under its law."""
     findings, _ = campaign(make, BLACK_BOX, cases=150)
     assert law_id in {spoken for finding in findings for spoken in finding.broken}
 
@@ -152,7 +152,7 @@ class ChildrenLastUnseen(ChildrenLast):
 
 
 def test_declared_order_of_removes_is_not_accused() -> None:
-    """What leaves at once is removed in any order by a cache that declares it, and is accused."""
+    """A cache whose profile removes a node's pages in any order passes."""
     profile = Profile(removes_end_first=False)
     plain = adapter_of(ChildrenLastUnseen)
     declared = evolve(plain, profile=profile)
@@ -172,18 +172,18 @@ class BlindToNamespaces(ForgetsNamespaces):
 
 
 def test_block_tables_alone_show_shared_namespaces() -> None:
-    """Without events and bytes, what one tenant computed may be served to another unseen."""
+    """Pages of another namespace are found without events and bytes, too."""
     findings, _ = campaign(BlindToNamespaces, BLACK_BOX, cases=150)
     assert {finding.name for finding in findings} <= {"MATCH-1", "MATCH-3", "ALLOC-1"}
     assert any(finding.name == "MATCH-1" for finding in findings)
 
 
 def test_finding_tells_the_call_and_the_law() -> None:
-    """Whoever reads a finding has to guess what was asked, or what is wrong about the answer."""
+    """A finding names the call, the law and what is wrong."""
     (finding, *_), _ = campaign(ReusesTooMuch, BLACK_BOX, cases=5)
     assert finding.grounds is Grounds.LAW
     assert "admit of request" in finding.words
-    assert "nobody has ever computed" in finding.words
+    assert "no request has computed" in finding.words
     assert "The law: " in finding.words
 
 
@@ -197,11 +197,11 @@ class AnswersNothing(ServingCache):
 
 
 def test_nonsense_is_a_finding() -> None:
-    """A cache that answers something else than it may passes, or stops the run."""
+    """An answer of a wrong type is a finding."""
     findings, _ = campaign(AnswersNothing, BLACK_BOX, cases=5)
     assert findings
     assert all(finding.grounds is Grounds.CRASH for finding in findings)
-    assert "which is no Admitted" in findings[0].text
+    assert "must be of type Admitted" in findings[0].text
 
 
 class RefusesReset(ServingCache):
@@ -232,7 +232,7 @@ class CannotFinish(ServingCache):
 
 @pytest.mark.parametrize("make", [RefusesReset, RefusesTooSoon, CannotFinish])
 def test_refusal_without_reason_is_found(make: type[ServingCache]) -> None:
-    """A cache that refuses what it could do passes."""
+    """A refusal without a reason is reported."""
     findings, _ = campaign(make, BLACK_BOX, cases=100)
     assert "REFUSE-1" in {finding.name for finding in findings}
 
@@ -248,14 +248,14 @@ class LosesASlot(ServingCache):
 
 
 def test_state_is_judged_where_it_is_shown() -> None:
-    """The laws of states are not asked of a cache that is used by requests."""
+    """The laws of states are checked of a request cache that shows its state."""
     findings, _ = campaign(LosesASlot, JudgeConfig(), cases=5)
     assert {finding.name.partition("-")[0] for finding in findings} == {"ALLOC"}
     assert not campaign(LosesASlot, BLACK_BOX, cases=5)[0]
 
 
 def test_all_actions_are_total() -> None:
-    """An action of the language cannot be done on a cache that is used by requests."""
+    """Every action can be done on a request cache."""
     config = CacheConfig(device_slots=Counts(full=8))
     picks = [(0, 0, 0), (1, 2, 3), (4095, 4095, 4095)]
     actions = tuple(Action(name, *three) for three in picks for name in ACTIONS)
@@ -271,7 +271,7 @@ def client_of(make: type[ServingCache], config: CacheConfig) -> RequestClient:
 
 
 def test_drain_asks_for_the_whole_pool() -> None:
-    """A slot that leaked is never missed, as no request is so large."""
+    """The drain reports a single leaked slot."""
     config = CacheConfig(device_slots=Counts(full=8))
     leaking, tight = client_of(LeaksOnAbort, config), client_of(ServingCache, config)
     for client in (leaking, tight):
@@ -282,7 +282,7 @@ def test_drain_asks_for_the_whole_pool() -> None:
 
 
 def test_whole_request_is_found_again() -> None:
-    """What a request computed is not reused by the next, though nothing stood in the way."""
+    """A finished prompt is reused by the next request where slots were never short."""
     client = client_of(ServingCache, CacheConfig(device_slots=Counts(full=8)))
     key = make_key([1, 2, 3], 1)
     client.end(client.admit(key), client.cache.finish)
@@ -292,6 +292,6 @@ def test_whole_request_is_found_again() -> None:
 
 
 def test_every_law_that_is_judged_is_in_the_book() -> None:
-    """A finding names a law that nobody can look up."""
+    """Every law that is checked is in `LAWS`."""
     _, total = campaign(ServingCache, BLACK_BOX, cases=30)
     assert set(total.laws) <= set(LAWS)

@@ -1,4 +1,4 @@
-"""The acceptor: it accuses no sound cache, however little that shows, and sees faults."""
+"""The black-box guard reports no sound cache, however little it shows, and finds faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 
 def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
-    """What is found from outside in the cases of some seeds."""
+    """What is found in black-box mode in the cases of some seeds."""
     return [
         (seed, finding)
         for seed in seeds
@@ -64,7 +64,7 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
     ],
 )
 def test_what_is_declared_is_not_accused(name: str) -> None:
-    """A cache is accused from outside of what it declares to do."""
+    """A cache with a declared profile passes in black-box mode."""
     assert findings(varied(name, [name]), range(40)) == []
 
 
@@ -95,7 +95,7 @@ class LateNames(ReferenceCache):
 
 
 def test_events_of_many_operations_are_heard_at_once() -> None:
-    """A judge that takes events after each operation never sees how many of them come together."""
+    """Events that wait for clients are checked, too, and a fault in them is found."""
     config = CacheConfig(device_slots=Counts(full=8))
     served = (Action("serve", pick, 7 * pick, 3 * pick + 1) for pick in range(4))
     at_once = Case(config, (*served, Action("take_events")), events_late=True)
@@ -110,7 +110,7 @@ def test_events_of_many_operations_are_heard_at_once() -> None:
 
 
 def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
-    """A cache that declares in which order a node is removed may remove its parent before it."""
+    """A parent that is removed before its child's node is reported, whatever the profile."""
     announced, profile = events.emit_removed, Profile(removes_end_first=False)
 
     def removes_the_front_alone(patch: Overrides) -> None:
@@ -151,7 +151,7 @@ class Least(ReferenceCache):
 
 
 def test_whole_nodes_that_are_loaded_are_followed() -> None:
-    """A cache that loads whole nodes is accused of window data that it said it would load."""
+    """A cache that loads whole nodes passes."""
     actions = (
         Action("fetch_and_load", 0, 0, 7),
         Action("fetch_and_load", 0, 1, 0),
@@ -168,7 +168,7 @@ def test_whole_nodes_that_are_loaded_are_followed() -> None:
 
 
 def test_doubt_about_a_load_that_fails_is_kept() -> None:
-    """Of two loads, one of which fails, the wrong one is taken for what brought a page."""
+    """Of two loads, one of which fails, the other may have loaded a page."""
     named = ("fetch_and_load", 0, 0), ("fetch_and_load", 1, 0), ("serve", 0, 1)
     more = ("copy", 0, 0), ("poll", 0, 0), ("fetch_and_load", 2, 1), ("copy", 3, 0)
     actions = [Action(name, 0, b, c) for name, b, c in (*named, *more, ("fetch_and_load", 1, 0))]
@@ -184,13 +184,13 @@ def test_doubt_about_a_load_that_fails_is_kept() -> None:
 
 @pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])
 def test_sound_cache_that_shows_little_is_not_accused(kind: type[ReferenceCache]) -> None:
-    """What cannot be seen is taken for wrong."""
+    """A cache that shows little passes."""
     found = findings(Adapter(kind.__name__, kind), range(150))
     assert not found, f"seed {found[0][0]}: {found[0][1].words}"
 
 
 def test_least_cache_is_judged() -> None:
-    """A cache of six operations passes because nothing is asked of it."""
+    """A cache of six operations exercises laws."""
     judged: set[str] = set()
     for seed in range(10):
         _, tallies = play(draw_case(seed, Offer()), [Adapter("least", Least)], OUTSIDE)
@@ -201,7 +201,7 @@ def test_least_cache_is_judged() -> None:
 
 @frozen
 class Fault:
-    """A fault, and the law that says so from outside."""
+    """A fault, and the law that reports it in black-box mode."""
 
     law_id: str
     plant: Plant
@@ -320,7 +320,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[each.plant.__name__ for each in FAULTS])
 def test_fault_is_seen_from_outside(fault: Fault) -> None:
-    """Nobody who sees answers, events and bytes only can tell that something is wrong."""
+    """Each fault is found by answers, events and bytes alone."""
     adapter = Adapter("faulty", overriding(fault.plant))
     spoken: set[str] = set()
     for seed in range(120):
@@ -334,7 +334,7 @@ def test_fault_is_seen_from_outside(fault: Fault) -> None:
 @pytest.mark.parametrize("judges", [OUTSIDE, JudgeConfig()], ids=["outside", "inside"])
 @pytest.mark.parametrize("plant", [frees_any_slot, takes_any_slot])
 def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: JudgeConfig) -> None:
-    """The judge, and not a law, fails at a cache that takes slots which it must refuse."""
+    """A cache that takes slots which it must refuse breaks a law, and does not crash the guard."""
     adapter = Adapter("faulty", overriding(plant))
     found = []
     for seed in range(40):
@@ -358,7 +358,7 @@ class FreesOneByOne(NoFreeSlots):
 
 
 def test_half_of_a_refused_call_shows_where_free_lists_do_not() -> None:
-    """Slots that a refused call freed are missed only when somebody is given them."""
+    """Slots that a refused call freed are reported at once."""
     laws = {
         law
         for _, found in findings(Adapter("it", FreesOneByOne), range(60))
@@ -380,7 +380,7 @@ class HoldsNothingTwice(ReferenceCache):
 
 @pytest.mark.parametrize("judges", [OUTSIDE, JudgeConfig()], ids=["outside", "inside"])
 def test_slot_that_is_named_twice_may_be_not_held(judges: JudgeConfig) -> None:
-    """Of two true reasons to refuse a call one is taken for a lie."""
+    """Any true reason to refuse a call is accepted."""
     slots = Counts(full=4)
     actions = (Action("admit", 0, 0, 2), Action("free_wrongly", 0, 0, 1))
     case = Case(CacheConfig(device_slots=slots), actions)
@@ -392,6 +392,6 @@ def test_slot_that_is_named_twice_may_be_not_held(judges: JudgeConfig) -> None:
     ("kind", "law_id"), [(WritesAnywhere, "REFUSE-3"), (WritesLittle, "REFUSE-1")]
 )
 def test_writes_are_judged_from_outside(kind: type[ReferenceCache], law_id: str) -> None:
-    """A write behind nobody's slot goes through, or one behind a held slot is refused."""
+    """A write that had to be refused is reported, and a refusal of one that had to be served."""
     found = findings(Adapter("writing", kind), range(20))
     assert law_id in {each.name for _, each in found}

@@ -1,4 +1,4 @@
-"""The actions: what is asked wrongly is wrong in one slot, and changes nothing."""
+"""The actions: an invalid call is wrong in one slot, and changes nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def held_by(client: Client, component: Component) -> list[Slot]:
 def test_one_slot_is_wrong_and_the_others_are_held(
     name: str, never: set[tuple[Component, type]]
 ) -> None:
-    """A call has nothing that a cache could half do, or is right, or changes the client's books."""
+    """An invalid call is refused, and leaves the client as it was."""
     client, cache = client_of(CONFIG, (0, 0, 4), (0, 1, 3))
     books = [request.slots for request in client.requests]
     before = cache.snapshot()
@@ -97,7 +97,7 @@ def test_one_slot_is_wrong_and_the_others_are_held(
 
 
 def test_wrong_slot_is_anywhere_among_the_others() -> None:
-    """What a cache does before it comes to the wrong slot is always all, or always nothing."""
+    """The wrong slot is neither always the first nor always the last."""
     client, cache = client_of(CacheConfig(device_slots=Counts(full=12)), (0, 0, 3))
     (request,) = client.requests
     places = set()
@@ -112,7 +112,7 @@ def test_wrong_slot_is_anywhere_among_the_others() -> None:
 
 @each_way
 def test_where_requests_hold_every_slot_another_is_made_up(name: str) -> None:
-    """There is no wrong slot, and the action fails or asks what is right."""
+    """Where requests hold every slot, the wrong slot is one that no pool has."""
     client, cache = client_of(CacheConfig(device_slots=Counts(full=2)), (0, 0, 0))
     assert sorted(held_by(client, FULL)) == [0, 1]
     assert isinstance(act(client, name, 0, 0, 0), SlotNotHeld)
@@ -121,14 +121,14 @@ def test_where_requests_hold_every_slot_another_is_made_up(name: str) -> None:
 
 @each_way
 def test_without_slots_nothing_is_handed_over(name: str) -> None:
-    """An action is not total."""
+    """Without requests, no slots are handed over."""
     client, cache = client_of(CONFIG)
     assert act(client, name, 1, 2, 3) is None
     assert cache.given == Slots()
 
 
 def test_slots_with_and_without_a_window_are_freed_in_one_call() -> None:
-    """A cache that ends pairings one run of slots at a time is never given a mixed run."""
+    """One call frees full slots with window slots and full slots without, in both orders."""
     client, cache = client_of(CONFIG)
     before = cache.snapshot()
     orders = set()
@@ -141,14 +141,14 @@ def test_slots_with_and_without_a_window_are_freed_in_one_call() -> None:
 
 
 def test_more_nodes_are_made_than_a_byte_can_number() -> None:
-    """What a cache does as it grows, past its first few nodes, is never seen."""
+    """`sprout` makes more than 256 nodes."""
     client, cache = client_of(CacheConfig(device_slots=Counts(full=VAST_SLOTS)))
     assert act(client, "sprout", 1, 0, 0) is None
     assert len(cache.snapshot().nodes) > 256
 
 
 def test_fetched_pages_go_on_where_the_host_lacks_those_before() -> None:
-    """A page is never fetched below one for which the host has no room."""
+    """`fetch_beyond` goes on below a page that the host has no slot for."""
     room = Counts(full=12)
     config = CacheConfig(
         device_slots=room,
@@ -162,7 +162,7 @@ def test_fetched_pages_go_on_where_the_host_lacks_those_before() -> None:
 
 
 def test_a_fetch_is_asked_of_a_cache_without_a_host() -> None:
-    """A cache that fetches to nowhere is never asked to."""
+    """A cache without a host tier is called to fetch, too."""
     client, _ = client_of(CONFIG)
     refusals = {str(act(client, "ask_nonsense", 0, 0, c)) for c in range(40)}
     assert any("insert_host" in each for each in refusals)

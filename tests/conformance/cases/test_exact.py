@@ -1,4 +1,4 @@
-"""Exact actions: what they say is what is asked, whatever went before."""
+"""Exact actions: they call what they spell out, whatever was called before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client_of(config: CacheConfig = CONFIG) -> Client:
 
 
 def test_an_action_spells_its_key_out() -> None:
-    """Two actions with one spelling ask for different keys, or two spellings for one key."""
+    """Each spelling of a key stands for one key, and each key has one spelling."""
     client = client_of()
     spelled = [((), 0), ((0,), 0), ((1,), 0), ((0, 1), 0), ((1, 0), 0), ((1, 0), 2), ((3, 2, 1), 1)]
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_an_action_spells_its_key_out() -> None:
 
 
 def test_a_bigram_key_is_made_of_bigrams() -> None:
-    """A cache of bigrams is asked for tokens, and refuses."""
+    """A cache of bigrams is given bigrams."""
     client = client_of(CacheConfig(page_size=2, bigram=True))
     assert act(client, *exact_action("insert_exactly", (1, 0))) is None
     assert act(client, *exact_action("match_exactly", (1, 0))) is None
@@ -66,7 +66,7 @@ def test_a_bigram_key_is_made_of_bigrams() -> None:
 
 
 def test_what_was_put_is_there_with_its_stamps() -> None:
-    """An insert hands over other pages than it says, or slots that nobody filled."""
+    """An insert hands over the pages that it names, with written slots."""
     client = client_of()
     assert act(client, *exact_action("insert_exactly", (1, 0, 1))) is None
     key = Key(((1, 1), (0, 0), (1, 1)))
@@ -77,7 +77,7 @@ def test_what_was_put_is_there_with_its_stamps() -> None:
 
 
 def test_pages_can_come_without_window_data() -> None:
-    """Bare pages have window data all the same, or others lack it."""
+    """Bare pages have no window data, and other pages have it."""
     client = client_of()
     act(client, *exact_action("allocate_exactly", (0, 1, 2), bare_pages=2))
     (request,) = client.requests
@@ -88,7 +88,7 @@ def test_pages_can_come_without_window_data() -> None:
 
 
 def test_a_put_that_is_refused_leaves_nothing_with_the_client() -> None:
-    """What was allocated for an insert that is refused is lost."""
+    """The slots of a refused insert are freed."""
     client = client_of()
     refusal = act(client, *exact_action("insert_exactly", (0, 1), start_pages=1))
     assert isinstance(refusal, PrefixNotCached)
@@ -97,7 +97,7 @@ def test_a_put_that_is_refused_leaves_nothing_with_the_client() -> None:
 
 
 def test_an_exact_action_makes_no_room() -> None:
-    """What does not fit evicts, so that what was done is more than was said."""
+    """An insert that does not fit evicts nothing."""
     client = client_of()
     act(client, *exact_action("insert_exactly", (0, 1, 2)))
     assert isinstance(act(client, *exact_action("insert_exactly", (1, 1))), OutOfSlots)
@@ -105,7 +105,7 @@ def test_an_exact_action_makes_no_room() -> None:
 
 
 def test_what_is_held_can_be_released() -> None:
-    """A lock is not among the client's receipts."""
+    """An exact lock is among the client's receipts."""
     client = client_of()
     act(client, *exact_action("insert_exactly", (0, 1)))
     assert act(client, *exact_action("lock_exactly", (0,))) is None
@@ -115,7 +115,7 @@ def test_what_is_held_can_be_released() -> None:
 
 
 def test_what_was_fetched_can_be_brought_back() -> None:
-    """Pages from storage are others than were said, or lie beside their pages."""
+    """Fetched pages are those that the action names."""
     client = client_of()
     act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=0, bare_pages=1))
     state = client.cache.snapshot()
@@ -133,21 +133,21 @@ def test_what_was_fetched_can_be_brought_back() -> None:
 
 
 def test_a_fetch_starts_where_it_says() -> None:
-    """A fetch brings pages that it was not to bring."""
+    """A fetch brings no other pages."""
     client = client_of()
     refusal = act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=1))
     assert isinstance(refusal, PrefixNotCached)
 
 
 def test_exact_actions_are_never_drawn() -> None:
-    """Cases of a seed change, or an exact action has the name of another one."""
+    """Exact actions are not drawn, and share no name with drawn ones."""
     assert not EXACT.keys() & ACTIONS.keys()
     assert all(kind.weight == 0 for kind in EXACT.values())
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_actions_are_total(name: str) -> None:
-    """There are picks with which an action does something else than ask or be refused."""
+    """With any picks an exact action calls the cache or is refused."""
     client = client_of()
     for picks in range(0, 1 << 12, 97):
         act(client, *Action(name, picks, picks * 7, picks * 13))
@@ -157,7 +157,7 @@ def test_exact_actions_are_total(name: str) -> None:
 
 
 def test_a_key_is_never_longer_than_any_other() -> None:
-    """A pick is the length of a key that is as long as the pick."""
+    """A picked key is never longer than the longest prompt."""
     client = client_of()
     act(client, *Action("match_exactly", 1 << 11))
     assert isinstance(client.cache, Overheard)
@@ -165,7 +165,7 @@ def test_a_key_is_never_longer_than_any_other() -> None:
 
 
 def test_an_insert_of_nothing_is_none() -> None:
-    """An empty prompt is inserted."""
+    """An empty prompt is not inserted."""
     client = client_of()
     assert act(client, *exact_action("insert_exactly", ())) is None
     assert not client.requests

@@ -48,7 +48,7 @@ def law(law_id: str, premise: Premise[Snapshot]) -> Law:
 
 
 def test_a_premise_that_laws_share_is_asked_once() -> None:
-    """A premise is worked out for each of a dozen laws."""
+    """A premise that several laws share is evaluated once."""
     asked = []
 
     def is_met(state: Snapshot) -> bool:
@@ -83,7 +83,7 @@ def test_a_premise_that_laws_share_is_asked_once() -> None:
     ],
 )
 def test_calls_count_under_the_name_of_their_method(operation: Operation, name: str) -> None:
-    """What was served and what was refused is mixed up, or lost."""
+    """Served and refused operations are counted apart."""
     service = Service()
     service.note(operation, refused=False)
     service.note(operation, refused=True)
@@ -105,7 +105,7 @@ def test_calls_count_under_the_name_of_their_method(operation: Operation, name: 
     ],
 )
 def test_a_call_for_nothing_is_no_service(operation: Operation) -> None:
-    """A cache that locks no page but serves locks of none has served locks."""
+    """An operation of no page or slot is not counted as served."""
     service = Service()
     service.note(operation, refused=False)
     service.note(operation, refused=True)

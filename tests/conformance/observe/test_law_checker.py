@@ -71,7 +71,7 @@ def has_shape(state: Snapshot) -> bool:
 
 
 def test_no_law_is_said_to_outlast_a_step_that_broke_it() -> None:
-    """A law is broken and not asked, since what was touched looked right."""
+    """A law that is said to outlast a step holds after it."""
     broken = set[str]()
     for difference in differences(seed=1, count=1500):
         laws = STATE_LAWS if has_shape(difference.after) else [LAWS[law_id] for law_id in SHAPE]
@@ -83,14 +83,14 @@ def test_no_law_is_said_to_outlast_a_step_that_broke_it() -> None:
 
 
 def test_what_is_said_of_a_difference_is_what_is_said_of_the_state() -> None:
-    """Sentences differ, or their order does."""
+    """`judge_next` finds what `judge` finds, in the same order."""
     for difference in differences(seed=2, count=400):
         assert judge_next(difference, OTHERS) == judge(difference.after, OTHERS)
 
 
 @pytest.mark.parametrize("law", STATE_LAWS, ids=[law.law_id for law in STATE_LAWS])
 def test_a_law_that_holds_is_seldom_asked_of_the_whole(law: Law) -> None:
-    """A law is asked of the whole tree after most steps, which takes time with its size."""
+    """After most steps most laws of states need no check of the whole tree."""
     outlasted = sum(law.outlasts(Difference(*pair)) for pair in pairs())
     # While copies are in flight, what they read and write is looked at as a whole.
     least = 0.5 if law.law_id == "DATA-2" else 0.9
@@ -98,14 +98,14 @@ def test_a_law_that_holds_is_seldom_asked_of_the_whole(law: Law) -> None:
 
 
 def test_of_another_configuration_everything_is_asked() -> None:
-    """A state of another cache is taken for one that little has changed in."""
+    """A state with another configuration is checked as a whole."""
     before, after = pairs()[40]
     other = evolve(after, config=evolve(after.config, device_slots=Counts(full=1)))
     assert judge_next(Difference(before, other), OTHERS) == judge(other, OTHERS) != []
 
 
 def test_equal_states_are_asked_nothing() -> None:
-    """A step that does nothing is taken for one that may have broken something."""
+    """A step that changes nothing is not checked again."""
     state = pairs()[40][1]
     assert not judge_next(Difference(state, state), OTHERS)
 
@@ -124,7 +124,7 @@ def slow_changes(here: Snapshot, there: Snapshot) -> list[NodeState]:
 
 
 def test_changed_nodes_are_those_that_are_not_the_same() -> None:
-    """A node that a step changed, or moved deeper, is left out, or another is not."""
+    """The changed nodes are exactly those that a step changed or moved."""
     shifted = 0
     for difference in differences(seed=3, count=1500):
         before, after = difference.before, difference.after
@@ -136,7 +136,7 @@ def test_changed_nodes_are_those_that_are_not_the_same() -> None:
 
 
 def test_residency_moves_on_with_what_moved() -> None:
-    """What is where after a step is worked out wrongly from what was where before it."""
+    """The residency after a step is updated rightly from the one before."""
     moved = 0
     for difference in differences(seed=4, count=1500):
         if not has_shape(difference.after):
@@ -152,7 +152,7 @@ def test_residency_moves_on_with_what_moved() -> None:
 
 
 def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
-    """All that is said about a cache in a case, up to its end or the cache's."""
+    """All violations of a cache in a case, up to its end or a crash."""
     found: Heard = []
     subject = make_subject(adapter, case.config)
     judged = guard(
@@ -173,7 +173,7 @@ def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_faulty_cache_is_found_at_the_same_step(mutant: Mutant) -> None:
-    """A fault is found later, or under another law, than where every law is asked of everything."""
+    """A fault is found at the same step and under the same laws as by a thorough guard."""
     adapter = mutated(mutant)
     for vector in read_vectors():
         if vector.law_id == mutant.law_id:

@@ -1,4 +1,4 @@
-"""Stamps: bytes that are a page's own, so that wrong ones behind a slot are seen."""
+"""Stamps are a page's own bytes, so that wrong bytes behind a slot are found."""
 
 from attrs import evolve
 
@@ -51,7 +51,7 @@ def stamps_of(key: Key) -> set[bytes]:
 
 
 def test_stamp_is_of_component_page_and_all_before_it() -> None:
-    """Two pages, or two components, have one stamp, and a mix-up of them goes unseen."""
+    """Every page and component has a stamp of its own."""
     tokens = range(12)
     key = make_key(tokens, 4)
     assert len(stamps_of(key)) == 9
@@ -62,7 +62,7 @@ def test_stamp_is_of_component_page_and_all_before_it() -> None:
 
 
 def test_stamps_go_to_the_last_pages() -> None:
-    """The window data of the first pages is stamped, where only the last have slots."""
+    """Window stamps are written for the last pages, which have slots."""
     cache = ReferenceCache(CONFIG)
     key = make_key(range(20), 4)
     slots = cache.allocate(Counts(full=3, swa=2, mamba=1))
@@ -78,7 +78,7 @@ def test_stamps_go_to_the_last_pages() -> None:
 
 
 def test_guarded_replay_sees_wrong_bytes() -> None:
-    """A cache that serves other bytes than were written passes."""
+    """A cache that serves other bytes than were written is reported."""
     judgement = replay(Amnesiac(CONFIG), REQUESTS, guard_rate=1.0).judgement
     assert judgement is not None
     assert any(law_id.startswith("DATA-") for law_id in judgement.broken)
@@ -86,7 +86,7 @@ def test_guarded_replay_sees_wrong_bytes() -> None:
 
 
 def test_guarded_replay_asks_of_bytes_of_any_size() -> None:
-    """Slots that are smaller or larger than a hash cannot be judged."""
+    """Stamps fit slots that are smaller or larger than a hash."""
     for size in (1, 100):
         cache = ReferenceCache(evolve(CONFIG, slot_bytes=size))
         judgement = replay(cache, REQUESTS, guard_rate=1.0).judgement

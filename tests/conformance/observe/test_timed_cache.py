@@ -19,7 +19,7 @@ KEY = make_key(range(6), 2)
 
 
 def test_each_operation_is_passed_on_and_timed() -> None:
-    """An operation is answered by another, or is not timed."""
+    """Every operation is passed on and timed."""
     plain, timed = ReferenceCache(CONFIG), TimedCache(ReferenceCache(CONFIG))
     for cache in (plain, timed):
         slots = cache.allocate(Counts(full=3))
@@ -62,7 +62,7 @@ def test_each_operation_is_passed_on_and_timed() -> None:
 
 
 def test_the_judges_calls_are_not_timed() -> None:
-    """Looking at a cache makes it slow."""
+    """Snapshots, reads and writes are not timed."""
     timed = TimedCache(ReferenceCache(CONFIG))
     (slot,) = timed.allocate(Counts(full=1)).full
     timed.write(FULL, slot, b"8 bytes.")
@@ -72,7 +72,7 @@ def test_the_judges_calls_are_not_timed() -> None:
 
 
 def test_a_refused_call_is_timed_too() -> None:
-    """The time that a refusal takes is lost."""
+    """A refused call is timed, too."""
     timed = TimedCache(ReferenceCache(CONFIG))
     with pytest.raises(CacheError):
         timed.unlock(Receipt(99, KEY))
@@ -80,7 +80,7 @@ def test_a_refused_call_is_timed_too() -> None:
 
 
 def test_percentiles_are_measured_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A percentile is off by one call, or a microsecond is another unit."""
+    """Percentiles are exact, in microseconds."""
     moments = iter(moment for call in range(1, 101) for moment in (0, call * 1000))
     monkeypatch.setattr(
         "kvcanon.conformance.observe.timed_cache.perf_counter_ns", lambda: next(moments)

@@ -1,4 +1,4 @@
-"""Adapters: what they declare is held against what the factory makes, and faults are told apart."""
+"""Adapters: the judge checks what they declare, and tells a wrong factory from a finding."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def raising(_config: CacheConfig) -> TreeCache:
 
 
 def test_factory_that_raises_is_a_fault_in_one_line() -> None:
-    """Whoever wrote the factory sees a traceback of ours, or not which line of theirs it was."""
+    """An error in a factory is reported in one line that names its file and line."""
     said = fault_of(Adapter("mine", raising))
     assert said.startswith("mine made no cache: ZeroDivisionError: no slots (test_adapter.py:")
     assert "raise BadArgument" in said
 
 
 def test_factory_may_not_offer_a_configuration() -> None:
-    """A cache without windows is said to have crashed where a window was drawn."""
+    """A configuration that is not offered is left out, and is no crash."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "has a host tier")
@@ -64,7 +64,7 @@ def test_factory_may_not_offer_a_configuration() -> None:
 
 
 def test_unoffered_case_is_counted_and_no_finding() -> None:
-    """A case that a cache sat out counts as played, or stops the other caches."""
+    """A case that one cache does not offer is counted as such, and played by the others."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "is too small")
@@ -81,7 +81,7 @@ def test_unoffered_case_is_counted_and_no_finding() -> None:
 
 
 def test_model_that_does_not_offer_leaves_the_others_alone() -> None:
-    """Where the model sits out, the other caches are compared with nothing and stumble."""
+    """A case that the model does not offer is not compared."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "is too small")
@@ -105,34 +105,34 @@ class Half:
 
 
 def test_what_a_cache_lacks_is_named() -> None:
-    """A cache that lacks a method fails at its first call, deep inside the judge."""
+    """A cache that lacks a method is refused by name before its first call."""
     said = fault_of(Adapter("mine", lambda _: Half()))  # type: ignore[arg-type,return-value]
     assert "mine made a Half, which lacks allocate, free, insert;" in said
     assert "a tree cache has match, lock, unlock" in said
 
 
 def test_six_methods_are_essential() -> None:
-    """The protocol that a stranger reads has other methods than those that are asked for."""
+    """The methods that the judge requires are those of the protocol."""
     assert ESSENTIAL == ("match", "lock", "unlock", "allocate", "free", "insert")
     beyond = {name for name in vars(Cache) if not name.startswith("_")} - {"config", *ESSENTIAL}
     assert {each.value for each in Capability} == beyond
 
 
 def test_config_must_be_what_was_asked_for() -> None:
-    """A cache of another size is judged by the size that was asked for."""
+    """A cache with another configuration than it was given is refused."""
     said = fault_of(Adapter("mine", lambda _: ReferenceCache(CacheConfig(page_size=3))))
     assert "`config` is not what was asked for" in said
 
 
 def test_profile_of_snapshots_must_be_the_declared_one() -> None:
-    """The report says that a cache departs from the canon, and its laws are those of the canon."""
+    """An adapter's profile must be that of its snapshots."""
     declared = Profile(split_keeps_recency=False)
     said = fault_of(Adapter("mine", ReferenceCache, profile=declared))
     assert "split_keeps_recency is True, not False" in said
 
 
 def test_snapshot_that_raises_is_a_fault_in_one_line() -> None:
-    """A cache whose snapshot fails is a crash of the judge."""
+    """A cache whose snapshot fails is refused in one line."""
 
     class NoSnapshot(ReferenceCache):
         def snapshot(self):  # type: ignore[no-untyped-def] # noqa: ANN202
@@ -142,7 +142,7 @@ def test_snapshot_that_raises_is_a_fault_in_one_line() -> None:
 
 
 def test_capabilities_are_declared_by_being_there() -> None:
-    """A cache without events is asked for them, and one that hides a need is judged by it."""
+    """Laws whose needs a cache lacks or hides are not checked."""
 
     class Quiet(ReferenceCache):
         take_events = None  # type: ignore[assignment]
@@ -156,7 +156,7 @@ def test_capabilities_are_declared_by_being_there() -> None:
 
 
 def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
-    """Copies complete when they like, so that no case of a late one comes out twice the same."""
+    """A cache that takes an engine gets one whose copies the judge controls."""
     engines: list[TransferEngine | None] = []
 
     def make(config: CacheConfig, engine: TransferEngine | None = None) -> ReferenceCache:
@@ -172,7 +172,7 @@ def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
 
 
 def test_kinds_are_not_mixed_up() -> None:
-    """A cache of requests is used as a tree, and fails in words that nobody understands."""
+    """A request cache that is used as a tree is refused in plain words."""
     with pytest.raises(UsageError, match="is used by request"):
         make_subject(SERVING, CONFIG)
     with pytest.raises(UsageError, match="is used by tree"):
@@ -183,7 +183,7 @@ def test_kinds_are_not_mixed_up() -> None:
 
 
 def test_caches_of_requests_are_not_compared() -> None:
-    """Two caches that are asked different things by design are said to disagree."""
+    """Request caches are not compared with other caches."""
     case = Case(CONFIG, (Action("serve"),))
     for one, other in ((SERVING, REFERENCE), (REFERENCE, SERVING)):
         with pytest.raises(UsageError, match="agreement"):
@@ -191,19 +191,19 @@ def test_caches_of_requests_are_not_compared() -> None:
 
 
 def test_adapters_of_requests_are_found_by_name() -> None:
-    """An adapter object that says how its cache is used is taken for a plain factory."""
+    """A name may lead to an adapter or to a factory."""
     assert load_adapter("serving:ADAPTER") is SERVING
     assert load_adapter("serving:ServingCache").make is ServingCache
 
 
 def test_unknown_name_says_what_there_is() -> None:
-    """Whoever mistypes the name of a cache is not told how to name one."""
+    """An unknown name of a cache is refused with the known ones."""
     with pytest.raises(UsageError, match=r"package\.module:factory, or a child process as pipe:"):
         load_adapter("referense")
 
 
 def test_agreement_is_asked_of_what_both_can() -> None:
-    """Two caches are said to differ because one of them was asked for what the other lacks."""
+    """Caches are compared by operations that both have."""
     lacking = ("unlock_window", "flush", "reset", "take_events", "read", "write", "evict_host")
     make = type("Fewer", (ReferenceCache,), dict.fromkeys(lacking))
     fewer = Adapter("fewer", make, Offer(namespaces=False))

@@ -1,4 +1,4 @@
-"""Caches in child processes: judged as any other, and ended in one line when they go wrong."""
+"""Caches in child processes are judged as any other, and their errors are reported in one line."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def made(command: str) -> Cache:
 
 
 def test_reference_behind_a_pipe_keeps_every_law() -> None:
-    """Something is lost on the wire: a value, a refusal, a snapshot or a late copy."""
+    """Values, refusals, snapshots and late copies pass the wire unchanged."""
     adapter, total = pipe_adapter(serving("reference")), Tally()
     assert (adapter.name, adapter.kind) == ("reference", CacheKind.TREE)
     for seed in range(12):
@@ -81,7 +81,7 @@ def test_reference_behind_a_pipe_keeps_every_law() -> None:
 
 
 def test_reference_behind_a_pipe_agrees_with_itself() -> None:
-    """The same cache does something else behind a pipe."""
+    """A cache answers the same behind a pipe."""
     adapter = pipe_adapter(serving("reference"))
     for seed in range(5):
         found, _ = play(draw_case(seed, adapter.offer), [adapter], against=REFERENCE)
@@ -89,7 +89,7 @@ def test_reference_behind_a_pipe_agrees_with_itself() -> None:
 
 
 def test_cache_of_requests_behind_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that is used by requests cannot be served, or its kind is not told."""
+    """A request cache is served, and its hello says its kind."""
     monkeypatch.chdir(HELPERS)
     adapter = load_adapter(f"pipe:{serving('serving:ADAPTER')}")
     assert adapter.kind is CacheKind.REQUEST
@@ -103,7 +103,7 @@ def test_cache_of_requests_behind_a_pipe(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_refusals_come_over_the_wire() -> None:
-    """A refusal loses its reason, or becomes a crash."""
+    """A refusal arrives with its reason."""
     cache = made(serving("reference"))
     with pytest.raises(OutOfSlots) as refusal:
         cache.allocate(Counts(full=9))
@@ -115,7 +115,7 @@ def test_refusals_come_over_the_wire() -> None:
 
 
 def test_configuration_that_a_child_does_not_offer(tmp_path: Path) -> None:
-    """A child cannot say that it is not made so, and is reported as broken."""
+    """A child can refuse a configuration that it does not offer."""
     refused = '{"refused": {"kind": "BadArgument", "argument": "config", "problem": "is odd"}}'
     command = child(tmp_path, "pass")
     script = tmp_path / "child.py"
@@ -125,7 +125,7 @@ def test_configuration_that_a_child_does_not_offer(tmp_path: Path) -> None:
 
 
 def test_child_has_the_operations_that_it_says(tmp_path: Path) -> None:
-    """A child is asked for what it lacks."""
+    """A child's cache has the methods that its hello names, and no others."""
     subject = make_subject(pipe_adapter(child(tmp_path, "pass")), CONFIG)
     assert not subject.can
     assert subject.copies is None
@@ -133,7 +133,7 @@ def test_child_has_the_operations_that_it_says(tmp_path: Path) -> None:
 
 
 def test_large_messages_pass() -> None:
-    """Judge and child wait for each other, each with a full pipe."""
+    """Long calls and answers do not block the judge and the child."""
     cache = made(serving("reference"))
     key = make_key(range(60_000), 1)
     assert cache.match(key).device_pages == 0
@@ -151,7 +151,7 @@ def is_running(process_id: int) -> bool:
 
 
 def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that hangs stops the whole run, or is left behind."""
+    """A child that hangs is ended after a time, and is gone."""
     monkeypatch.setattr(pipe, "ANSWER_SECONDS", 0.3)
     numbers = tmp_path / "numbers"
     body = f"open({str(numbers)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
@@ -169,7 +169,7 @@ def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_dead_child_says_its_last_words(tmp_path: Path) -> None:
-    """A child's own explanation of its end is lost, or the next case has no child."""
+    """A child's last words are reported, and the next case has a new child."""
     body = "sys.stderr.write('Traceback\\nKeyError: 7\\n'); sys.stderr.flush(); os._exit(3)"
     adapter = pipe_adapter(child(tmp_path, body))
     for _ in range(2):
@@ -195,7 +195,7 @@ def test_dead_child_says_its_last_words(tmp_path: Path) -> None:
 def test_unclear_answer_is_a_fault(
     tmp_path: Path, answer: str, kind: type[UsageError], said: str
 ) -> None:
-    """An answer that is none is taken for one, or ends in a traceback of ours."""
+    """A malformed answer is reported in one line."""
     cache = made(child(tmp_path, f"say({answer!r})"))
     with pytest.raises(kind) as fault:
         cache.match(make_key([1], 1))
@@ -216,7 +216,7 @@ def test_unclear_answer_is_a_fault(
     ],
 )
 def test_improper_hello_is_a_fault(tmp_path: Path, hello: str, said: str) -> None:
-    """A child that speaks something else is judged by what it does not say."""
+    """A child with another protocol or a malformed hello is refused."""
     with pytest.raises(UsageError) as fault:
         pipe_adapter(child(tmp_path, "pass", hello))
     assert said in str(fault.value)
@@ -233,20 +233,20 @@ def test_improper_hello_is_a_fault(tmp_path: Path, hello: str, said: str) -> Non
     ],
 )
 def test_command_that_is_no_cache_is_a_fault(command: str, said: str) -> None:
-    """A command that cannot be run ends in a traceback."""
+    """A command that cannot be run is reported in one line."""
     with pytest.raises(UsageError, match=said):
         load_adapter(f"pipe:{command}")
 
 
 def test_child_that_never_says_hello(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that only waits is waited for, for ever."""
+    """A command that says no hello is ended after a time."""
     monkeypatch.setattr(pipe, "HELLO_SECONDS", 0.3)
     with pytest.raises(ChildSilent, match="silent at hello"):
         pipe_adapter(shlex.join([sys.executable, "-c", "input()"]))
 
 
 def test_cache_is_gone_once_another_was_made() -> None:
-    """Two caches of one child answer for each other."""
+    """A cache is refused once its child has made another."""
     adapter = pipe_adapter(serving("reference"))
     first, second = (cast("Cache", adapter.make(CONFIG)) for _ in range(2))
     assert second.match(make_key([1], 1)).prefix_pages == 0
@@ -255,7 +255,7 @@ def test_cache_is_gone_once_another_was_made() -> None:
 
 
 def test_fork_has_a_child_of_its_own() -> None:
-    """Two processes of a campaign read each other's answers from one pipe."""
+    """After a fork, each process has a child of its own."""
     runner = pipe.Pipe(serving("reference"))
     runner.make(CONFIG)
     inherited = runner._child
@@ -266,7 +266,7 @@ def test_fork_has_a_child_of_its_own() -> None:
 
 
 def test_what_a_served_cache_prints_is_no_answer(tmp_path: Path) -> None:
-    """A cache that prints breaks the protocol."""
+    """What a served cache prints does not reach the judge as an answer."""
     (tmp_path / "chatty.py").write_text(
         "from kvcanon.reference import ReferenceCache\n"
         "def make(config):\n"
@@ -284,7 +284,7 @@ def test_what_a_served_cache_prints_is_no_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["nobody"], [], ["a", "b"]])
 def test_serving_of_nothing_ends_in_one_line(arguments: list[str]) -> None:
-    """A mistyped name of a served cache ends in a traceback."""
+    """A wrong name of a served cache is reported in one line."""
     command = shlex.join(
         [sys.executable, "-m", "kvcanon.conformance.protocol.pipe_server", *arguments]
     )
@@ -293,7 +293,7 @@ def test_serving_of_nothing_ends_in_one_line(arguments: list[str]) -> None:
 
 
 def test_black_box_judges_behind_a_pipe() -> None:
-    """A child that shows its state cannot be judged without it."""
+    """A child that shows its state can be judged in black-box mode."""
     adapter = pipe_adapter(serving("reference"))
     found, tallies = play(draw_case(3, adapter.offer), [adapter], JudgeConfig(black_box=True))
     assert not found

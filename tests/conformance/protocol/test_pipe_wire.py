@@ -1,4 +1,4 @@
-"""The wire: what is sent comes back as it was, and what is no value is refused."""
+"""The wire: a value that is sent comes back equal, and malformed JSON is refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ keys = st.builds(
 
 @given(keys)
 def test_keys_come_back(key: Key) -> None:
-    """Two prompts are one on the wire: of bigrams, of an empty salt, of half a character."""
+    """Keys of bigrams, empty salts and half characters stay different on the wire."""
     assert from_json(Key, sent(key)) == key
 
 
@@ -72,12 +72,12 @@ def test_keys_come_back(key: Key) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_values_come_back(value: object) -> None:
-    """An outcome is another one on the wire."""
+    """Outcomes come back equal."""
     assert from_json(type(value), sent(value)) == value
 
 
 def test_events_come_back() -> None:
-    """An event is taken for one of another kind, or loses its bytes."""
+    """Events come back with their kind and their bytes."""
     events: tuple[Event, ...] = (
         AllBlocksCleared(),
         BlockStored(b"\0\xff", None, (1, 2), GPU, Namespace(lora="a")),
@@ -86,7 +86,7 @@ def test_events_come_back() -> None:
 
 
 def test_states_come_back() -> None:
-    """A state that a child shows is another one here: a law breaks for nothing."""
+    """Snapshots come back equal."""
     for seed in range(30):
         case = draw_case(seed, Offer())
         subject = make_subject(Adapter("reference", ReferenceCache), case.config)
@@ -98,7 +98,7 @@ def test_states_come_back() -> None:
 
 
 def test_refusals_come_back() -> None:
-    """A refusal of the book cannot be told, or comes back as another."""
+    """Each refusal comes back as itself."""
     in_the_book = {
         name
         for name, each in vars(errors).items()
@@ -111,7 +111,7 @@ def test_refusals_come_back() -> None:
 
 
 def test_fields_as_usual_may_be_left_out() -> None:
-    """A child has to say what it has not got."""
+    """Fields with a default may be left out."""
     assert from_json(Slots, {"full": [1]}) == Slots((1,))
     assert from_json(Key, {"pages": [[1]]}) == Key(((1,),))
 
@@ -134,7 +134,7 @@ def test_fields_as_usual_may_be_left_out() -> None:
     ids=str,
 )
 def test_what_is_no_value_is_refused(kind: type, value: object, said: str) -> None:
-    """Nonsense from a child becomes a value, and fails far away."""
+    """Malformed values are refused where they are read."""
     with pytest.raises(NotOnTheWire) as refusal:
         from_json(kind, value)
     assert said in str(refusal.value)
@@ -142,19 +142,19 @@ def test_what_is_no_value_is_refused(kind: type, value: object, said: str) -> No
 
 @pytest.mark.parametrize("value", ["xyz", 7, None, "0"])
 def test_bytes_are_hex(value: object) -> None:
-    """Bytes that are none are read as something."""
+    """Bytes must be valid hex."""
     with pytest.raises(NotOnTheWire, match="is no bytes in hex"):
         decoder(bytes)(value)
 
 
 def test_values_are_still_checked_by_their_class() -> None:
-    """A configuration that makes no sense comes through, as nobody looked at it."""
+    """A configuration that makes no sense is refused."""
     with pytest.raises(BadArgument):
         from_json(CacheConfig, {"page_size": 0})
 
 
 def test_every_operation_can_be_called() -> None:
-    """An operation of the protocol takes or answers what has no form on the wire."""
+    """Every operation's arguments and answer have a form on the wire."""
     for name, call in CALLS.items():
         for kind in (*call.takes.values(), call.answers):
             assert callable(decoder(kind)), name

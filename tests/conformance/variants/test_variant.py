@@ -1,4 +1,4 @@
-"""The variant: what the book leaves free must be free, and each variation makes a difference."""
+"""The variant: it breaks no law, and each variation makes a difference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _in_words(finding: Finding) -> str:
 
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_lawful_variation_is_not_accused(name: str) -> None:
-    """A law draws its line too narrowly: it takes a choice of the plain cache for the law."""
+    """No law reports a single variation."""
     alone = varied(name, [name])
     for seed in range(4):
         assert findings(seed, alone) == []
@@ -52,14 +52,14 @@ def test_lawful_variation_is_not_accused(name: str) -> None:
 
 
 def test_variant_is_not_accused() -> None:
-    """A law accuses a cache that does otherwise in everything at once."""
+    """No law reports the cache with all variations at once."""
     for seed in range(20):
         assert findings(seed, VARIANT) == []
 
 
 @pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES + SLOTS])
 def test_variation_makes_a_difference(name: str) -> None:
-    """A variation does what the plain cache does: that no law speaks about it shows nothing."""
+    """Each variation differs from the plain cache in some case."""
     one_law = JudgeConfig(laws=(LAWS["TREE-1"],))
     alone = varied(name, [name])
     assert any(findings(seed, alone, one_law, REFERENCE) for seed in range(CASES_AT_MOST))
@@ -67,13 +67,13 @@ def test_variation_makes_a_difference(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_names_are_given(name: str) -> None:
-    """Slots and ids are the plain cache's: laws that rely on them are never noticed."""
+    """The variant numbers slots and ids otherwise than the plain cache."""
     plain, other = _cut_in_two(REFERENCE), _cut_in_two(varied(name, [name]))
     assert _named(plain) != _named(other)
 
 
 def test_healing_moves_full_slots() -> None:
-    """A variation that heals with new slots does what the plain cache does."""
+    """A variation that heals with new slots moves full data to other slots."""
 
     def slots_of_healed(adapter: Adapter) -> tuple[Slots, Slots]:
         """The slots of a tombstone, and those of the same page once it is healed."""
@@ -93,7 +93,7 @@ def test_healing_moves_full_slots() -> None:
 
 
 def test_variant_departs_in_all_that_a_profile_can_say() -> None:
-    """Some field of the profile is never tried on a cache that departs in it."""
+    """Each field of the profile is changed by a variation."""
     profile = VARIANT.profile
     same = [
         each.name
@@ -105,7 +105,7 @@ def test_variant_departs_in_all_that_a_profile_can_say() -> None:
 
 
 def test_variant_has_a_name() -> None:
-    """The variant cannot be checked from the command line."""
+    """The variant can be checked from the command line."""
     assert load_adapter("variant") is VARIANT
     assert set(CHOSEN) <= VARIATIONS.keys()
 
@@ -127,7 +127,7 @@ def _named(state: Snapshot) -> list[tuple[object, ...]]:
 
 
 def test_the_docs_list_every_freedom() -> None:
-    """docs/freedoms.md lacks a variation, or names a field that it does not declare."""
+    """docs/freedoms.md names each variation with the field that it declares."""
     page = (DOCS / "freedoms.md").read_text("utf-8")
     told = re.findall(r"^\| `(\w+)` \|(?: ((?:`\w+`(?:, )?)+) \|)? [A-Z].+ \|$", page, re.MULTILINE)
     assert {name: re.findall(r"\w+", listed) for name, listed in told} == {
@@ -174,5 +174,5 @@ CANCELLED_COPIES_SETTLE = Case(
 
 @pytest.mark.parametrize("case", [HOST_ORDER_IS_NOT_BY_USE, CANCELLED_COPIES_SETTLE])
 def test_what_was_taken_for_a_fault_once_is_lawful(case: Case) -> None:
-    """A law knows of one departure, and not of another that goes with it."""
+    """A choice that a law once reported wrongly passes."""
     assert play(case, [load_adapter("variant")])[0] == []

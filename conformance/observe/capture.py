@@ -1,0 +1,126 @@
+"""The capture of one operation as a step: the states around it, its outcome, its events and bytes.
+
+A guard captures the steps that it judges, and an exploration captures every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Protocol, TypeAlias, cast
+
+from attrs import frozen
+
+from kvcanon.conformance.observe.wrapped_cache import Answer
+from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import GPU, Component, Key, Medium, ReceiptId, Slot
+from kvcanon.spec.views import Stamp, Step
+
+Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
+"""Reads the bytes behind a slot."""
+
+KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
+"""For each page of a key the bytes that it may have; none where they are not known."""
+
+
+@frozen
+class CallResult(Generic[Answer]):
+    """What a call on a cache returned or raised."""
+
+    outcome: Outcome
+    refusal: CacheError | None
+    _answer: Answer | None
+
+    def unwrap(self) -> Answer:
+        """Return what the call returned, or raise the refusal that it raised."""
+        if self.refusal is not None:
+            raise self.refusal
+        return cast("Answer", self._answer)
+
+
+def call_cache(call: Callable[[], Answer]) -> CallResult[Answer]:
+    """Make a call. A `CacheError` is a result; every other exception is raised."""
+    try:
+        answer = call()
+    except CacheError as error:
+        return CallResult(Refused(error), error, None)
+    return CallResult(_outcome_of(answer), None, answer)
+
+
+class StampReader(Protocol):
+    """Reads the bytes behind the slots that a match returned."""
+
+    def __call__(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
+        """The bytes, slot by slot, as far as the right ones are known."""
+
+
+@frozen
+class StepCapture:
+    """Captures the operations of one cache as steps."""
+
+    cache: Cache
+    copies: WatchedCopies | None
+    """Says how copies ended; None where nobody knows."""
+    compare: Callable[[Snapshot, Snapshot], Difference]
+    """Compares the states around an operation; may use the first for both where they are equal."""
+    read_stamps: StampReader
+
+    def step(
+        self,
+        before: Snapshot,
+        operation: Operation,
+        outcome: Outcome,
+        given: Collection[ReceiptId] = frozenset(),
+    ) -> Step:
+        """Capture the operation that was called last. `given` are the receipts given out before."""
+        difference = self.compare(before, self.cache.snapshot())
+        after = difference.after
+        events = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
+        stamps: tuple[Stamp, ...] = ()
+        if isinstance(operation, Match) and isinstance(outcome, Matched):
+            stamps = self.read_stamps(operation.key, outcome)
+        return Step(
+            before,
+            operation,
+            outcome,
+            after,
+            events,
+            stamps,
+            given=given,
+            ended=ends_known(self.copies, before),
+            difference=difference,
+        )
+
+
+def read_known_slots(
+    matched: Matched, config: CacheConfig, read: Read, known_bytes: KnownBytes
+) -> tuple[Stamp, ...]:
+    """Read behind each slot that a match returned, where the bytes of its page are known.
+
+    Slots that no pool has and pages that the key does not have are left to the laws of matches.
+    """
+    found: list[Stamp] = []
+    for component, slots in matched.slots:
+        if not slots:
+            continue
+        known = known_bytes(component)
+        capacity = config.capacity(component, GPU)
+        for page, slot in enumerate(slots, matched.device_pages - len(slots)):
+            if 0 <= page < len(known) and 0 <= slot < capacity and known[page]:
+                data = read(component, GPU, slot)
+                expected = data if data in known[page] else known[page][-1]
+                found.append(Stamp(component, page, slot, expected, data))
+    return tuple(found)
+
+
+def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
+    """The outcome of an operation whose method returned this."""
+    if answer is None:
+        return Done()
+    return Taken(answer) if isinstance(answer, tuple) else answer
