@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,19 +10,18 @@ from xml.etree import ElementTree as ET
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.bench import child
+from kvcanon.conformance.bench import child, plot
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob
 from kvcanon.conformance.bench.contest import ContestPlan, Result, hold, in_a_process, orders
 from kvcanon.conformance.bench.contestants import CONTESTANTS, Field, contestant_named, field
-from kvcanon.conformance.bench.drawing import Panel, Scale, figure
 from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
 from kvcanon.conformance.bench.drivers.tree import make_driver
 from kvcanon.conformance.bench.floor import FullHit, full_hit
 from kvcanon.conformance.bench.growth import PROMPT_PAGES, Point, with_prompt, with_tree
 from kvcanon.conformance.bench.throughput import Throughput, measure
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli import bench_tree, main
 from kvcanon.conformance.engines.releases.environment import MANIFEST
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.observe.timed_cache import Latency
@@ -311,8 +309,8 @@ def test_command_measures_prints_and_writes(
         assert ours["complete"]
         assert len(ours["runs"]) == 1
     drawn = ET.fromstring(files[1].read_text(encoding="utf-8"))  # noqa: S314 # Ours.
-    titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 4
+    groups = {each.get("id") for each in drawn.iter("{http://www.w3.org/2000/svg}g")}
+    assert {f"panel-{n}-series-{m}" for n in (1, 2) for m in (1, 2)} <= groups
 
 
 @pytest.mark.parametrize(
@@ -335,29 +333,14 @@ def test_command_at_fault_is_told_in_one_line(
     assert words in line
 
 
-def test_scale_gives_equal_ratios_equal_distances() -> None:
-    """A point stands where another value is written."""
-    scale = Scale(0, 3, 100.0, 400.0)
-    assert [scale(value) for value in (1, 10, 1000)] == [100.0, 200.0, 400.0]
-    assert list(scale.ticks()) == [(100.0, "1"), (200.0, "10"), (300.0, "100"), (400.0, "1,000")]
-    assert math.isclose(Scale(-1, 1, 0.0, 2.0)(0.1), 0.0, abs_tol=1e-9)
-    assert next(Scale(-1, 1, 0.0, 2.0).ticks())[1] == "0.1"
-
-
-def test_figure_shows_each_series_in_one_color() -> None:
-    """A cache changes its color between panels, or a name breaks the figure."""
-    series = {"a < b": [(1.0, 2.0), (10.0, 20.0)], "c & d": [(1.0, 3.0)]}
-    panels = [
-        Panel("lines", "x", "y", series),
-        Panel("names", "x", "", {"c & d": [(5.0, 0.0)]}, names=["page 1"]),
-    ]
-    drawn = ET.fromstring(figure("caches", "a trace", panels))  # noqa: S314 # Ours.
-    prefix = "{http://www.w3.org/2000/svg}"
-    dots = {
-        (dot.findtext(f"{prefix}title") or "").rpartition(":")[0].partition(",")[0]: dot.get("fill")
-        for dot in drawn.iter(f"{prefix}circle")
-        if dot.find(f"{prefix}title") is not None
-    }
-    legend = [dot.get("fill") for dot in drawn.iter(f"{prefix}circle") if not list(dot)]
-    assert [dots["a < b"], dots["c & d"]] == legend
-    assert dots["a < b"] != dots["c & d"]
+def test_plot_without_matplotlib_exits_2_before_it_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line says what to install, and no round is run for a figure that cannot be drawn."""
+    monkeypatch.setattr(plot, "find_spec", lambda _: None)
+    monkeypatch.setattr(bench_tree, "hold", lambda *_: pytest.fail("a round was run"))
+    assert main(["bench", "tree", "reference", *QUICK, "--plot", str(tmp_path / "a.svg")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "kvcanon: --plot needs matplotlib, which is not installed; install kvcanon[plot]"
+    )
