@@ -1,7 +1,7 @@
 """What is measured: a cache of some size, and the requests that it serves.
 
-What readers get wrong: sizes are in tokens, as everywhere on the command line. Each cache makes
-pages, blocks or slots of them in its own way.
+Sizes are in tokens, as everywhere on the command line. Each driver converts them to its cache's
+pages, blocks or slots.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The contest: one process after the other, the caches in turns, and the medians of the rounds.
 
-What readers get wrong: ratios are what the contest is for. Whatever else the machine does slows all
-caches alike, as long as they take turns; a figure alone says as much about that day as about the
-cache.
+Compare ratios, not single figures. Other work on the machine slows all caches alike, as long as
+they take turns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A driver: how one cache is called by an engine that serves one request after another.
+"""A driver: how an engine that serves one request after another calls one cache.
 
-What readers get wrong: a driver times the calls itself, each alone, because only it knows which
-they are. What it prepares for a call, and what it reads from the answer, is outside the clock.
+A driver times each call by itself, because only it knows the calls. Preparing a call and reading
+its answer are outside the clock.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""An engine's side of the protocol: what it asks of its cache to serve one request.
+"""An engine's side of the protocol: the calls that serve one request.
 
-Requests are served one after another. Each is matched, locked, loaded back where its prefix is on
-the host only, given exactly the room that it lacks, inserted and unlocked.
+Requests are served one after another: matched, locked, loaded back where the prefix is on the host
+only, given exactly the slots that they lack, inserted and unlocked.
 
-What readers get wrong: an engine never reuses its whole prompt. At least one token must be computed
-to have something to sample from, so that a request matches the pages of its first n - 1 tokens.
+An engine never reuses a whole prompt. At least one token must be computed to sample from, so that a
+request matches the pages of its first n - 1 tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast the judge is: steps a second, where the time goes, and what larger trees cost.
 
-What readers get wrong: rates are measured without clocks inside, and shares with them, in runs of
-their own. A clock at every law makes a step slower, and all its parts alike.
+Rates are measured without clocks inside, and shares with them, in runs of their own: a clock at
+every law makes a step slower, and all its parts alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sights: who saw a mutant, and in what it showed."""
+"""Verdicts on mutants: who detected one, and by what."""
 
 from __future__ import annotations
 

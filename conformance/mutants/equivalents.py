@@ -1,8 +1,8 @@
-"""Reviewed mutants: those of which somebody understood why no law has to see them.
+"""Reviewed mutants: those that no law has to detect, each with its reason.
 
-The list lives with the tests of the checkout. Each entry has an id and a reason, and says of which
-kind it is: equal, where nothing can differ; or lawful, where what differs is a freedom that the
-book leaves. Neither counts in a measure; one that a law sees after all is a stale entry.
+The list lies with the tests of the checkout. An entry has an id, a reason and a kind: equal, where
+nothing can differ; or lawful, where what differs is a freedom that the laws leave. Neither counts
+in the score. An entry whose mutant a law detects after all is stale.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Killing: how soon each engine finds a planted fault, by itself and in each way of judging.
+"""The kill matrix: how soon each way of judging finds a planted fault.
 
-Mutants live with the tests of the checkout, which no installed package has; so they are looked up
-from the folder that one works in.
-
-What readers get wrong: a fault that is found says little about a cache. It says that the judge
-would have seen it, and at what cost.
+The faults lie with the tests of the checkout, which no installed package has; so they are looked up
+from the current folder. That a fault is found says little about a cache: it says that the judge
+would have found it there, and at what cost.
 """
 
 from __future__ import annotations

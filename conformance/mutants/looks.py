@@ -1,4 +1,4 @@
-"""Looks: ways to look at a mutant, each a row of cases to play until one shows something."""
+"""Looks: the cases that are played on a mutant until one of them detects it."""
 
 from __future__ import annotations
 

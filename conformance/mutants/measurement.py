@@ -1,4 +1,4 @@
-"""Measuring: a sample of mutants is drawn, made and judged, of either core."""
+"""A measurement: a sample of mutants of either core is drawn, made and judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling: which mutants are judged where there is no time for all of them."""
+"""A sample: the mutants that are judged where there is no time for all."""
 
 from __future__ import annotations
 

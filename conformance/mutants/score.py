@@ -1,4 +1,4 @@
-"""The measure: how many of a sample of mutants are seen, and which are not."""
+"""The mutation score: how many mutants of a sample are detected, and which are not."""
 
 from __future__ import annotations
 

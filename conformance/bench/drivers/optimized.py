@@ -1,7 +1,7 @@
 """Drives `kvcanon.optimized.PrefixCache`, by arrays.
 
-What readers get wrong: names of pages are computed when they are read. The clock of the events runs
-until every name and every token of them was read.
+Events compute page hashes when they are read. The clock of the events runs until every hash and
+every token was read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Drives SGLang's unified radix cache, release 0.5.23, by its Rust or its Python core.
+"""Drives SGLang's UnifiedRadixCache, release 0.5.23, with its Rust or its Python core.
 
-Its pools are as small as they can be: one layer, one head, one number a token.
-
-What readers get wrong: the cache is told of slots by the token, and so is whoever asks it. Tokens
-and slots are 64 bits each there, and are given as such.
+Its pools are as small as they can be: one layer, one head, one number a token. Slots are by the
+token there; tokens and slots have 64 bits each, and are passed so.
 """
 
 from __future__ import annotations

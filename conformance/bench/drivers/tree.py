@@ -1,7 +1,7 @@
-"""Drives any cache that has the whole protocol of `kvcanon.spec.cache`: the reference, for one.
+"""Drives any cache with the whole protocol of `kvcanon.spec.cache`, such as the reference.
 
-What readers get wrong: keys are made of tuples, and large. They are cut when their turn comes,
-outside the clock, so that a trace does not have to fit into memory as keys.
+Keys are large tuples. They are made when their request's turn comes, outside the clock, so that a
+trace does not have to fit into memory as keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Drives vLLM's KV cache manager, release 0.33.0.
+"""Drives vLLM's KVCacheManager, release 0.33.0.
 
-What readers get wrong: one call of it makes room, allocates and inserts. The clock has it as the
-insert. Names of pages are computed before it can look for any, and have a clock of their own. Both
-kinds of data come from one pool of blocks, so that it gets the tokens of both pools.
+Its `allocate_slots` evicts, allocates and inserts; the clock counts it as the insert. Block hashes
+are computed before a lookup, and have a clock of their own. Full and window data come from one
+block pool, which gets the tokens of both pools.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Declared: what each release of SGLang is, and may be made as.
+"""The adapters of UnifiedRadixCache, and the profile and the offer of the installed release.
 
-What readers get wrong: a profile excuses nothing.
+A profile describes a release. It excuses nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Events: SGLang's, which name a page by 64 bits, as the book has them.
+"""SGLang's KV events as events of the spec, one page each.
 
-A page's id is the beginning of its name. The pages of every key that was handed over are known, and
-so are the names that ids stand for; an id that stands for none of them is passed on as it is, and
-is no name that the law knows.
+SGLang sends 64-bit block hashes: the first bytes of the page hash. Every key that is inserted is
+learned, so that its 64-bit hashes are known; an unknown one is passed on as its 8 bytes, which no
+law takes for a page hash.
 
-What readers get wrong: later releases put many pages into one event. They are taken apart here; of
-those that are removed at once the deepest comes first, as one event has no order in time.
+Later releases put many pages into one event. Of pages that are removed by one event the deepest
+comes first here, as one event has no order in time.
 """
 
 from __future__ import annotations

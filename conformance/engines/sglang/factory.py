@@ -1,10 +1,10 @@
-"""Making: a cache of SGLang's, with pools as small as a case asks.
+"""Makes a cache of SGLang's with pools as small as a case says.
 
-Every pool has one layer with one head, and just so many bytes a token that a slot has as many as
-the case says. Host pools must be larger than device pools there; they are made so, and then told
-that they are as small as the case wants them.
+Every pool has one layer with one head, and as many bytes a token as the case's payload takes.
+SGLang makes host pools larger than device pools; here they are made so and then set to the case's
+size.
 
-What readers get wrong: a pool's size is in tokens there, and in slots of a page here.
+The sizes of SGLang's pools are in tokens. A slot of ours is a page.
 """
 
 from __future__ import annotations

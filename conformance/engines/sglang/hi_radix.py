@@ -1,10 +1,10 @@
-"""HiRadixCache: the older cache with a host tier, before UnifiedRadixCache had one.
+"""HiRadixCache: the cache with a host tier before UnifiedRadixCache had one.
 
-It is a RadixCache whose nodes have host slots beside those of the device. Its tree and its inserts
-are shown as those of RadixCache, its copies as those of a `UnifiedRadixCache` with a host tier.
+It is a RadixCache whose nodes have host slots beside device slots. Its tree and its inserts are
+translated as those of RadixCache, its copies as those of a UnifiedRadixCache with a host tier.
 
-What readers get wrong: it names the last node with a host copy as the best match, though what was
-found on the device may reach further. How far a match reaches is the sum of both counts.
+Its match names the last node with a host copy, though the device hit may reach further. The prefix
+hit is the sum of both lengths.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the installed release of SGLang has, and where.
+"""Names in the installed release of SGLang.
 
-Modules moved between releases and classes came and went. So every name is looked for in all places
-where some release has it; what no release has any more is a fault said in one line.
+Modules moved between releases, and classes came and went. Every name is looked for in all places
+where some release has it; a name that the release lacks is a usage error of one line.
 
-What readers get wrong: a version number decides nothing here. It is for reports.
+No decision here rests on a version number. It is for reports.
 """
 
 from __future__ import annotations

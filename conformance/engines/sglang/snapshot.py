@@ -1,7 +1,7 @@
-"""Seeing: the state of SGLang's tree, read through its public attributes.
+"""The snapshot of SGLang's tree, read through its public attributes.
 
-What readers get wrong: what has no place in a tree of SGLang's is not made up. It keeps no order of
-its full data; that order is the one of `last_access_time`, which its policies go by.
+Nothing is made up. SGLang keeps no LRU list of full data; its order here is that of
+`last_access_time`, which the eviction policies use.
 """
 
 from __future__ import annotations

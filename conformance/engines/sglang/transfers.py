@@ -1,11 +1,12 @@
-"""Copying: SGLang's copies in flight, as transfers.
+"""SGLang's write-through and load-back copies in flight, as transfers.
 
-SGLang knows a copy by the node that it is for. Here each has a number, the slots that it reads and
-writes, and what its lock holds, all as they were when it was enqueued. The nodes that it is for are
-those that have its slots now, wherever they were cut since.
+SGLang knows a copy by its node. Here each has a number, the slots that it reads and writes, and
+what its lock holds, all as they were when it was enqueued. Its nodes are those that have its slots
+now, wherever they were cut since.
 
-What readers get wrong: on a CPU a copy is performed when it is enqueued. What is in flight until
-SGLang looks for acknowledgements is its books: the lock, and the host data that is not announced.
+On a CPU the bytes are copied when a copy is enqueued. In flight until SGLang takes acknowledgements
+are its records (`ongoing_write_through`, `ongoing_load_back`): the lock, and host data without
+event.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""UnifiedRadixCache: the operations of the book, as calls of SGLang's.
+"""UnifiedRadixCache: the operations of the spec as calls of SGLang's.
 
-What it answers is passed on; what it does not say (which slots came free, what is not backed up) is
-read in its free lists and its tree.
-
-What readers get wrong: SGLang's own slots never come here. Every slot of a case is a page.
+Its answers are passed on. What it does not return (which slots came free, what has no host copy) is
+read from its free lists and its tree. Slots are those of a case, a page each; SGLang's token slots
+do not leave this package.
 """
 
 from __future__ import annotations

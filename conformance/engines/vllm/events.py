@@ -1,10 +1,10 @@
-"""Events: vLLM's, which name a block by its own hash, as the book has them.
+"""vLLM's KV events as events of the spec, one page each.
 
-The blocks of every request are known by their hashes, and so are the names of the pages that they
-hold. A hash that stands for none is passed on as it is, and is no name that the law knows.
+vLLM sends its own block hashes. The block hashes of every request are learned with the page hashes
+that they stand for; an unknown one is passed on as it is, which no law takes for a page hash.
 
-What readers get wrong: vLLM tells of every group of layers. What it says of windows is left out, as
-the book's events speak of full data only.
+vLLM sends events for every KV cache group. Those of window groups are left out, as the spec's
+events are of full data only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the installed release of vLLM has, and where.
+"""Names in the installed release of vLLM.
 
-What readers get wrong: a version number decides nothing here. It is for reports.
+No decision here rests on a version number. It is for reports.
 """
 
 from __future__ import annotations

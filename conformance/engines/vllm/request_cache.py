@@ -1,7 +1,7 @@
-"""Managed: the operations of requests, by the calls that vLLM's scheduler makes for them.
+"""The operations of requests, by the calls that vLLM's scheduler makes for them.
 
-What readers get wrong: pressure is no operation of vLLM's, it is what other requests do. So `evict`
-takes blocks for a request that never was, and gives them back.
+vLLM has no call that evicts: other requests do when they get blocks. So `evict` takes blocks for no
+request, and gives them back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Building: the native core with all mutants of a sample asleep in it.
+"""Builds the native core with all mutants of a sample in it, each switched off.
 
-The sources are copied, changed and built as `make native` builds them. Where a change does not
-compile it is left out, and the build goes on from what is there.
+The sources are copied, changed and built as `make native` builds them. A change that does not
+compile is left out, and the build goes on.
 """
 
 from __future__ import annotations
