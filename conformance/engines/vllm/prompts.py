@@ -25,7 +25,7 @@ _ENCODED = ("\0", "\1")
 
 def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
     """A request that has a key as its prompt, and of which nothing is computed."""
-    made: VLLMRequest = named("VLLMRequest")(
+    made: VLLMRequest = named("Request")(
         request_id=str(request_id),
         prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
         sampling_params=_any_sampling(),
