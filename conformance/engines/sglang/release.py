@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Any
 
+from kvcanon.conformance.engines.installed import installed_version
 from kvcanon.conformance.engines.sglang.peer_types import Module
 from kvcanon.conformance.errors import UsageError, describe_exception
 
@@ -63,13 +62,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 
 def version() -> str:
     """The release that is installed. Raises: UsageError."""
-    try:
-        return version_of(PACKAGE)
-    except PackageNotFoundError:
-        raise UsageError(
-            "SGLang is not installed here; `kvcanon peers make sglang==0.5.23` makes an "
-            "environment that has it, and this command runs in there"
-        ) from None
+    return installed_version(PACKAGE, "SGLang", "sglang==0.5.23")
 
 
 def has(name: str) -> bool:

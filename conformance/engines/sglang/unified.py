@@ -15,7 +15,7 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.events import SGLangPageHashes
+from kvcanon.conformance.engines.sglang.events import SGLangEventTranslator
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.keys import keys_of
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
@@ -56,7 +56,7 @@ class UnifiedCache:
     profile: Profile
     tree: Tree
     ids: count[int] = Factory(lambda: count(1))
-    names: SGLangPageHashes = Factory(SGLangPageHashes)
+    translator: SGLangEventTranslator = Factory(SGLangEventTranslator)
     locks: dict[int, OpenLock] = Factory(dict)
     waiting: list[Event] = Factory(list)
     held: dict[Component, set[Slot]] = field(init=False)
@@ -172,7 +172,7 @@ class UnifiedCache:
         stops = self.tree.path(key)
         validate.require_start(self.tree, stops, start_pages)
         before, present = self._free_counts(), validate.resident_pages(self.tree, stops)
-        self.names.learn(key)
+        self.translator.learn(key)
         self._let_go(slots)
         params = self._insert_params(key, stops, slots)
         counted = counted_pages * self.config.page_size
@@ -242,7 +242,7 @@ class UnifiedCache:
     # Inside.
 
     def _hear(self) -> None:
-        self.waiting += self.names.translated(self.world.cache.take_events())
+        self.waiting += self.translator.translate(self.world.cache.take_events())
 
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None

@@ -10,7 +10,7 @@ import pytest
 import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
 from kvcanon.conformance.engines.vllm import prompts, release
-from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMPageHashes
+from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
@@ -147,19 +147,19 @@ def test_events_have_the_names_of_pages_and_their_namespace() -> None:
 def test_unknown_events_are_not_passed_over() -> None:
     """An unknown hash is passed on as it is, and an unknown kind raises."""
     removed = fake_vllm.BlockRemoved([5], 0)
-    assert list(VLLMPageHashes().translated([removed])) == [
+    assert list(VLLMEventTranslator().translate([removed])) == [
         BlockRemoved((5).to_bytes(8, "big"), GPU)
     ]
     with pytest.raises(TypeError):
-        list(VLLMPageHashes().translated([object()]))
+        list(VLLMEventTranslator().translate([object()]))
 
 
 def test_counting_listener_hears_the_first_store_and_the_last_remove() -> None:
     """Of several blocks of a page only the first store and the last remove are passed on."""
     store, remove = BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU)
-    heard = BlockCounter().heard
-    assert list(heard([store, store, remove, remove])) == [store, remove]
-    assert list(BlockCounter().heard([store, AllBlocksCleared(), store])) == [
+    distinct = BlockCounter().distinct
+    assert list(distinct([store, store, remove, remove])) == [store, remove]
+    assert list(BlockCounter().distinct([store, AllBlocksCleared(), store])) == [
         store,
         AllBlocksCleared(),
         store,
