@@ -127,11 +127,11 @@ def orders(
     return requests + [order(each, what, CURVES) for what in curves for each in contestants]
 
 
-def hold(asked: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
-    """Hold the contest. Raises: UsageError."""
+def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
+    """Run the jobs, and gather their results. Raises: UsageError."""
     outcome = ContestOutcome()
     runs: dict[tuple[BenchCell, str], list[Throughput]] = {}
-    for contestant, order in asked:
+    for contestant, order in jobs:
         filled = fill(contestant, order)
         name = contestant.name
         if order.what == "requests":

@@ -79,6 +79,12 @@ MakeDriver = Callable[[BenchCell, Mapping[str, str]], Driver[Prompt]]
 """Makes a driver for a cell. The options are the driver's own, as names and values."""
 
 
+def whole_and_reusable_tokens(request: Request, page_size: int) -> tuple[int, int]:
+    """The tokens of a prompt in whole pages: of all of it, and of its first n - 1 tokens."""
+    whole = request.length_tokens // page_size * page_size
+    return whole, (request.length_tokens - 1) // page_size * page_size
+
+
 def shortage(missing: int, free: int) -> int:
     """How much has to be evicted before so much can be allocated."""
     return max(0, missing - free)

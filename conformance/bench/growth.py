@@ -126,8 +126,8 @@ def _find_whole(driver: Driver[Prompt], request: Request, taken: StepTimes) -> N
     """Find a prompt that is there but for its last token. Raises: UsageError."""
     found_tokens = driver.find(driver.prepare(request), taken)
     if found_tokens != request.length_tokens - 1:
-        told = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
-        raise UsageError(f"{driver.core} found {told} in a pool that holds them all")
+        hit = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
+        raise UsageError(f"{driver.core} found {hit} in a pool that holds them all")
 
 
 def random_tokens(seed: str, length: int) -> tuple[int, ...]:

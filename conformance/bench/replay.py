@@ -41,7 +41,7 @@ class Judgement:
     rate: float
     steps: int
     judged: int
-    """Steps after which laws were asked."""
+    """Steps after which laws were checked."""
     laws: Mapping[str, int]
     """How often each law was exercised."""
     broken: tuple[str, ...]

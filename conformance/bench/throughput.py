@@ -130,9 +130,9 @@ def measure(
         hit += driver.serve(prompt, taken)
         served += 1
         if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
-            told = driver.take_events(taken)
-            stored += told.stored_pages
-            removed += told.removed_pages
+            counts = driver.take_events(taken)
+            stored += counts.stored_pages
+            removed += counts.removed_pages
     return Throughput(
         core=core,
         requests=served,

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
-from kvcanon.conformance.bench.contest import ContestPlan, hold, in_a_process, orders
+from kvcanon.conformance.bench.contest import ContestPlan, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
 from kvcanon.conformance.bench.json_figures import contest_json
 from kvcanon.conformance.bench.plot import plot, require_matplotlib
@@ -130,7 +130,7 @@ def bench_tree(
     entrants = field(caches or [], peers)
     asked = orders(plan, entrants.contestants)
     with progress(asked, "bench tree") as shown:
-        outcome = hold(shown, in_a_process(entrants))
+        outcome = run_contest(shown, in_a_process(entrants))
     title = _title(plan.source) if plan.cells else "growth"
     if json_file:
         value = contest_json(title, plan, entrants, outcome)

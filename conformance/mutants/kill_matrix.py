@@ -143,14 +143,14 @@ def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | N
 
 
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
-    """By cases that Hypothesis draws, every law asked about the cache's states."""
+    """By cases that Hypothesis draws, judged by the laws on states."""
     began, total = monotonic(), Tally()
     trial = Trial(mutated(mutant))
     wanted = effort.machine_cases or effort.run
     for run in range(-(-wanted // effort.run)):
         journal = Journal()
         machine = seed((from_seed << 16) + run)(machine_of(trial, journal))
-        asked = settings(
+        run_settings = settings(
             CI,
             max_examples=effort.run,
             stateful_step_count=STEPS + 1,
@@ -159,7 +159,7 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
         )
         try:
             with no_local_constants():
-                run_state_machine_as_test(machine, settings=asked)
+                run_state_machine_as_test(machine, settings=run_settings)
         except (HypothesisFailure, Flaky):
             # A fault that takes as long as patience lasts may not show again when it is asked for.
             if journal.shortest is None:

@@ -23,7 +23,7 @@ from kvcanon.spec.types import Counts, Key
 
 
 class TreeDriver:
-    """Calls a cache with keys, and keeps the books of free slots that the protocol has not."""
+    """Calls a cache with keys, and counts free slots, which the protocol does not answer."""
 
     def __init__(self, cache: Cache, cell: BenchCell) -> None:
         self.core = type(cache).__name__

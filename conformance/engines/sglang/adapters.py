@@ -72,7 +72,7 @@ def make_native(config: CacheConfig) -> NativeCache:
 def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
     """The policies of the installed release, and what its caches do not show.
 
-    An empty cache is asked: earlier releases know one policy, and tell of no events.
+    An empty cache shows it: earlier releases have one policy, and send no events.
     """
     world = _make_world(CacheConfig(device_slots=Counts(full=1)))
     core = tree_of(world).core

@@ -160,7 +160,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
         "device": CPU_DEVICE,
         "enable_memory_saver": False,
     }
-    asked = {
+    arguments = {
         "page_size": page_size,
         "dtype": torch.uint8,
         "device": CPU_DEVICE,
@@ -177,7 +177,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
             **tiny,
         )
         make = named("SWATokenToKVPoolAllocator")
-        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **asked)
+        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **arguments)
         return allocator, {
             FULL: _page_pool(config, FULL, allocator.full_attn_allocator, memory.full_kv_pool),
             SWA: _page_pool(config, SWA, allocator.swa_attn_allocator, memory.swa_kv_pool),
@@ -195,7 +195,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
     else:
         memory = inner = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
     kind = "TokenToKVPoolAllocator" if page_size == 1 else "PagedTokenToKVPoolAllocator"
-    allocator = called(named(kind), size=full, kvcache=memory, **asked)
+    allocator = called(named(kind), size=full, kvcache=memory, **arguments)
     return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
 
 

@@ -38,7 +38,7 @@ class HierarchicalTree(RadixTree):
 
 @define(eq=False)
 class PlainCopies(PendingCopies):
-    """The copies of a HiRadixCache, whose books have no receipts of locks.
+    """The copies of a HiRadixCache, whose records have no lock receipts.
 
     A node has at most one copy in flight, so that it is known by the node that is locked for it.
     """
@@ -61,8 +61,8 @@ class HierarchicalCache(HostedCache, RadixCache):
         """Find the longest usable prefix of a key."""
         if not len(key):
             return Matched(0, 0, Slots())
-        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(asked)
+        params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(params)
         tokens, size = found.device_indices, self.config.page_size
         return Matched(
             prefix_pages=(len(tokens) + found.host_hit_length) // size,

@@ -21,10 +21,10 @@ from kvcanon.conformance.engines.sglang.keys import keys_of
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
+    AdapterState,
     PathNode,
     Span,
     Tree,
-    TreeBooks,
     held_window,
     mapping_of,
     see,
@@ -68,7 +68,7 @@ class UnifiedCache:
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration that the cache was made with."""
         return self.world.config
 
     # Matching and locking.
@@ -77,8 +77,8 @@ class UnifiedCache:
         """Find the longest usable prefix of a key."""
         if not len(key):
             return Matched(0, 0, Slots())
-        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(asked)
+        params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(params)
         tokens = self._tokens_of(found)
         return Matched(
             prefix_pages=self.tree.depth_pages(self.tree.node(found.best_match_node)),
@@ -205,7 +205,7 @@ class UnifiedCache:
         )
 
     def reset(self) -> None:
-        """Forget the whole tree; the allocators are cleared by whoever resets it."""
+        """Forget the whole tree; the allocators are cleared here, as SGLang's scheduler does."""
         receipts = len(self.locks) + len(self.in_flight.flying)
         if receipts:
             raise CacheBusy(receipts)
@@ -230,14 +230,14 @@ class UnifiedCache:
         nodes = list(self.tree.nodes())
         holds = [lock.hold for lock in self.locks.values()]
         holds += [copy.hold for copy in self.in_flight.flying]
-        books = TreeBooks(
+        known = AdapterState(
             held=self.held,
             holds=tuple(holds),
             transfers=self.in_flight.states(nodes),
             backing=self.in_flight.backing(nodes),
             events=tuple(self.waiting),
         )
-        return see(self.world, self.tree, books, self.profile)
+        return see(self.world, self.tree, known, self.profile)
 
     # Inside.
 

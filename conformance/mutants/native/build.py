@@ -119,8 +119,8 @@ def _write(
 
 def _compile(folder: Path) -> str:
     """What the build says, where it fails; empty where it does not."""
-    asked = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
 

@@ -174,17 +174,17 @@ def markdown_of(chosen: Sequence[Claim], proofs: Sequence[Proof]) -> str:
 def _rows(claim: Claim, proofs: Sequence[Proof]) -> Iterator[str]:
     """A row for each solver: all lines of a claim have one bound."""
     for solver in Solver:
-        asked = [proof for proof in proofs if proof.solver is solver]
-        if not asked:
+        of_solver = [proof for proof in proofs if proof.solver is solver]
+        if not of_solver:
             continue
-        verdicts = dict.fromkeys(proof.verdict.value for proof in asked)
+        verdicts = dict.fromkeys(proof.verdict.value for proof in of_solver)
         cells = (
             f"`{claim.name}`: {claim.says}" if solver is Solver.CROSSHAIR else f"`{claim.name}`",
-            "<br>".join(f"`{proof.post}`" for proof in asked),
-            "<br>".join(f"`{line}`" for line in _bound(asked[0]).splitlines())
+            "<br>".join(f"`{proof.post}`" for proof in of_solver),
+            "<br>".join(f"`{line}`" for line in _bound(of_solver[0]).splitlines())
             if claim.pre
             else "none",
             f"{', '.join(verdicts)} by {solver}",
-            f"{sum(proof.seconds for proof in asked):.1f} s",
+            f"{sum(proof.seconds for proof in of_solver):.1f} s",
         )
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

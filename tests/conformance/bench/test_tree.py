@@ -13,7 +13,7 @@ from attrs import evolve
 from kvcanon.conformance.bench import child, plot
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob
-from kvcanon.conformance.bench.contest import ContestPlan, Result, hold, in_a_process, orders
+from kvcanon.conformance.bench.contest import ContestPlan, Result, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, Field, contestant_named, field
 from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
 from kvcanon.conformance.bench.drivers.tree import make_driver
@@ -196,7 +196,7 @@ def test_results_are_medians_of_the_rounds() -> None:
         return some(next(rates[name])).to_json()
 
     both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
-    outcome = hold(orders(ContestPlan(CHAT, (CELL,)), both), fill)
+    outcome = run_contest(orders(ContestPlan(CHAT, (CELL,)), both), fill)
     (results,) = outcome.cells.values()
     assert [each.contestant for each in results] == ["optimized", "reference"]
     assert [each.requests_per_second for each in results] == [500.0, 2.0]
@@ -338,7 +338,7 @@ def test_plot_without_matplotlib_exits_2_before_it_measures(
 ) -> None:
     """One line says what to install, and no round is run for a figure that cannot be drawn."""
     monkeypatch.setattr(plot, "find_spec", lambda _: None)
-    monkeypatch.setattr(bench_tree, "hold", lambda *_: pytest.fail("a round was run"))
+    monkeypatch.setattr(bench_tree, "run_contest", lambda *_: pytest.fail("a round was run"))
     assert main(["bench", "tree", "reference", *QUICK, "--plot", str(tmp_path / "a.svg")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (

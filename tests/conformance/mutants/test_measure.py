@@ -19,7 +19,7 @@ from kvcanon.conformance.mutants.equivalents import (
 )
 from kvcanon.conformance.mutants.finder import all_places
 from kvcanon.conformance.mutants.place import MutantPlace
-from kvcanon.conformance.mutants.sample import drawn
+from kvcanon.conformance.mutants.sample import draw_sample
 from kvcanon.conformance.mutants.score import Measure
 from paths import ROOT
 
@@ -70,11 +70,11 @@ def test_reviewed_mutants_do_not_count() -> None:
 def test_a_sample_is_drawn_by_ids() -> None:
     """An edit of one function leaves the sample of the others as it is."""
     places = [MutantPlace(f"m{number}", "a.py", number, "old", "new") for number in range(100)]
-    sample = {place.place_id for place in drawn(places, 20, 1)}
+    sample = {place.place_id for place in draw_sample(places, 20, 1)}
     moved = [evolve(place, line=place.line + 1) for place in places[1:]]
-    assert len(sample & {place.place_id for place in drawn(moved, 20, 1)}) >= 19
-    assert sample != {place.place_id for place in drawn(places, 20, 2)}
-    assert len(drawn(places, None, 1)) == 100
+    assert len(sample & {place.place_id for place in draw_sample(moved, 20, 1)}) >= 19
+    assert sample != {place.place_id for place in draw_sample(places, 20, 2)}
+    assert len(draw_sample(places, None, 1)) == 100
 
 
 def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
