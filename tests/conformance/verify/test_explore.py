@@ -1,4 +1,4 @@
-"""The explorer: it visits all there is, asks every law, and finds the shortest way to a fault."""
+"""The explorer visits every state, checks every law, and finds the shortest path to a fault."""
 
 from __future__ import annotations
 
@@ -110,7 +110,6 @@ def test_laws_of_states_are_exercised_once_a_state() -> None:
     """Exercise counts are the same for any number of paths and processes."""
     found = explored(FULL)
     by = expander(FULL)
-    # The empty cache has no node.
     states = [by.origin.at(path).subject.cache.snapshot() for path in paths_in(FULL)]
     trees = sum(len(state.nodes) > 1 for state in states)
     assert found.laws_exercised["TREE-1"] == found.laws_exercised["RES-1"] == trees < found.states
