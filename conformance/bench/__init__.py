@@ -1,9 +1,9 @@
 """The bench: caches measured side by side, each in a process of its own.
 
-`case` says what is measured, `drivers` call each cache as its own engine would, `serving`,
-`growing` and `floor` measure, `child` is the process that does, and `contest` starts one after the
-other, in turns.
+`case` says what is measured, `drivers` call each cache as its own engine would, `throughput`,
+`growth` and `floor` measure, `child` is the process that runs one measurement, and `contest` starts
+them in turns. `replay` and `engine` serve a trace from one cache, `judge_speed` times the judge.
 
-What readers get wrong: nothing is judged here, and a fast answer may be a wrong one. What the bench
-asks is that hit rates agree; `kvcanon check` asks the rest.
+Nothing is judged here, and a fast answer may be a wrong one. The bench only compares hit rates;
+`kvcanon check` checks the rest.
 """

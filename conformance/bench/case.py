@@ -1,7 +1,7 @@
 """What is measured: a cache of some size, and the requests that it serves.
 
-What readers get wrong: sizes are in tokens, as everywhere on the command line. Each cache makes
-pages, blocks or slots of them in its own way.
+Sizes are in tokens, as everywhere on the command line. Each driver converts them to its cache's
+pages, blocks or slots.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class RequestStep(StrEnum):
     INSERT = "insert"
     UNLOCK = "unlock"
     EVENTS = "events"
-    """Take what was told, with all its names and tokens."""
+    """Take the events, with all their page hashes and tokens."""
 
 
 @frozen
 class BenchCell:
-    """A cache, as it is asked for."""
+    """The cache to make."""
 
     page_size: int
     pool_tokens: int
@@ -51,8 +51,8 @@ class BenchCell:
         return "full + swa" if self.window_tokens else "full"
 
     def __str__(self) -> str:
-        told = ", events" if self.events else ""
-        return f"{self.components}, page {self.page_size}{told}"
+        suffix = ", events" if self.events else ""
+        return f"{self.components}, page {self.page_size}{suffix}"
 
 
 @frozen

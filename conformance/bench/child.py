@@ -1,7 +1,6 @@
-"""The process that measures one cache once: an order as JSON on stdin, the result in a file.
+"""The process that measures one cache once: a job as JSON on stdin, the result in a file.
 
-What readers get wrong: it prints nothing of its own. Peers print at will, so that stdout and stderr
-are theirs.
+The result is not printed, because peers write to stdout and stderr at will.
 """
 
 from __future__ import annotations

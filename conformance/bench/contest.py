@@ -1,8 +1,7 @@
 """The contest: one process after the other, the caches in turns, and the medians of the rounds.
 
-What readers get wrong: ratios are what the contest is for. Whatever else the machine does slows all
-caches alike, as long as they take turns; a figure alone says as much about that day as about the
-cache.
+Compare ratios, not single figures. Other work on the machine slows all caches alike, as long as
+they take turns.
 """
 
 from __future__ import annotations
@@ -128,11 +127,11 @@ def orders(
     return requests + [order(each, what, CURVES) for what in curves for each in contestants]
 
 
-def hold(asked: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
-    """Hold the contest. Raises: UsageError."""
+def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
+    """Run the jobs, and gather their results. Raises: UsageError."""
     outcome = ContestOutcome()
     runs: dict[tuple[BenchCell, str], list[Throughput]] = {}
-    for contestant, order in asked:
+    for contestant, order in jobs:
         filled = fill(contestant, order)
         name = contestant.name
         if order.what == "requests":

@@ -1,7 +1,7 @@
-"""Who can be measured: our two caches, the peers, and anyone's cache by its factory.
+"""Contestants: the reference, the optimized cache, the peers, and any cache by its factory.
 
-What readers get wrong: a peer is measured in an environment of its own. Where that is missing the
-peer is left out, and the report says so; nothing is installed on the way.
+A peer is measured in an environment of its own. A peer without one is left out, and the report says
+so; nothing is installed.
 """
 
 from __future__ import annotations

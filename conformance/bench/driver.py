@@ -1,7 +1,7 @@
-"""A driver: how one cache is called by an engine that serves one request after another.
+"""A driver: how an engine that serves one request after another calls one cache.
 
-What readers get wrong: a driver times the calls itself, each alone, because only it knows which
-they are. What it prepares for a call, and what it reads from the answer, is outside the clock.
+A driver times each call by itself, because only it knows the calls. Preparing a call and reading
+its answer are outside the clock.
 """
 
 from __future__ import annotations
@@ -77,6 +77,12 @@ class Driver(Protocol[Prompt]):
 
 MakeDriver = Callable[[BenchCell, Mapping[str, str]], Driver[Prompt]]
 """Makes a driver for a cell. The options are the driver's own, as names and values."""
+
+
+def whole_and_reusable_tokens(request: Request, page_size: int) -> tuple[int, int]:
+    """The tokens of a prompt in whole pages: of all of it, and of its first n - 1 tokens."""
+    whole = request.length_tokens // page_size * page_size
+    return whole, (request.length_tokens - 1) // page_size * page_size
 
 
 def shortage(missing: int, free: int) -> int:

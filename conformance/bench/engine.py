@@ -1,10 +1,10 @@
-"""An engine's side of the protocol: what it asks of its cache to serve one request.
+"""An engine's side of the protocol: the calls that serve one request.
 
-Requests are served one after another. Each is matched, locked, loaded back where its prefix is on
-the host only, given exactly the room that it lacks, inserted and unlocked.
+Requests are served one after another: matched, locked, loaded back where the prefix is on the host
+only, given exactly the slots that they lack, inserted and unlocked.
 
-What readers get wrong: an engine never reuses its whole prompt. At least one token must be computed
-to have something to sample from, so that a request matches the pages of its first n - 1 tokens.
+An engine never reuses a whole prompt. At least one token must be computed to sample from, so that a
+request matches the pages of its first n - 1 tokens.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Engine:
         config = cache.config
         self._capacity = {c: config.capacity(c, GPU) for c in config.components}
         self._free = Counter(self._capacity)
-        """The engine's own books: the protocol answers how much changed, never how much is left."""
+        """Free slots, counted here: the protocol answers what changed, never what is left."""
         self._loading: dict[TransferId, Counts] = {}
 
     def serve(self, request: Request) -> None:
@@ -153,7 +153,7 @@ class Engine:
         self.tally.evicted.update({c: freed[c] for c in Component})
 
     def _add(self, counts: Counts, sign: int) -> None:
-        """Write slots that came free (+1) or were taken (-1) into the books."""
+        """Write slots that came free (+1) or were taken (-1) into the count of free slots."""
         self._free.update({c: sign * counts[c] for c in Component})
 
     def _count_events(self, events: tuple[Event, ...]) -> None:

@@ -1,7 +1,7 @@
-"""A full hit of a long prompt, beside the least that it can cost: to compare its bytes.
+"""A full hit of a long prompt, beside its floor: comparing the prompt's bytes.
 
-What readers get wrong: there are two floors. A prompt that was just matched is in the processor's
-caches, with the tree's copy of it; one of many is in neither, and its bytes come from memory.
+There are two floors. A prompt that was just matched is in the processor's caches, with the tree's
+copy of it; one of many is in neither, and its bytes come from memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How time and memory grow: with the tree, and with the prompt.
+"""How time and memory grow with the tree, and with the prompt.
 
-The tree grows by prompts of 64 pages, eight of which share their first half. A match finds all of a
-prompt that was inserted before; an insert brings what is new of one.
+The tree grows by prompts of 64 pages, eight of which share their first half. A match finds a whole
+prompt that was inserted before; an insert adds the new pages of a prompt.
 
-What readers get wrong: sizes are of the tree when it was measured. The inserts of a size are those
-by which the tree grew to it from half of it, none of which is thrown away afterwards.
+The inserts of a size are those that grow the tree to it from half of it.
 """
 
 from __future__ import annotations
@@ -127,8 +126,8 @@ def _find_whole(driver: Driver[Prompt], request: Request, taken: StepTimes) -> N
     """Find a prompt that is there but for its last token. Raises: UsageError."""
     found_tokens = driver.find(driver.prepare(request), taken)
     if found_tokens != request.length_tokens - 1:
-        told = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
-        raise UsageError(f"{driver.core} found {told} in a pool that holds them all")
+        hit = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
+        raise UsageError(f"{driver.core} found {hit} in a pool that holds them all")
 
 
 def random_tokens(seed: str, length: int) -> tuple[int, ...]:

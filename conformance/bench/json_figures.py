@@ -1,7 +1,6 @@
-"""All figures of a contest, as values that JSON has.
+"""All figures of a contest, as JSON values.
 
-What readers get wrong: times and rates at the top of a result are medians; the runs below it are
-what they are medians of.
+Times and rates at the top of a result are the medians of the runs below them.
 """
 
 from __future__ import annotations

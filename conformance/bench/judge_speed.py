@@ -1,7 +1,7 @@
 """How fast the judge is: steps a second, where the time goes, and what larger trees cost.
 
-What readers get wrong: rates are measured without clocks inside, and shares with them, in runs of
-their own. A clock at every law makes a step slower, and all its parts alike.
+Rates are measured without clocks inside, and shares with them, in runs of their own: a clock at
+every law makes a step slower, and all its parts alike.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _clocked_laws(clock: Clock) -> Iterator[None]:
     """Every law of the book with a clock at it, until the end."""
 
     def clocked(law: Law) -> Law:
-        asked = clock.taken("laws", lambda subject: list(law.check(subject)))
-        return evolve(law, check=lambda subject: iter(asked(subject)))
+        timed = clock.taken("laws", lambda subject: list(law.check(subject)))
+        return evolve(law, check=lambda subject: iter(timed(subject)))
 
     book = dict(LAWS)
     LAWS.update({law_id: clocked(law) for law_id, law in book.items()})

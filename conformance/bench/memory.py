@@ -1,7 +1,7 @@
-"""How much memory this process has, and had at most.
+"""How much memory this process uses, and the most that it used.
 
-What readers get wrong: the peak of a process is of its whole life, and importing a peer may need
-more than its cache ever does. On Linux the peak is set back before a cache is made.
+The peak of a process is of its whole life, and importing a peer may need more than its cache ever
+does. On Linux the peak is reset before a cache is made.
 """
 
 from __future__ import annotations

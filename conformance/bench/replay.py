@@ -1,7 +1,6 @@
-"""Replay: real requests through a cache, counted, timed and, where asked, judged step by step.
+"""Replay: real requests through a cache, counted, timed and, where wanted, judged step by step.
 
-What readers get wrong: a hit rate is no verdict. Sound caches differ in what they keep; what they
-may not do is break a law, and only the guard can see that.
+A hit rate is no verdict. Sound caches differ in what they keep; only the guard sees a broken law.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Judgement:
     rate: float
     steps: int
     judged: int
-    """Steps after which laws were asked."""
+    """Steps after which laws were checked."""
     laws: Mapping[str, int]
     """How often each law was exercised."""
     broken: tuple[str, ...]

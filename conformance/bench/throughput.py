@@ -1,7 +1,6 @@
-"""Serves requests from one cache, and says how fast it was and what it took.
+"""Serves requests from one cache, and measures its speed and its memory.
 
-What readers get wrong: prompts are prepared before the cache is there, so that what the cache takes
-of memory is told apart from what they take.
+Prompts are prepared before the cache is made, so that their memory is not counted as the cache's.
 """
 
 from __future__ import annotations
@@ -131,9 +130,9 @@ def measure(
         hit += driver.serve(prompt, taken)
         served += 1
         if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
-            told = driver.take_events(taken)
-            stored += told.stored_pages
-            removed += told.removed_pages
+            counts = driver.take_events(taken)
+            stored += counts.stored_pages
+            removed += counts.removed_pages
     return Throughput(
         core=core,
         requests=served,

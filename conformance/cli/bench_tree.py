@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
-from kvcanon.conformance.bench.contest import ContestPlan, hold, in_a_process, orders
+from kvcanon.conformance.bench.contest import ContestPlan, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
 from kvcanon.conformance.bench.json_figures import contest_json
-from kvcanon.conformance.bench.plot import plot
+from kvcanon.conformance.bench.plot import plot, require_matplotlib
 from kvcanon.conformance.cli.bench_tree_report import print_report
 from kvcanon.conformance.cli.options import Conversations, Limit, Seed, Trace, usual
 from kvcanon.conformance.cli.peers import PeersFolder
@@ -109,6 +109,8 @@ def bench_tree(
     if not requests and not growth:
         problem = "leaves nothing to measure; add --growth."
         raise typer.BadParameter(problem, param_hint="'--no-requests'")
+    if plot_file:
+        require_matplotlib()  # A contest takes minutes, and its figure comes last.
     base = CHAT if trace is None else TRACE
     sizes = (pool_tokens or base.pool_tokens, swa_tokens or base.swa_tokens)
     plan = ContestPlan(
@@ -128,7 +130,7 @@ def bench_tree(
     entrants = field(caches or [], peers)
     asked = orders(plan, entrants.contestants)
     with progress(asked, "bench tree") as shown:
-        outcome = hold(shown, in_a_process(entrants))
+        outcome = run_contest(shown, in_a_process(entrants))
     title = _title(plan.source) if plan.cells else "growth"
     if json_file:
         value = contest_json(title, plan, entrants, outcome)

@@ -19,22 +19,21 @@ from kvcanon.conformance.verify.prove.proof_run import (
     BUDGET_S,
     chosen_claims,
     lines_of,
+    refute_all,
     settle_all,
-    survey_all,
 )
 from kvcanon.conformance.verify.prove.record import confirmed, lost, read_record, write_record
 from kvcanon.conformance.verify.prove.report import (
     BAD,
-    faults_json_of,
-    faults_text_of,
-    faults_verdict_of,
     json_of,
     markdown_of,
+    refutations_json,
+    refutations_text,
+    refutations_verdict,
     text_of,
     trouble_of,
     verdict_of,
 )
-from kvcanon.conformance.verify.prove.seeded_faults import SEEDED
 
 WIDTH = 170
 """Of the table in a pipe; a line of a contract is long."""
@@ -92,19 +91,17 @@ def prove_command(
 
 
 def _refute(names: list[str], budget: float, jobs: int, *, as_json: bool) -> None:
-    chosen = [each for each in SEEDED if not names or {each.function, *each.refuted_by} & {*names}]
-    if not chosen:
-        raise UsageError(f"no fault is planted in {', '.join(names)}, nor refuted by it")
+    chosen = chosen_claims(names)
     with progress(chosen, "faults") as shown:
-        answers = survey_all(chosen, budget, jobs)
-        surveys = [survey for survey, _ in zip(answers, shown, strict=True)]
+        answers = refute_all(chosen, budget, jobs)
+        refutations = [refutation for refutation, _ in zip(answers, shown, strict=True)]
     if as_json:
-        print_json(faults_json_of(surveys))
+        print_json(refutations_json(refutations))
     else:
         out = _wide()
-        out.print(faults_text_of(surveys))
-        out.print(faults_verdict_of(surveys))
-    if any(each.missed for each in surveys):
+        out.print(refutations_text(refutations))
+        out.print(refutations_verdict(refutations))
+    if any(each.mutant is None for each in refutations):
         raise typer.Exit(BROKEN)
 
 

@@ -1,5 +1,7 @@
-"""Mutating: faults that a program plants, so that nobody's idea of a fault decides what is found.
+"""Mutants: faults that are planted to measure the laws.
 
-What readers get wrong: this measures the laws, not a cache. A mutant that no law sees is either a
-hole in the book, or does the same as what it was made from; a list says which of them do.
+`kill_matrix` is of the faults that people wrote, in tests/meta/mutants. All else is of mechanical
+mutants, which a program makes of the plain cache and of the native core. A mechanical mutant that
+no law sees shows a hole in the laws, or does the same as the original; a reviewed list says which
+do.
 """

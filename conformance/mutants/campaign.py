@@ -1,4 +1,4 @@
-"""The campaign: mutants of the plain cache, judged by several processes at once."""
+"""The campaign: several processes judge mutants of the plain cache at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sights: who saw a mutant, and in what it showed."""
+"""Verdicts on mutants: who detected one, and by what."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kvcanon.conformance.search.trial import is_silence
 
 
 class Sight(StrEnum):
-    """Who saw a mutant."""
+    """Who detected a mutant."""
 
     LAW = "law"
     CRASH = "crash"
-    """It raised what is no refusal, or could not be made."""
+    """It raised another exception than a refusal, or could not be imported."""
     DEAD = "dead"
     """Its process died, or it did not answer in time."""
     AGREEMENT = "agreement"
@@ -26,25 +26,25 @@ class Sight(StrEnum):
 
 
 SEEN = (Sight.LAW, Sight.CRASH, Sight.DEAD)
-"""What it takes no comparison for."""
+"""Detected without a comparison."""
 
 
 @frozen
 class MutantVerdict:
-    """What came of a mutant."""
+    """The verdict on one mutant."""
 
     place: MutantPlace
     sight: Sight
     seen: tuple[str, ...] = ()
-    """The ids of the laws that spoke; or else what it was that showed."""
+    """The ids of the broken laws; else the name of the finding."""
     how: str = ""
-    """In what it showed: a vector, or a case of the walker."""
+    """The vector or the walker's case that detected it."""
     text: str = ""
     seconds: float = 0.0
 
 
 def verdict_of(place: MutantPlace, seen: Sighting | None) -> MutantVerdict:
-    """The verdict that follows from what showed."""
+    """The verdict that follows from a sighting."""
     if seen is None:
         return MutantVerdict(place, Sight.NOBODY)
     finding = seen.finding

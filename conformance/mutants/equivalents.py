@@ -1,8 +1,8 @@
-"""Reviewed mutants: those of which somebody understood why no law has to see them.
+"""Reviewed mutants: those that no law has to detect, each with its reason.
 
-The list lives with the tests of the checkout. Each entry has an id and a reason, and says of which
-kind it is: equal, where nothing can differ; or lawful, where what differs is a freedom that the
-book leaves. Neither counts in a measure; one that a law sees after all is a stale entry.
+The list lies with the tests of the checkout. An entry has an id, a reason and a kind: equal, where
+nothing can differ; or lawful, where what differs is a freedom that the laws leave. Neither counts
+in the score. An entry whose mutant a law detects after all is stale.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Core(StrEnum):
 
 
 class ReviewKind(StrEnum):
-    """Why no law has to see a mutant."""
+    """Why no law has to detect a mutant."""
 
     EQUAL = "equal"
     """It does the same, in all that a client or a snapshot shows."""
     LAWFUL = "lawful"
-    """It does something else that the book allows."""
+    """It does something else that the laws allow."""
 
 
 @frozen
@@ -71,7 +71,7 @@ def _by_id(entries: Iterable[Reviewed]) -> Mapping[str, Reviewed]:
 
 
 def require_places(reviewed: Mapping[str, Reviewed], places: Mapping[str, object]) -> None:
-    """Check that every entry is of a place that there is. Raises: UsageError."""
+    """Check that every entry's place exists. Raises: UsageError."""
     gone = [place_id for place_id in reviewed if place_id not in places]
     if gone:
         raise UsageError(f"{LIST} lists {', '.join(gone)}, which is no place; drop it or rename it")

@@ -1,10 +1,10 @@
-"""Places: where the plain cache can be changed, and what each change is called.
+"""Places: where the plain cache can be changed, and the id of each change.
 
-A place is called by its function, by what is changed there, and by how many such changes come
-before it in that function, as in `insert._merge:max-min:1`. An edit elsewhere keeps the name.
+An id has the function, the change, and its number among such changes in that function, as in
+`insert._merge:max-min:1`. An edit elsewhere keeps the id.
 
-Left out is what no cache does: imports, annotations, decorators, docstrings, asserts, and the texts
-of errors. Of `engine`, nothing: the judge brings an engine of his own, and never uses the copy.
+Imports, annotations, decorators, docstrings, asserts and the texts of errors are not changed, nor
+is `engine`: the judge brings an engine of its own, and never uses the copy.
 """
 
 from __future__ import annotations

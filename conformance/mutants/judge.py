@@ -1,10 +1,10 @@
-"""Judging a mutant: by the laws alone, then by agreement with the plain cache, up to first sight.
+"""Judges a mutant: by laws, then by comparison with the plain cache, until one detects it.
 
-What is cheap comes first, since most mutants show at once. One that only the comparison sees is
-then held to the laws again, for as long as it takes to call it a hole in the book.
+Cheap cases come first, since most mutants show at once. A mutant that only the comparison detects
+is judged by the laws again, for as long as it takes to call it a hole in the laws.
 
-What readers get wrong: a crash counts as seen, and so does a cache that does not answer. They are
-counted apart, as it takes no law to see them.
+A crash counts as detected, and so does a cache that does not answer. They are counted apart, as
+they take no law.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Killing: how soon each engine finds a planted fault, by itself and in each way of judging.
+"""The kill matrix: how soon each way of judging finds a planted fault.
 
-Mutants live with the tests of the checkout, which no installed package has; so they are looked up
-from the folder that one works in.
-
-What readers get wrong: a fault that is found says little about a cache. It says that the judge
-would have seen it, and at what cost.
+The faults lie with the tests of the checkout, which no installed package has; so they are looked up
+from the current folder. That a fault is found says little about a cache: it says that the judge
+would have found it there, and at what cost.
 """
 
 from __future__ import annotations
@@ -145,14 +143,14 @@ def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | N
 
 
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
-    """By cases that Hypothesis draws, every law asked about the cache's states."""
+    """By cases that Hypothesis draws, judged by the laws on states."""
     began, total = monotonic(), Tally()
     trial = Trial(mutated(mutant))
     wanted = effort.machine_cases or effort.run
     for run in range(-(-wanted // effort.run)):
         journal = Journal()
         machine = seed((from_seed << 16) + run)(machine_of(trial, journal))
-        asked = settings(
+        run_settings = settings(
             CI,
             max_examples=effort.run,
             stateful_step_count=STEPS + 1,
@@ -161,7 +159,7 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
         )
         try:
             with no_local_constants():
-                run_state_machine_as_test(machine, settings=asked)
+                run_state_machine_as_test(machine, settings=run_settings)
         except (HypothesisFailure, Flaky):
             # A fault that takes as long as patience lasts may not show again when it is asked for.
             if journal.shortest is None:

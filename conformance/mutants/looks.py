@@ -1,4 +1,4 @@
-"""Looks: ways to look at a mutant, each a row of cases to play until one shows something."""
+"""Looks: the cases that are played on a mutant until one of them detects it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Look:
 
 @frozen
 class Sighting:
-    """What showed, and in what."""
+    """The finding that detected a mutant, and the case that it came in."""
 
     finding: Finding
     how: str
@@ -40,7 +40,7 @@ class Sighting:
 
 
 def first_sight(looks: Iterable[Look]) -> Sighting | None:
-    """Play until something shows."""
+    """Play cases until one has a finding."""
     for look in looks:
         finding, _ = look.trial.play(look.case)
         if finding is not None:
@@ -49,13 +49,13 @@ def first_sight(looks: Iterable[Look]) -> Sighting | None:
 
 
 def by_states(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases by every law that looks at states; and compared, if the search has another cache."""
+    """Cases judged by the laws on states; also compared, if the search has another cache."""
     trial = Trial(search.adapter, against=search.against)
     return (_inside(search, trial, number) for number in numbers)
 
 
 def by_vectors(search: Search) -> Iterator[Look]:
-    """The vectors, in every way that is meant."""
+    """The vectors, each in every way that it is played."""
     for vector in read_vectors():
         for trial in vector_trials(vector, search.adapter):
             against = None if trial.judges.black_box else search.against
@@ -63,19 +63,19 @@ def by_vectors(search: Search) -> Iterator[Look]:
 
 
 def as_checked(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases as a check plays them: one in a few by states, the others from outside."""
+    """Cases as `check` plays them: one in a few by states, the others from outside."""
     for number in numbers:
         yield Look(f"case {number}", search.trial(number), search.case(number))
 
 
 def compared(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases by no law, held against the plain cache, state by state."""
+    """Cases judged by no law, and compared with the plain cache state by state."""
     trial = Trial(search.adapter, NO_LAWS, PLAIN)
     return (_inside(search, trial, number) for number in numbers)
 
 
 def _inside(search: Search, trial: Trial, number: int) -> Look:
-    """A case in which the cache's states are looked at, so that it must not be too large."""
+    """A case that is judged by states, which limits its size."""
     scale = scale_of(number, inside=True)
     case = draw_case((search.seed << 40) + number, search.adapter.offer, scale=scale)
     return Look(f"case {number}", trial, case)

@@ -1,4 +1,4 @@
-"""Measuring: a sample of mutants is drawn, made and judged, of either core."""
+"""A measurement: a sample of mutants of either core is drawn, made and judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvcanon.conformance.mutants.native.build import build
 from kvcanon.conformance.mutants.native.campaign import NATIVE_BUDGETS, judge_native
 from kvcanon.conformance.mutants.native.finder import all_spots
 from kvcanon.conformance.mutants.place import MutantPlace
-from kvcanon.conformance.mutants.sample import drawn
+from kvcanon.conformance.mutants.sample import draw_sample
 from kvcanon.conformance.mutants.score import Measure
 from kvcanon.conformance.search.campaign import workers
 
@@ -28,7 +28,7 @@ BUILD = Path("build/mutants")
 
 @frozen
 class MeasurementSpec:
-    """What is to be measured."""
+    """What to measure."""
 
     core: Core
     sample: int | None
@@ -43,48 +43,48 @@ Shown = Callable[[Sequence[MutantPlace], str], AbstractContextManager[Iterator[M
 """Shows how far something has come that is done for each of some places."""
 
 
-def measure(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
-    """Measure what was asked for. Raises: UsageError."""
-    if asked.effort not in BUDGETS:
-        raise UsageError(f"no effort {asked.effort!r} for mutants; choose of {', '.join(BUDGETS)}")
+def measure(spec: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
+    """Draw, make and judge the mutants of a spec. Raises: UsageError."""
+    if spec.effort not in BUDGETS:
+        raise UsageError(f"no effort {spec.effort!r} for mutants; choose of {', '.join(BUDGETS)}")
     ways = {Core.REFERENCE: _of_reference, Core.NATIVE: _of_native}
-    return ways[asked.core](asked, checkout, shown)
+    return ways[spec.core](spec, checkout, shown)
 
 
-def _of_reference(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
+def _of_reference(spec: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
     places = all_places()
-    reviewed = read_reviewed(checkout, asked.core)
+    reviewed = read_reviewed(checkout, spec.core)
     require_places(reviewed, places)
-    chosen = _chosen(asked, places)
-    with workers(asked.jobs) as by:
-        wrong = by.executor.submit(accused, asked.seed, BUDGETS[asked.effort])
-        coming = judge_all(chosen, asked.seed, BUDGETS[asked.effort], by.executor)
-        verdicts = _told(coming, chosen, shown)
-        told = wrong.result()
-    if told is not None:
+    chosen = _choose(spec, places)
+    with workers(spec.jobs) as by:
+        accusing = by.executor.submit(accused, spec.seed, BUDGETS[spec.effort])
+        coming = judge_all(chosen, spec.seed, BUDGETS[spec.effort], by.executor)
+        verdicts = _in_order(coming, chosen, shown)
+        accusation = accusing.result()
+    if accusation is not None:
         raise UsageError(
-            f"with seed {asked.seed} the plain cache itself is accused; mend that: {told}"
+            f"with seed {spec.seed} the plain cache itself is accused; mend that: {accusation}"
         )
-    return Measure(asked.core, asked.seed, asked.effort, len(places), verdicts, reviewed)
+    return Measure(spec.core, spec.seed, spec.effort, len(places), verdicts, reviewed)
 
 
-def _of_native(asked: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
+def _of_native(spec: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
     spots = all_spots(checkout)
     places = {place_id: spot.place for place_id, spot in spots.items()}
-    reviewed = read_reviewed(checkout, asked.core)
+    reviewed = read_reviewed(checkout, spec.core)
     require_places(reviewed, places)
-    chosen = _chosen(asked, places)
+    chosen = _choose(spec, places)
     built = build(checkout, [spots[place.place_id] for place in chosen], checkout / BUILD)
     made = [place for place in chosen if place.place_id in built.numbers]
-    budget = NATIVE_BUDGETS[asked.effort]
-    with judge_native(built, made, asked.seed, budget, asked.jobs) as coming:
-        verdicts = _told(coming, made, shown)
+    budget = NATIVE_BUDGETS[spec.effort]
+    with judge_native(built, made, spec.seed, budget, spec.jobs) as coming:
+        verdicts = _in_order(coming, made, shown)
     return Measure(
-        asked.core, asked.seed, asked.effort, len(places), verdicts, reviewed, built.dropped
+        spec.core, spec.seed, spec.effort, len(places), verdicts, reviewed, built.dropped
     )
 
 
-def _told(
+def _in_order(
     coming: Iterator[MutantVerdict], places: Sequence[MutantPlace], shown: Shown
 ) -> tuple[MutantVerdict, ...]:
     """The verdicts in the order of the sources, as many as there are places."""
@@ -96,11 +96,13 @@ def _told(
     return tuple(verdicts)
 
 
-def _chosen(asked: MeasurementSpec, places: Mapping[str, MutantPlace]) -> list[MutantPlace]:
-    """The places that were asked for. Raises: UsageError."""
-    for name in asked.only:
+def _choose(spec: MeasurementSpec, places: Mapping[str, MutantPlace]) -> list[MutantPlace]:
+    """The named places, or a sample. Raises: UsageError."""
+    for name in spec.only:
         if name not in places:
             raise UsageError(
-                f"no mechanical mutant {name!r} of {asked.core}; `--json` prints the ids"
+                f"no mechanical mutant {name!r} of {spec.core}; `--json` prints the ids"
             )
-    return [places[name] for name in asked.only] or drawn(places.values(), asked.sample, asked.seed)
+    return [places[name] for name in spec.only] or draw_sample(
+        places.values(), spec.sample, spec.seed
+    )

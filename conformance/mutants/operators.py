@@ -1,7 +1,7 @@
-"""The operators: what a program changes in a piece of Python, one small change at a time.
+"""The mutation operators: the small changes that a program makes to Python.
 
-Each operator takes a node of a syntax tree and yields what may stand in its place, with the name of
-the change. Nothing is changed here; `places` says where, and `planting` puts a change into effect.
+Each operator takes a node of a syntax tree and yields its replacements, each with the name of the
+change. Nothing is changed here: `finder` says where, and `planted_package` applies a change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Planting: the plain cache once more, in a package of its own, with one place changed.
+"""A copy of the plain cache in a package of its own, with one place changed.
 
-The copy is compiled in memory and nothing is written. Its modules import each other and not the
-true ones; so a mutant runs beside the plain cache, and beside other mutants, in one process. What
-belongs to the book and to the judge, such as errors and engines, stays the same for all of them.
+The copy is compiled in memory, and nothing is written. Its modules import each other and not the
+originals; so a mutant runs beside the plain cache and other mutants in one process. Errors, engines
+and other modules of the spec and the judge are shared by all.
 """
 
 from __future__ import annotations

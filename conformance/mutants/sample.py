@@ -1,4 +1,4 @@
-"""Sampling: which mutants are judged where there is no time for all of them."""
+"""A sample: the mutants that are judged where there is no time for all."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hashlib import sha256
 from kvcanon.conformance.mutants.place import MutantPlace
 
 
-def drawn(places: Iterable[MutantPlace], sample: int | None, seed: int) -> list[MutantPlace]:
-    """So many places, in the order in which the seed draws them; all if no number is given.
+def draw_sample(places: Iterable[MutantPlace], sample: int | None, seed: int) -> list[MutantPlace]:
+    """`sample` places in the order that the seed draws them; all, if it is None.
 
-    A place is drawn by its id alone, so that an edit elsewhere changes the sample hardly.
+    A place is drawn by its id alone, so that an edit of one function changes little of the sample.
     """
 
     def rank(place: MutantPlace) -> bytes:

@@ -1,7 +1,7 @@
-"""Signatures: which arguments of a call could be taken for each other.
+"""Signatures: which two arguments of a call have one type, and can be swapped.
 
-Two arguments of different types that are swapped make a crash and nothing else. Such changes would
-say little about the laws and much about Python, so they are not made.
+Two swapped arguments of different types only crash. Such changes say little about the laws and much
+about Python, so they are not made.
 """
 
 from __future__ import annotations

@@ -36,23 +36,23 @@ each_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each
 
 @each_mutant
 def test_a_vector_makes_its_law_speak(mutant: Mutant) -> None:
-    """A fault is planted that no vector of its law shows; `make vectors` adds one."""
+    """Each mutant of a law is shown by one of the law's vectors; `make vectors` adds one."""
     assert covers(mutant, read_vectors()) is not None
 
 
 def test_every_law_that_a_mutant_breaks_has_a_witness() -> None:
-    """The page of a law has no case in which it is broken."""
+    """The page of every law with a mutant has a case in which it is broken."""
     broken = {mutant.law_id for mutant in MUTANTS if LAWS[mutant.law_id].level is Level.MUST}
     assert broken <= {vector.law_id for vector in read_vectors()}
 
 
 def test_the_command_finds_these_mutants() -> None:
-    """The kill matrix is of other faults than those that are tested."""
+    """The kill matrix is of the mutants of this folder."""
     assert [each.name for each in find_mutants(FOLDER)] == [each.name for each in MUTANTS]
 
 
 def test_the_first_vectors_are_of_its_own_law() -> None:
-    """The matrix names a vector that another law was made for, though there is one of its own."""
+    """The matrix names a vector of the mutant's own law first."""
     mutant = next(each for each in MUTANTS if each.founding)
     kill = hunt_by_vectors(mutant, EFFORTS["quick"], 0)
     assert kill is not None
@@ -61,7 +61,7 @@ def test_the_first_vectors_are_of_its_own_law() -> None:
 
 
 def test_fault_that_shows_now_and_then_is_found() -> None:
-    """The whole matrix is lost to one fault that did not show when it was asked for again."""
+    """A fault that shows only at times is found, and the matrix goes on."""
     calls = count()
     evict_rightly = evict.evict
 
@@ -80,7 +80,7 @@ def test_fault_that_shows_now_and_then_is_found() -> None:
 
 
 def test_new_vectors_take_no_id_that_is_in_use() -> None:
-    """An id that was given to a vector is given to another one, too."""
+    """A new vector gets an id that no other vector has."""
     some = read_vectors()[0]
     there = {f"{some.law_id}-a", f"{some.law_id}-c"}
     like = [Candidate(some.mutant, some.level, some.case)] * 2
@@ -97,14 +97,14 @@ class Endless(ReferenceCache):
 
 
 def test_a_drain_ends_whatever_the_cache_says() -> None:
-    """Where no law speaks up, a cache that frees for ever is drained for ever."""
+    """The drain of a cache that claims to free for ever ends."""
     finding, tally = Trial(Adapter("endless", Endless), NO_LAWS).play(draw_case(0, Offer()))
     assert finding is None
     assert tally.steps
 
 
 def test_a_state_that_is_none_is_a_difference() -> None:
-    """Where no law speaks up, the judge trips over a state that is no tree."""
+    """A state that is no tree counts as a difference, and does not raise."""
     (mutant,) = (each for each in MUTANTS if each.name == "nothing_new_becomes_a_leaf")
     kill = hunt_differences(mutant, EFFORTS["quick"], 0)
     assert kill is not None

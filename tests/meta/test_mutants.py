@@ -32,9 +32,9 @@ def finding_in(adapter: Adapter, seed: int) -> Finding | None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
 def test_mutant_is_found(mutant: Mutant) -> None:
-    """A cache with this fault passes every case, or other laws than its own see it.
+    """The law that a mutant is made to break is broken in a vector or in a random case.
 
-    A vector that shows it is enough; how many random cases it takes, `kvcanon mutants` says.
+    A vector is enough; `kvcanon mutants` says how many random cases it takes.
     """
     if covers(mutant, read_vectors()) is not None:
         return
@@ -50,25 +50,25 @@ def test_mutant_is_found(mutant: Mutant) -> None:
 
 
 def test_sound_cache_is_not_accused() -> None:
-    """The cases that are to find faults find one where none is."""
+    """The cases that find the faults find nothing in the plain cache."""
     adapter = Adapter("reference", ReferenceCache)
     for seed in range(40):
         assert finding_in(adapter, seed) is None
 
 
 def test_mutants_name_laws_that_exist() -> None:
-    """A mutant is said to break a law that is not in the book."""
+    """Every mutant names laws of the law book."""
     assert {mutant.law_id for mutant in MUTANTS} <= LAWS.keys()
 
 
 def test_every_must_has_a_mutant() -> None:
-    """A law was never heard to speak in random cases: it may be one that cannot."""
+    """Every MUST law has a mutant that breaks it."""
     musts = {law.law_id for law in LAWS.values() if law.level is Level.MUST}
     assert musts <= {mutant.law_id for mutant in MUTANTS}
 
 
 def test_mutants_are_modelled_on_history() -> None:
-    """The faults are invented, or many are one; or a link is given in another form."""
+    """Mutants link to real bugs, in one form of link."""
     named = [mutant.upstream for mutant in MUTANTS if mutant.upstream != "none"]
     rows = [re.fullmatch(r"(?:([ABCD]\d+) )?[\w.-]+#\d+", upstream) for upstream in named]
     assert [upstream for upstream, row in zip(named, rows, strict=True) if row is None] == []
@@ -76,5 +76,5 @@ def test_mutants_are_modelled_on_history() -> None:
 
 
 def test_mutants_have_names_of_their_own() -> None:
-    """Two mutants have one name, and a report of one is taken for that of the other."""
+    """No two mutants have one name."""
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)

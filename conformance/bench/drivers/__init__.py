@@ -1,5 +1,5 @@
 """Drivers, one a cache. Each module has a function `make_driver`.
 
-What readers get wrong: a module here is imported only where its cache is installed, in a process of
-its own. Whatever it needs of that cache it looks up by name.
+A module here is imported only in a process where its cache is installed, and looks up the cache's
+classes by name.
 """

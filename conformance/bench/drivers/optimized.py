@@ -1,7 +1,7 @@
 """Drives `kvcanon.optimized.PrefixCache`, by arrays.
 
-What readers get wrong: names of pages are computed when they are read. The clock of the events runs
-until every name and every token of them was read.
+Events compute page hashes when they are read. The clock of the events runs until every hash and
+every token was read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import BenchCell
-from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
+from kvcanon.conformance.bench.driver import (
+    Driver,
+    EventCounts,
+    StepTimes,
+    shortage,
+    whole_and_reusable_tokens,
+)
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
@@ -45,8 +51,7 @@ class OptimizedDriver:
         """The tokens in one array."""
         page_size = self._cell.page_size
         tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.uint32)
-        whole = request.length_tokens // page_size * page_size
-        reusable = (request.length_tokens - 1) // page_size * page_size
+        whole, reusable = whole_and_reusable_tokens(request, page_size)
         return Int32Prompt(tokens[:whole], tokens[:reusable], request.namespace)
 
     def serve(self, prompt: Int32Prompt, taken: StepTimes) -> int:

@@ -1,9 +1,7 @@
-"""Drives SGLang's unified radix cache, release 0.5.23, by its Rust or its Python core.
+"""Drives SGLang's UnifiedRadixCache, release 0.5.23, with its Rust or its Python core.
 
-Its pools are as small as they can be: one layer, one head, one number a token.
-
-What readers get wrong: the cache is told of slots by the token, and so is whoever asks it. Tokens
-and slots are 64 bits each there, and are given as such.
+Its pools are as small as they can be: one layer, one head, one number a token. Slots are by the
+token there; tokens and slots have 64 bits each, and are passed so.
 """
 
 from __future__ import annotations
@@ -17,7 +15,13 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import BenchCell
-from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
+from kvcanon.conformance.bench.driver import (
+    Driver,
+    EventCounts,
+    StepTimes,
+    shortage,
+    whole_and_reusable_tokens,
+)
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
@@ -65,8 +69,7 @@ class SGLangDriver:
     def prepare(self, request: Request) -> Int64Prompt:
         """The whole pages in one array."""
         page_size = self._cell.page_size
-        whole = request.length_tokens // page_size * page_size
-        reusable = (request.length_tokens - 1) // page_size * page_size
+        whole, reusable = whole_and_reusable_tokens(request, page_size)
         tokens = array("q", request.make_tokens()[:whole])
         return Int64Prompt(tokens, reusable, request.namespace.extra_key)
 
@@ -103,10 +106,10 @@ class SGLangDriver:
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
         # Its own engine limits a key, which costs a copy inside the clock; here it has none.
         cut = whole if prompt.reusable == len(whole) else whole[: prompt.reusable]
-        asked = self._match_params(key=self._key(cut, extra_key))
+        params = self._match_params(key=self._key(cut, extra_key))
         collect, root = cache.tree_core.collect_full_device_indices, cache.root_node_handle
         began = perf_counter_ns()
-        found = cache.match_prefix(asked)
+        found = cache.match_prefix(params)
         prefix = collect(found.last_device_node, root(extra_key))
         taken.match.append(perf_counter_ns() - began)
         return found, prefix
@@ -115,9 +118,9 @@ class SGLangDriver:
         short = shortage(missing, self._full.available_size())
         short_swa = shortage(missing, self._swa.available_size()) if self._swa is not None else 0
         if short or short_swa:
-            asked = self._evict_params(num_tokens=short, swa_num_tokens=short_swa)
+            params = self._evict_params(num_tokens=short, swa_num_tokens=short_swa)
             began = perf_counter_ns()
-            self._cache.evict(asked)
+            self._cache.evict(params)
             taken.evict.append(perf_counter_ns() - began)
 
     def _allocate(self, missing: int, taken: StepTimes) -> Any:  # noqa: ANN401 # A tensor.
@@ -137,8 +140,8 @@ class SGLangDriver:
         events = self._cache.take_events()
         taken.events.append(perf_counter_ns() - began)
         stored = sum(len(each.block_hashes) for each in events if hasattr(each, "token_ids"))
-        told = sum(len(getattr(each, "block_hashes", ())) for each in events)
-        return EventCounts(stored, told - stored)
+        pages = sum(len(getattr(each, "block_hashes", ())) for each in events)
+        return EventCounts(stored, pages - stored)
 
 
 def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
@@ -152,19 +155,19 @@ def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and
         "enable_memory_saver": False,
     }
     full = cell.pool_tokens // page_size * page_size
-    asked = (torch.float16, "cpu")
+    common = (torch.float16, "cpu")
     if cell.window_tokens:
         swa = cell.swa_tokens // page_size * page_size
         layers = {"swa_attention_layer_ids": [1], "full_attention_layer_ids": [0]}
         pool = _named("swa_memory_pool", "SWAKVPool")(size=full, size_swa=swa, **layers, **tiny)
         make = _named("allocator.swa", "SWATokenToKVPoolAllocator")
-        return make(full, swa, page_size, *asked, pool, need_sort=False)
+        return make(full, swa, page_size, *common, pool, need_sort=False)
     pool = _named("memory_pool", "MHATokenToKVPool")(full, layer_num=1, **tiny)
     if page_size == 1:
         make = _named("allocator.token", "TokenToKVPoolAllocator")
-        return make(full, *asked, pool, need_sort=False)
+        return make(full, *common, pool, need_sort=False)
     make = _named("allocator.paged", "PagedTokenToKVPoolAllocator")
-    return make(full, page_size, *asked, pool, need_sort=False)
+    return make(full, page_size, *common, pool, need_sort=False)
 
 
 def _cache(allocator: Any, cell: BenchCell, core: str) -> Any:  # noqa: ANN401 # SGLang's, both.

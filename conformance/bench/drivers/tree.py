@@ -1,7 +1,7 @@
-"""Drives any cache that has the whole protocol of `kvcanon.spec.cache`: the reference, for one.
+"""Drives any cache with the whole protocol of `kvcanon.spec.cache`, such as the reference.
 
-What readers get wrong: keys are made of tuples, and large. They are cut when their turn comes,
-outside the clock, so that a trace does not have to fit into memory as keys.
+Keys are large tuples. They are made when their request's turn comes, outside the clock, so that a
+trace does not have to fit into memory as keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcanon.spec.types import Counts, Key
 
 
 class TreeDriver:
-    """Calls a cache with keys, and keeps the books of free slots that the protocol has not."""
+    """Calls a cache with keys, and counts free slots, which the protocol does not answer."""
 
     def __init__(self, cache: Cache, cell: BenchCell) -> None:
         self.core = type(cache).__name__

@@ -1,8 +1,8 @@
-"""Drives vLLM's KV cache manager, release 0.33.0.
+"""Drives vLLM's KVCacheManager, release 0.33.0.
 
-What readers get wrong: one call of it makes room, allocates and inserts. The clock has it as the
-insert. Names of pages are computed before it can look for any, and have a clock of their own. Both
-kinds of data come from one pool of blocks, so that it gets the tokens of both pools.
+Its `allocate_slots` evicts, allocates and inserts; the clock counts it as the insert. Block hashes
+are computed before a lookup, and have a clock of their own. Full and window data come from one
+block pool, which gets the tokens of both pools.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.bench.case import BenchCell
-from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
+from kvcanon.conformance.bench.driver import (
+    Driver,
+    EventCounts,
+    StepTimes,
+    whole_and_reusable_tokens,
+)
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
@@ -53,8 +58,7 @@ class VLLMDriver:
     def prepare(self, request: Request) -> ListPrompt:
         """The whole blocks in one list."""
         page_size = self._cell.page_size
-        whole = request.length_tokens // page_size * page_size
-        reusable = (request.length_tokens - 1) // page_size * page_size
+        whole, reusable = whole_and_reusable_tokens(request, page_size)
         tokens = list(request.make_tokens()[:whole])
         return ListPrompt(tokens, reusable, request.namespace.extra_key)
 
@@ -98,10 +102,12 @@ class VLLMDriver:
         events = self._manager.take_events()
         taken.events.append(perf_counter_ns() - began)
         # Of full data only, the group of which is the first.
-        told = [event for event in events if not getattr(event, "group_idx", 0)]
-        stored = sum(len(event.block_hashes) for event in told if hasattr(event, "token_ids"))
+        full_events = [event for event in events if not getattr(event, "group_idx", 0)]
+        stored = sum(
+            len(event.block_hashes) for event in full_events if hasattr(event, "token_ids")
+        )
         return EventCounts(
-            stored, sum(len(getattr(each, "block_hashes", ())) for each in told) - stored
+            stored, sum(len(getattr(each, "block_hashes", ())) for each in full_events) - stored
         )
 
 

@@ -1,8 +1,9 @@
-"""Peers: other people's caches, each in an environment of its own.
+"""Releases of SGLang and vLLM, each in an environment of its own.
 
-`releases` says which there are, `environment` makes their environments, `stand_ins` holds the small
-modules that take the place of what no CPU can load, and `pins` the exact packages of each.
+`catalogue` lists the releases, `environment` makes their environments, `stand_ins` holds the small
+modules that replace what no CPU can load, and `pins` the exact packages of each. `past_bugs` lists
+bugs that a pair of releases shows, `hunt` looks for one in a release, and `table` shows all.
 
-What readers get wrong: an environment is not an adapter. It makes a release importable on a machine
-without a GPU, and changes nothing of it; who calls the cache, and how, is said elsewhere.
+An environment makes a release importable on a machine without a GPU, and changes nothing of it. The
+adapters in `engines.sglang` and `engines.vllm` call its caches.
 """

@@ -1,7 +1,7 @@
-"""The releases that environments are made for: what each needs, and what is stood in for.
+"""The releases that environments are made for: what each needs, and which packages are replaced.
 
-What readers get wrong: a release is taken as it was published. What is pinned are the packages
-around it, so that the same command makes the same environment next year.
+A release is installed as it was published. The packages around it are pinned, so that the same
+command makes the same environment next year.
 """
 
 from __future__ import annotations

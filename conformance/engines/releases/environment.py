@@ -1,11 +1,10 @@
-"""Environments of peers: made by one command, and found again.
+"""Environments of releases: made by one command, and found again.
 
 An environment is a virtual environment with the release as it was published, the pinned packages
-around it, stand-ins for what no CPU can load, and this project by a link, so that a process there
-runs the very code that started it.
+around it, stand-ins for what no CPU can load, and a link to this project, so that a process there
+runs the same kvcanon as the process that started it.
 
-What readers get wrong: the manifest is written last. A folder without one was never finished, and
-the same command goes on with it.
+The manifest is written last. A folder without one was never finished; `make` goes on with it.
 """
 
 from __future__ import annotations

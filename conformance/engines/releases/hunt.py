@@ -1,11 +1,12 @@
-"""Hunting: one law, one cache, in the environment of the peer, until the law is broken.
+"""A hunt: play cases on one cache of a release until one law is broken.
 
-A process there is told what to look for, and writes what came of it to stdout:
+It runs in the environment of the release, reads what to look for from its arguments, and writes the
+result to stdout:
 
     python -m kvcanon.conformance.engines.releases.hunt '{"cache": "sglang", "law": "REC-1", ...}'
 
-What readers get wrong: only the law in question is asked. Whatever else the cache does, or raises,
-is not what is looked for, and ends the case that it comes in.
+Only the law in question is checked. Whatever else the cache does wrong or raises ends its case, and
+is not counted as found.
 """
 
 from __future__ import annotations

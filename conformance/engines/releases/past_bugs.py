@@ -1,10 +1,8 @@
-"""Bugs of the past that a pair of releases can show: one before the fix, and one with it.
+"""Bugs of the past that a pair of releases shows: the last one with the bug, the first one without.
 
-A row says which law the bug breaks, and what is drawn when it is looked for: the configurations in
-which it can show at all.
-
-What readers get wrong: that a bug is not found in the later release says that this bug is gone. It
-says nothing of others, which break other laws, or the same one elsewhere.
+A row says which law the bug breaks, and which configurations are drawn: those in which the bug can
+show at all. A bug that is not found in the later release is gone there. This says nothing of other
+bugs, whether they break other laws or the same one elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The table of regressions: for each bug of the past, whether the judge finds it in two releases.
+"""The table of past bugs: for each, whether the judge finds it in two releases.
 
-What readers get wrong: a row is fulfilled if the bug is found in the earlier release, and is not in
-the later one, by the same law with the same effort. A law that never came up has found nothing.
+A row is as expected if the law is broken in the earlier release and holds in the later one, with
+the same effort. A law that was not exercised has found nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """SGLang's prefix caches before the judge: several releases, one adapter.
 
-`installed` finds what the installed release has, `making` makes a cache with pools as small as a
-case asks, `keys`, `pools` and `events` translate values, `unified` translates operations, `plain`
-and `hierarchical` those of the older caches, `seeing` reads the state through public attributes,
-and `declared` says what each release is.
+`release` finds names in the installed release, `factory` makes a cache with pools as small as a
+case says, `keys`, `pools` and `events` translate values, and `validate` refuses calls that SGLang's
+scheduler never makes. `unified` and `hicache` translate the operations for UnifiedRadixCache,
+`radix` and `hi_radix` for the older caches, `rust_core` for the core that shows no nodes.
+`snapshot` and `transfers` read the state through public attributes; `adapters*` declare what each
+release has.
 
-What readers get wrong: nothing here decides what SGLang should do. Where one of its objects lacks
-something the adapter lacks it too, and where it answers wrongly the wrong answer is passed on.
+Nothing here decides what SGLang should do. What one of its objects lacks the adapter lacks, too,
+and a wrong answer is passed on.
 """

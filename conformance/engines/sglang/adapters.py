@@ -1,6 +1,6 @@
-"""Declared: what each release of SGLang is, and may be made as.
+"""The adapters of UnifiedRadixCache, and the profile and the offer of the installed release.
 
-What readers get wrong: a profile excuses nothing.
+A profile describes a release. It excuses nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def make_native(config: CacheConfig) -> NativeCache:
 def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
     """The policies of the installed release, and what its caches do not show.
 
-    An empty cache is asked: earlier releases know one policy, and tell of no events.
+    An empty cache shows it: earlier releases have one policy, and send no events.
     """
     world = _make_world(CacheConfig(device_slots=Counts(full=1)))
     core = tree_of(world).core

@@ -1,7 +1,6 @@
-"""Declared: what HiRadixCache is in each release, and may be made as.
+"""The adapter of HiRadixCache, with its profile and its offer in each release.
 
-What readers get wrong: it has no other face than that with a host tier. Without one SGLang makes a
-RadixCache.
+It always has a host tier: without one SGLang makes a RadixCache.
 """
 
 from __future__ import annotations

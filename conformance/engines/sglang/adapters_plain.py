@@ -1,6 +1,6 @@
-"""Declared: what RadixCache and SWARadixCache are in each release, and may be made as.
+"""The adapters of RadixCache and SWARadixCache, with their profiles and offers in each release.
 
-What readers get wrong: not every release has both. Where one is missing the check says so.
+Not every release has both. Where a class is missing the check says so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What SGLang does on a GPU only, done on the CPU.
+"""What SGLang does only on a GPU, done on the CPU.
 
-The environment has stand-ins for what cannot be imported (`kvcanon peers make` lists them). What
-is here concerns the release itself: host memory is not pinned, and host pools find the copies that
-the stand-in for `sgl_kernel` has, which they look for only where there is a GPU.
+The environment replaces what cannot be imported (`kvcanon peers make` lists it). This module
+changes the release itself: host memory is not pinned, and host pools use the copies of the stand-in
+for `sgl_kernel`, which they look for only where there is a GPU.
 
-What readers get wrong: nothing of a cache is replaced here, only where its memory lies and how
-bytes get from one place to another.
+No code of a cache is replaced, only where its memory lies and how bytes are copied.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Events: SGLang's, which name a page by 64 bits, as the book has them.
+"""SGLang's KV events as events of the spec, one page each.
 
-A page's id is the beginning of its name. The pages of every key that was handed over are known, and
-so are the names that ids stand for; an id that stands for none of them is passed on as it is, and
-is no name that the law knows.
+SGLang sends 64-bit block hashes: the first bytes of the page hash. Every key that is inserted is
+learned, so that its 64-bit hashes are known; an unknown one is passed on as its 8 bytes, which no
+law takes for a page hash.
 
-What readers get wrong: later releases put many pages into one event. They are taken apart here; of
-those that are removed at once the deepest comes first, as one event has no order in time.
+Later releases put many pages into one event. Of pages that are removed by one event the deepest
+comes first here, as one event has no order in time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Protocol, cast
 
 from attrs import Factory, define
 
-from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvcanon.conformance.engines.event_translator import medium_of, translate_each
+from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
-from kvcanon.spec.types import Key, Medium, Page
+from kvcanon.spec.types import Key, Page
 
 
 class SGLangEvent(Protocol):
-    """An event of SGLang's, with the fields of the kinds that have any."""
+    """SGLang's BlockStored; a BlockRemoved has `block_hashes` and `medium`."""
 
     block_hashes: list[int]
     parent_block_hash: int | None
@@ -31,60 +32,52 @@ class SGLangEvent(Protocol):
 
 
 @define
-class SGLangPageHashes:
-    """The names of pages by their ids."""
+class SGLangEventTranslator:
+    """Translates SGLang's events, by the page hashes of the keys that were inserted."""
 
-    names: dict[int, bytes] = Factory(dict)
+    page_hashes: dict[int, bytes] = Factory(dict)
+    """By their first 64 bits, as SGLang sends them."""
     depths: dict[int, int] = Factory(dict)
     """How many pages come before a page."""
 
     def learn(self, key: Key) -> None:
-        """Know the pages of a key."""
-        for depth, name in enumerate(page_hashes(namespace_seed(key.namespace), key.pages)):
-            self.names[wire_id(name)] = name
-            self.depths[wire_id(name)] = depth
+        """Remember the page hashes of a key."""
+        for depth, page_hash in enumerate(page_hashes(namespace_seed(key.namespace), key.pages)):
+            self.page_hashes[wire_id(page_hash)] = page_hash
+            self.depths[wire_id(page_hash)] = depth
 
-    def name(self, page_id: int) -> bytes:
-        """The name that an id stands for; the id itself, if it stands for none."""
-        return self.names.get(page_id) or page_id.to_bytes(8, "big", signed=True)
+    def page_hash(self, block_hash: int) -> bytes:
+        """The page hash with these 64 bits; the 64 bits alone, where no key has it."""
+        return self.page_hashes.get(block_hash) or block_hash.to_bytes(8, "big", signed=True)
 
-    def translated(self, sent: Iterable[object]) -> Iterator[Event]:
-        """Events of SGLang's, one after another."""
-        for each in sent:
-            kind = type(each).__name__
-            if kind == "AllBlocksCleared":
-                yield AllBlocksCleared()
-            elif kind == "BlockRemoved":
-                removed = cast("SGLangEvent", each)
-                deepest_first = sorted(removed.block_hashes, key=self._height)
-                for page_id in deepest_first:
-                    yield BlockRemoved(self.name(page_id), _medium(removed))
-            elif kind == "BlockStored":
-                yield from self._stored(cast("SGLangEvent", each))
-            else:
-                raise TypeError(f"SGLang sent a {kind}, which is no event that is known")
+    def translate(self, sent: Iterable[object]) -> Iterator[Event]:
+        """SGLang's events as events of single pages. Raises: TypeError, for an unknown class."""
+        by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
+        return translate_each("SGLang", sent, by_kind)
 
-    def _height(self, page_id: int) -> int:
-        return -self.depths.get(page_id, 0)
+    def _removed(self, event: object) -> Iterator[Event]:
+        sent = cast("SGLangEvent", event)
+        for block_hash in sorted(sent.block_hashes, key=self._height):
+            yield BlockRemoved(self.page_hash(block_hash), medium_of(sent))
 
-    def _stored(self, sent: SGLangEvent) -> Iterator[Event]:
+    def _height(self, block_hash: int) -> int:
+        return -self.depths.get(block_hash, 0)
+
+    def _stored(self, event: object) -> Iterator[Event]:
+        sent = cast("SGLangEvent", event)
         first = sent.parent_block_hash
-        parent = None if first is None else self.name(first)
-        for at, page_id in enumerate(sent.block_hashes):
-            name = self.name(page_id)
-            yield BlockStored(name, parent, _page(sent, at), _medium(sent))
-            parent = name
+        parent = None if first is None else self.page_hash(first)
+        for at, block_hash in enumerate(sent.block_hashes):
+            page_hash = self.page_hash(block_hash)
+            yield BlockStored(page_hash, parent, _page(sent, at), medium_of(sent))
+            parent = page_hash
 
 
 def _page(sent: SGLangEvent, at: int) -> Page:
-    """The units of the page at a place of the event; the last has what is left."""
+    """The tokens, or bigrams, of a page of the event; the last page has the rest."""
     size = sent.block_size
     begin = at * size
     end = None if at == len(sent.block_hashes) - 1 else begin + size
     return tuple(
         unit if isinstance(unit, int) else (unit[0], unit[1]) for unit in sent.token_ids[begin:end]
     )
-
-
-def _medium(sent: SGLangEvent) -> Medium:
-    return Medium(sent.medium) if sent.medium is not None else Medium.GPU

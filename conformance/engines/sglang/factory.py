@@ -1,10 +1,10 @@
-"""Making: a cache of SGLang's, with pools as small as a case asks.
+"""Makes a cache of SGLang's with pools as small as a case says.
 
-Every pool has one layer with one head, and just so many bytes a token that a slot has as many as
-the case says. Host pools must be larger than device pools there; they are made so, and then told
-that they are as small as the case wants them.
+Every pool has one layer with one head, and as many bytes a token as the case's payload takes.
+SGLang makes host pools larger than device pools; here they are made so and then set to the case's
+size.
 
-What readers get wrong: a pool's size is in tokens there, and in slots of a page here.
+The sizes of SGLang's pools are in tokens. A slot of ours is a page.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
         "device": CPU_DEVICE,
         "enable_memory_saver": False,
     }
-    asked = {
+    arguments = {
         "page_size": page_size,
         "dtype": torch.uint8,
         "device": CPU_DEVICE,
@@ -177,7 +177,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
             **tiny,
         )
         make = named("SWATokenToKVPoolAllocator")
-        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **asked)
+        allocator = called(make, size=full, size_swa=swa, kvcache=memory, **arguments)
         return allocator, {
             FULL: _page_pool(config, FULL, allocator.full_attn_allocator, memory.full_kv_pool),
             SWA: _page_pool(config, SWA, allocator.swa_attn_allocator, memory.swa_kv_pool),
@@ -195,7 +195,7 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
     else:
         memory = inner = called(named("MHATokenToKVPool"), size=full, layer_num=1, **tiny)
     kind = "TokenToKVPoolAllocator" if page_size == 1 else "PagedTokenToKVPoolAllocator"
-    allocator = called(named(kind), size=full, kvcache=memory, **asked)
+    allocator = called(named(kind), size=full, kvcache=memory, **arguments)
     return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
 
 

@@ -1,10 +1,10 @@
-"""HiRadixCache: the older cache with a host tier, before UnifiedRadixCache had one.
+"""HiRadixCache: the cache with a host tier before UnifiedRadixCache had one.
 
-It is a RadixCache whose nodes have host slots beside those of the device. Its tree and its inserts
-are shown as those of RadixCache, its copies as those of a `UnifiedRadixCache` with a host tier.
+It is a RadixCache whose nodes have host slots beside device slots. Its tree and its inserts are
+translated as those of RadixCache, its copies as those of a UnifiedRadixCache with a host tier.
 
-What readers get wrong: it names the last node with a host copy as the best match, though what was
-found on the device may reach further. How far a match reaches is the sum of both counts.
+Its match names the last node with a host copy, though the device hit may reach further. The prefix
+hit is the sum of both lengths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class HierarchicalTree(RadixTree):
 
 @define(eq=False)
 class PlainCopies(PendingCopies):
-    """The copies of a HiRadixCache, whose books have no receipts of locks.
+    """The copies of a HiRadixCache, whose records have no lock receipts.
 
     A node has at most one copy in flight, so that it is known by the node that is locked for it.
     """
@@ -61,8 +61,8 @@ class HierarchicalCache(HostedCache, RadixCache):
         """Find the longest usable prefix of a key."""
         if not len(key):
             return Matched(0, 0, Slots())
-        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(asked)
+        params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(params)
         tokens, size = found.device_indices, self.config.page_size
         return Matched(
             prefix_pages=(len(tokens) + found.host_hit_length) // size,

@@ -1,10 +1,10 @@
 """HiCache: the host tier of a UnifiedRadixCache.
 
-A copy is performed when it is enqueued, and acknowledged when `check_hicache_events` is called:
-that is `poll`. Loads are started at once, as SGLang's scheduler does before it computes anything.
+On a CPU a copy is performed when it is enqueued, and acknowledged when `check_hicache_events` is
+called: that is `poll`. Loads start at once, as in SGLang's scheduler before a forward pass.
 
-What readers get wrong: SGLang says whether it loads, not why it does not. The reason is found in
-what is missing, and in the threshold that it was given.
+SGLang says whether it loads, and not why it does not. The adapter finds the reason in what is
+missing on the device, and in the load-back threshold.
 """
 
 from __future__ import annotations

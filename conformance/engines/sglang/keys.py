@@ -1,8 +1,8 @@
-"""Keys: prompts as SGLang has them, and back.
+"""Keys as SGLang's RadixKey, and back.
 
-What readers get wrong: SGLang has one extra key a prompt, and its requests put everything into it:
-the salt, the application's key and the adapter's name, one after the other. Here they are encoded
-so that no two namespaces have the same; whether requests do as much is not asked of a cache.
+SGLang has one `extra_key` a request, and its requests join the cache salt, the application's key
+and the adapter's name in it. Here these are encoded so that no two namespaces have one `extra_key`;
+whether SGLang's requests do so is not judged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What is used of SGLang's objects: their public names, as types.
+"""The attributes of SGLang's objects that the adapter uses, as types.
 
-What readers get wrong: these are not SGLang's types. Its objects have much more, and what they have
-differs by release; a name that some release lacks is looked for with `getattr` where it is used.
+SGLang's objects have many more.
 """
 
 from __future__ import annotations

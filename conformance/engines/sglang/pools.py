@@ -1,10 +1,10 @@
-"""Pools: SGLang's slots, which it numbers by the token, as slots that hold a page.
+"""SGLang's pools, which number tokens, as slots that hold a page.
 
-A page of a device pool is `page_size` consecutive tokens, and the first page of all is padding. So
-slot n of ours is page n + 1 there; a host pool has no padding, and slot n is page n.
+A page of a device pool is `page_size` consecutive tokens, and page 0 is padding. So slot n is page
+n + 1 there; a host pool has no padding, and slot n is page n.
 
-What readers get wrong: which slots are free is read in the allocator's own list, each time. What it
-names twice is named twice here.
+Free slots are read from the allocator's own free list, each time. A slot that is listed twice is
+listed twice here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """RadixCache and SWARadixCache: the older caches, whose nodes have no components.
 
-A node has its full slots itself. SWARadixCache says of a node whether its window data is gone, and
-where it is not, it lies where the full slots lead to. Both are shown as the components that the
-other modules ask for, so that the rest of the adapter is that of `UnifiedRadixCache`.
+A node of RadixCache has its full slots itself. A node of SWARadixCache says whether its window data
+is a tombstone; if not, its window slots are those that the full slots map to. Both are shown as
+components, so that the rest of the adapter is that of UnifiedRadixCache.
 
-What readers get wrong: RadixCache frees nothing on an insert. The slots of what the tree had before
-stay with the request, and SGLang's scheduler frees them; so does the adapter.
+An insert of RadixCache frees no duplicates. SGLang's scheduler frees them afterwards, and so does
+the adapter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the installed release of SGLang has, and where.
+"""Names in the installed release of SGLang.
 
-Modules moved between releases and classes came and went. So every name is looked for in all places
-where some release has it; what no release has any more is a fault said in one line.
+Modules moved between releases, and classes came and went. Every name is looked for in all places
+where some release has it; a name that the release lacks is a usage error of one line.
 
-What readers get wrong: a version number decides nothing here. It is for reports.
+No decision here rests on a version number. It is for reports.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from typing import Any
 
+from kvcanon.conformance.engines.installed import installed_version
 from kvcanon.conformance.engines.sglang.peer_types import Module
 from kvcanon.conformance.errors import UsageError, describe_exception
 
@@ -63,13 +62,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 
 def version() -> str:
     """The release that is installed. Raises: UsageError."""
-    try:
-        return version_of(PACKAGE)
-    except PackageNotFoundError:
-        raise UsageError(
-            "SGLang is not installed here; `kvcanon peers make sglang==0.5.23` makes an "
-            "environment that has it, and this command runs in there"
-        ) from None
+    return installed_version(PACKAGE, "SGLang", "sglang==0.5.23")
 
 
 def has(name: str) -> bool:

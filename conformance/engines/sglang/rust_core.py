@@ -1,11 +1,11 @@
-"""Native: a tree of SGLang's that shows no nodes, seen by what its core answers about their ids.
+"""The Rust core of UnifiedRadixCache: its tree is read by node ids, as it shows no nodes.
 
-The Rust core of later releases says for an id where its node is on its path, the names of its
-pages, its device slots, and whether it has more on the host. That is enough to find the nodes of a
-key, which is what calls need. Locks, ages and host slots it does not say; so there is no snapshot.
+For an id it gives the path, the page hashes, the device slots, and whether data is on the host
+only. That is enough to find the nodes of a key, which is what calls need. It gives no locks, ages
+or host slots; so there is no snapshot.
 
-What readers get wrong: ids are tried one after the other. They are given out in turn, and a core
-says of an id that it has no such node.
+Ids are tried one after the other: they are given out in turn, and the core raises KeyError for an
+id without a node.
 """
 
 from __future__ import annotations

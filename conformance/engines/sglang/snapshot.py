@@ -1,7 +1,7 @@
-"""Seeing: the state of SGLang's tree, read through its public attributes.
+"""The snapshot of SGLang's tree, read through its public attributes.
 
-What readers get wrong: what has no place in a tree of SGLang's is not made up. It keeps no order of
-its full data; that order is the one of `last_access_time`, which its policies go by.
+Nothing is made up. SGLang keeps no LRU list of full data; its order here is that of
+`last_access_time`, which the eviction policies use.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
 
 
 @frozen(eq=False)
-class TreeBooks:
+class AdapterState:
     """What the adapter knows and the tree does not say."""
 
     held: Mapping[Component, Iterable[Slot]]
@@ -189,7 +189,7 @@ class TreeBooks:
     events: tuple[Event, ...]
 
 
-def see(world: World, tree: Tree, books: TreeBooks, profile: Profile) -> Snapshot:
+def see(world: World, tree: Tree, known: AdapterState, profile: Profile) -> Snapshot:
     """The whole state, as a value."""
     config = world.config
     nodes = list(tree.nodes())
@@ -197,7 +197,7 @@ def see(world: World, tree: Tree, books: TreeBooks, profile: Profile) -> Snapsho
     return Snapshot(
         config=config,
         root_id=root_id,
-        nodes={node.id: _seen(tree, node, root_id, books) for node in nodes},
+        nodes={node.id: _seen(tree, node, root_id, known) for node in nodes},
         recency={
             (component, medium): tuple(tree.order(component, medium))
             for component, medium in world.pools
@@ -206,15 +206,15 @@ def see(world: World, tree: Tree, books: TreeBooks, profile: Profile) -> Snapsho
             (component, medium): PoolState(
                 pool.capacity,
                 pool.free_slots(),
-                frozenset(books.held[component]) if medium is GPU else frozenset(),
+                frozenset(known.held[component]) if medium is GPU else frozenset(),
             )
             for (component, medium), pool in world.pools.items()
         },
         usage={component: tree.usage(component) for component in config.components},
         swa_of_full=mapping_of(world),
-        holds=books.holds,
-        transfers=books.transfers,
-        events=books.events,
+        holds=known.holds,
+        transfers=known.transfers,
+        events=known.events,
         profile=profile,
     )
 
@@ -234,7 +234,7 @@ def mapping_of(world: World) -> dict[Slot, Slot]:
     return pairs
 
 
-def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, books: TreeBooks) -> NodeState:
+def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) -> NodeState:
     at_root = node.id == root_id
     return NodeState(
         node_id=node.id,
@@ -242,7 +242,7 @@ def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, books: TreeBooks) -> No
         child_ids=tuple([child.id for child in node.children.values()]),
         namespace=DEFAULT_NAMESPACE if at_root else namespace_of(node.key.extra_key),
         pages=() if at_root else tree.keys.pages(node.key),
-        data={} if at_root else {c: _data(tree, node, c, books) for c in tree.kinds},
+        data={} if at_root else {c: _data(tree, node, c, known) for c in tree.kinds},
         hit_count=node.hit_count,
         priority=0 if at_root else getattr(node, "priority", 0),
         created=tree.born(node),
@@ -251,14 +251,16 @@ def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, books: TreeBooks) -> No
     )
 
 
-def _data(tree: Tree, node: SGLangNode, component: Component, books: TreeBooks) -> ComponentState:
+def _data(
+    tree: Tree, node: SGLangNode, component: Component, known: AdapterState
+) -> ComponentState:
     data = tree.data(node, component)
     host = tree.pools.get((component, CPU))
     return ComponentState(
         device=tree.pools[component, GPU].slots(data.value),
         host=None if host is None else host.slots(data.host_value),
         lock_refs=data.lock_ref,
-        backing=books.backing.get((node.id, component)),
+        backing=known.backing.get((node.id, component)),
     )
 
 

@@ -1,11 +1,12 @@
-"""Copying: SGLang's copies in flight, as transfers.
+"""SGLang's write-through and load-back copies in flight, as transfers.
 
-SGLang knows a copy by the node that it is for. Here each has a number, the slots that it reads and
-writes, and what its lock holds, all as they were when it was enqueued. The nodes that it is for are
-those that have its slots now, wherever they were cut since.
+SGLang knows a copy by its node. Here each has a number, the slots that it reads and writes, and
+what its lock holds, all as they were when it was enqueued. Its nodes are those that have its slots
+now, wherever they were cut since.
 
-What readers get wrong: on a CPU a copy is performed when it is enqueued. What is in flight until
-SGLang looks for acknowledgements is its books: the lock, and the host data that is not announced.
+On a CPU the bytes are copied when a copy is enqueued. In flight until SGLang takes acknowledgements
+are its records (`ongoing_write_through`, `ongoing_load_back`): the lock, and host data without
+event.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kvcanon.spec.snapshot import HoldState, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot, TransferId
 
-BOOKS = {Direction.BACKUP: "ongoing_write_through", Direction.LOAD_BACK: "ongoing_load_back"}
+RECORDS = {Direction.BACKUP: "ongoing_write_through", Direction.LOAD_BACK: "ongoing_load_back"}
 """Where SGLang notes its copies in flight, each with its node and what its lock gave."""
 
 Run = dict[Component, tuple[Slot, ...]]
@@ -36,7 +37,7 @@ class PendingCopy:
     transfer_id: TransferId
     direction: Direction
     lock: object
-    """What the lock of the copy gave: the entry of SGLang's books that has it is this copy's."""
+    """The receipt of the copy's lock, by which SGLang's record of the copy is found."""
     sources: Run
     targets: Run
     hold: HoldState
@@ -49,7 +50,7 @@ class PendingCopy:
 
 @frozen(eq=False)
 class Entry:
-    """What SGLang's books have of a copy."""
+    """SGLang's record of a copy."""
 
     nodes: Sequence[SGLangNode]
     """The node that it locks, or the parts that it was cut into, the upper first."""
@@ -67,7 +68,7 @@ class PendingCopies:
     flying: list[PendingCopy] = Factory(list)
 
     def new_entries(self, direction: Direction) -> list[Entry]:
-        """Entries of SGLang's books that are not known yet."""
+        """Entries of SGLang's records that are not known yet."""
         known = {id(copy.lock) for copy in self.flying}
         return [entry for entry in self._entries(direction) if id(entry.lock) not in known]
 
@@ -133,8 +134,8 @@ class PendingCopies:
         return any(entry.lock is copy.lock for entry in self._entries(copy.direction))
 
     def _entries(self, direction: Direction) -> list[Entry]:
-        books: Mapping[object, Sequence[Any]] = getattr(self.cache, BOOKS[direction])
-        return [self._entry(noted) for noted in books.values()]
+        records: Mapping[object, Sequence[Any]] = getattr(self.cache, RECORDS[direction])
+        return [self._entry(noted) for noted in records.values()]
 
     def _entry(self, noted: Sequence[Any]) -> Entry:
         """What is noted of a copy: its node, what its lock gave, and then perhaps its parts."""

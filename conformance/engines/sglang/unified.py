@@ -1,9 +1,8 @@
-"""UnifiedRadixCache: the operations of the book, as calls of SGLang's.
+"""UnifiedRadixCache: the operations of the spec as calls of SGLang's.
 
-What it answers is passed on; what it does not say (which slots came free, what is not backed up) is
-read in its free lists and its tree.
-
-What readers get wrong: SGLang's own slots never come here. Every slot of a case is a page.
+Its answers are passed on. What it does not return (which slots came free, what has no host copy) is
+read from its free lists and its tree. Slots are those of a case, a page each; SGLang's token slots
+do not leave this package.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Any
 from attrs import Factory, define, field, frozen
 
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.events import SGLangPageHashes
+from kvcanon.conformance.engines.sglang.events import SGLangEventTranslator
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.keys import keys_of
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
+    AdapterState,
     PathNode,
     Span,
     Tree,
-    TreeBooks,
     held_window,
     mapping_of,
     see,
@@ -57,7 +56,7 @@ class UnifiedCache:
     profile: Profile
     tree: Tree
     ids: count[int] = Factory(lambda: count(1))
-    names: SGLangPageHashes = Factory(SGLangPageHashes)
+    translator: SGLangEventTranslator = Factory(SGLangEventTranslator)
     locks: dict[int, OpenLock] = Factory(dict)
     waiting: list[Event] = Factory(list)
     held: dict[Component, set[Slot]] = field(init=False)
@@ -69,7 +68,7 @@ class UnifiedCache:
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration that the cache was made with."""
         return self.world.config
 
     # Matching and locking.
@@ -78,8 +77,8 @@ class UnifiedCache:
         """Find the longest usable prefix of a key."""
         if not len(key):
             return Matched(0, 0, Slots())
-        asked = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(asked)
+        params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
+        found: Any = self.world.cache.match_prefix(params)
         tokens = self._tokens_of(found)
         return Matched(
             prefix_pages=self.tree.depth_pages(self.tree.node(found.best_match_node)),
@@ -173,7 +172,7 @@ class UnifiedCache:
         stops = self.tree.path(key)
         validate.require_start(self.tree, stops, start_pages)
         before, present = self._free_counts(), validate.resident_pages(self.tree, stops)
-        self.names.learn(key)
+        self.translator.learn(key)
         self._let_go(slots)
         params = self._insert_params(key, stops, slots)
         counted = counted_pages * self.config.page_size
@@ -206,7 +205,7 @@ class UnifiedCache:
         )
 
     def reset(self) -> None:
-        """Forget the whole tree; the allocators are cleared by whoever resets it."""
+        """Forget the whole tree; the allocators are cleared here, as SGLang's scheduler does."""
         receipts = len(self.locks) + len(self.in_flight.flying)
         if receipts:
             raise CacheBusy(receipts)
@@ -231,19 +230,19 @@ class UnifiedCache:
         nodes = list(self.tree.nodes())
         holds = [lock.hold for lock in self.locks.values()]
         holds += [copy.hold for copy in self.in_flight.flying]
-        books = TreeBooks(
+        known = AdapterState(
             held=self.held,
             holds=tuple(holds),
             transfers=self.in_flight.states(nodes),
             backing=self.in_flight.backing(nodes),
             events=tuple(self.waiting),
         )
-        return see(self.world, self.tree, books, self.profile)
+        return see(self.world, self.tree, known, self.profile)
 
     # Inside.
 
     def _hear(self) -> None:
-        self.waiting += self.names.translated(self.world.cache.take_events())
+        self.waiting += self.translator.translate(self.world.cache.take_events())
 
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None

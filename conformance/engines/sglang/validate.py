@@ -1,9 +1,7 @@
-"""Asking: what no engine asks of SGLang is refused before it gets there.
+"""Checks of arguments: a call that SGLang's scheduler never makes is refused before SGLang gets it.
 
-Slots that nobody holds, keys that end inside a node (its handles are nodes), locks where no match
-can end: SGLang checks none of it, because its scheduler never does it.
-
-What readers get wrong: that SGLang would answer such a call badly is no finding.
+Slots that no request holds, keys that end inside a node (SGLang's handles are nodes), locks where
+no match can end: SGLang checks none of these. A bad answer to such a call would be no finding.
 """
 
 from __future__ import annotations

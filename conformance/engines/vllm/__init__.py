@@ -1,9 +1,9 @@
 """vLLM's prefix cache before the judge: its KVCacheManager, used by requests.
 
-`installed` finds what the installed release has, `making` makes a manager as small as a case asks,
-`prompts` and `events` translate values, `managed` translates operations, and `declared` says what
-the cache is.
+`release` finds names in the installed release, `factory` makes a manager as small as a case says,
+`prompts` and `events` translate values, `request_cache` translates operations, and `adapters`
+declares what the cache is.
 
-What readers get wrong: the manager has no prefixes to ask for, only requests. A request is looked
-up, gets blocks, grows and ends, in the order in which vLLM's scheduler calls for it.
+The manager has no API for prefixes, only for requests. A request is looked up, gets blocks, grows
+and is freed, in the order in which vLLM's scheduler calls the manager.
 """

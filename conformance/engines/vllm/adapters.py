@@ -1,10 +1,8 @@
-"""Declared: what vLLM's prefix cache is, and may be made as.
+"""The adapters of vLLM's KVCacheManager, and their offer.
 
-Without a window it has one group of layers with full attention; with one it has two groups, full
-and sliding window, in one pool.
-
-What readers get wrong: nothing that a profile speaks of can be seen of a cache that is used by
-requests. So the profile is the canon's, and says nothing.
+Without a window it has one KV cache group with full attention; with one it has two groups, full and
+sliding window, in one block pool. A cache that is used by requests shows nothing that a profile
+describes, so the profile is the canon's.
 """
 
 from __future__ import annotations

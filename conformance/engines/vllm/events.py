@@ -1,10 +1,10 @@
-"""Events: vLLM's, which name a block by its own hash, as the book has them.
+"""vLLM's KV events as events of the spec, one page each.
 
-The blocks of every request are known by their hashes, and so are the names of the pages that they
-hold. A hash that stands for none is passed on as it is, and is no name that the law knows.
+vLLM sends its own block hashes. The block hashes of every request are learned with the page hashes
+that they stand for; an unknown one is passed on as it is, which no law takes for a page hash.
 
-What readers get wrong: vLLM tells of every group of layers. What it says of windows is left out, as
-the book's events speak of full data only.
+vLLM sends events for every KV cache group. Those of window groups are left out, as the spec's
+events are of full data only.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Protocol, cast
 
 from attrs import Factory, define
 
+from kvcanon.conformance.engines.event_translator import medium_of, translate_each
 from kvcanon.conformance.engines.vllm.peer_types import BlockHash, EventHash
 from kvcanon.conformance.engines.vllm.prompts import namespace_of
 from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.types import Key, Medium, Namespace
+from kvcanon.spec.types import Key, Namespace
 
 FULL_GROUP = 0
-"""The group of layers with full attention."""
+"""The KV cache group with full attention."""
 
 
 class VLLMEvent(Protocol):
-    """An event of vLLM's, with the fields of the kinds that have any."""
+    """vLLM's BlockStored; a BlockRemoved has `block_hashes`, `medium` and `group_idx`."""
 
     block_hashes: list[EventHash]
     parent_block_hash: EventHash | None
@@ -40,59 +41,60 @@ class VLLMEvent(Protocol):
 
 
 @define
-class VLLMPageHashes:
-    """The names of pages by the hashes of their blocks."""
+class VLLMEventTranslator:
+    """Translates vLLM's events, by the page hashes of the requests that were made."""
 
-    names: dict[EventHash, bytes] = Factory(dict)
+    page_hashes: dict[EventHash, bytes] = Factory(dict)
+    """By the block hash that an event has."""
     namespaces: dict[EventHash, Namespace] = Factory(dict)
-    """Of the pages that were announced: only the first page of a prompt has its salt."""
+    """Of stored pages: only the event of a prompt's first page has the salt."""
 
     def learn(self, key: Key, block_hashes: Iterable[BlockHash]) -> None:
-        """Know the pages of a key by the hashes that vLLM gives their blocks."""
-        names = page_hashes(namespace_seed(key.namespace), key.pages)
-        for block_hash, name in zip(block_hashes, names, strict=True):
-            self.names[named("maybe_convert_block_hash")(block_hash)] = name
+        """Remember the page hashes of a key, by the block hashes that vLLM gives its pages."""
+        hashes = page_hashes(namespace_seed(key.namespace), key.pages)
+        for block_hash, page_hash in zip(block_hashes, hashes, strict=True):
+            self.page_hashes[named("maybe_convert_block_hash")(block_hash)] = page_hash
 
-    def name(self, sent: EventHash) -> bytes:
-        """The name that a hash stands for; the hash itself, if it stands for none."""
+    def page_hash(self, sent: EventHash) -> bytes:
+        """The page hash that a block hash stands for; the block hash, where no request has it."""
         itself = sent if isinstance(sent, bytes) else sent.to_bytes(8, "big")
-        return self.names.get(sent, itself)
+        return self.page_hashes.get(sent, itself)
 
-    def translated(self, sent: Iterable[object]) -> Iterator[Event]:
-        """Events of vLLM's, one after another."""
-        for each in sent:
-            kind = type(each).__name__
-            if kind == "AllBlocksCleared":
-                yield AllBlocksCleared()
-            elif kind not in ("BlockStored", "BlockRemoved"):
-                raise TypeError(f"vLLM sent a {kind}, which is no event that is known")
-            elif (event := cast("VLLMEvent", each)).group_idx == FULL_GROUP:
-                yield from self._stored(event) if kind == "BlockStored" else self._removed(event)
+    def translate(self, sent: Iterable[object]) -> Iterator[Event]:
+        """VLLM's events as events of single pages. Raises: TypeError, for an unknown class."""
+        by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
+        return translate_each("vLLM", sent, by_kind)
 
-    def _removed(self, sent: VLLMEvent) -> Iterator[Event]:
-        for each in sent.block_hashes:
-            yield BlockRemoved(self.name(each), _medium(sent))
+    def _removed(self, event: object) -> Iterator[Event]:
+        sent = cast("VLLMEvent", event)
+        if sent.group_idx == FULL_GROUP:
+            for each in sent.block_hashes:
+                yield BlockRemoved(self.page_hash(each), medium_of(sent))
 
-    def _stored(self, sent: VLLMEvent) -> Iterator[Event]:
+    def _stored(self, event: object) -> Iterator[Event]:
+        sent = cast("VLLMEvent", event)
+        if sent.group_idx != FULL_GROUP:
+            return
         first, size = sent.parent_block_hash, sent.block_size
         namespace = _first_namespace(sent) if first is None else self.namespaces.get(first)
-        parent = None if first is None else self.name(first)
+        if namespace is None:
+            namespace = Namespace(lora=sent.lora_name)
+        parent = None if first is None else self.page_hash(first)
         for at, each in enumerate(sent.block_hashes):
             page = tuple(sent.token_ids[at * size : (at + 1) * size])
-            of = namespace if namespace is not None else Namespace(lora=sent.lora_name)
-            self.namespaces[each] = of
-            yield BlockStored(self.name(each), parent, page, _medium(sent), of)
-            parent = self.name(each)
+            self.namespaces[each] = namespace
+            yield BlockStored(self.page_hash(each), parent, page, medium_of(sent), namespace)
+            parent = self.page_hash(each)
 
 
 @define
 class BlockCounter:
-    """The stream as one hears it who counts the blocks that hold a page."""
+    """The stream as a listener reads it that counts the blocks of each page."""
 
     blocks: Counter[bytes] = Factory(Counter)
 
-    def heard(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The first store of a page, and the remove of its last block."""
+    def distinct(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Only the first store of a page, and the remove of its last block."""
         for event in events:
             if isinstance(event, AllBlocksCleared):
                 self.blocks.clear()
@@ -106,12 +108,8 @@ class BlockCounter:
 
 
 def _first_namespace(sent: VLLMEvent) -> Namespace:
-    """The namespace of a prompt, by what is told with its first page: adapter, then salt."""
-    told = list((sent.extra_keys or [None])[0] or ())
+    """The namespace of a prompt, from the extra keys of its first page: LoRA name, then salt."""
+    extra_keys = list((sent.extra_keys or [None])[0] or ())
     if sent.lora_name is not None:
-        told = told[1:]
-    return namespace_of(cast("str", told[0]) if told else None, sent.lora_name)
-
-
-def _medium(sent: VLLMEvent) -> Medium:
-    return Medium(sent.medium) if sent.medium is not None else Medium.GPU
+        extra_keys = extra_keys[1:]
+    return namespace_of(cast("str", extra_keys[0]) if extra_keys else None, sent.lora_name)

@@ -1,10 +1,10 @@
-"""Making: a manager of vLLM's, with as many blocks as a case asks for slots.
+"""Makes a KVCacheManager with as many blocks as a case has slots.
 
-What readers get wrong: full data and window data share one pool there. It has as many blocks as
-both pools of the case together, and one more, which vLLM keeps as its null block.
+Full and window data share one block pool. It has as many blocks as both pools of the case together,
+and vLLM's null block.
 
-A window is counted otherwise there, too: by the tokens that a token sees, of which it is one. The
-book counts those that must be there before it.
+vLLM's `sliding_window` counts the tokens that a token sees, itself included. The spec counts those
+before it, which is one less.
 """
 
 from __future__ import annotations

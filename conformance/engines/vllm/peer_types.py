@@ -1,6 +1,6 @@
-"""What is used of vLLM's objects: their public names, as types.
+"""The attributes of vLLM's objects that the adapter uses, as types.
 
-What readers get wrong: these are not vLLM's types. Its objects have much more.
+vLLM's objects have many more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Prompts: a key as one of vLLM's requests.
+"""Keys as vLLM's requests.
 
-vLLM tells prompts apart by a salt and by the name of an adapter. An application's key, which it has
-no field for, goes into the salt.
+vLLM tells prompts apart by `cache_salt` and by the LoRA adapter's name. An application's key, for
+which it has no field, goes into the salt.
 
-What readers get wrong: an empty salt is none to vLLM, whose server refuses it. Where a namespace
-has one it is encoded like an application's key, so that the judge asks nothing that no client can.
+An empty salt is no salt to vLLM, and its server refuses it. A namespace with an empty salt is
+encoded like one with an application's key, so that the judge sends nothing that no client can.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENCODED = ("\0", "\1")
 
 def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
     """A request that has a key as its prompt, and of which nothing is computed."""
-    made: VLLMRequest = named("VLLMRequest")(
+    made: VLLMRequest = named("Request")(
         request_id=str(request_id),
         prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
         sampling_params=_any_sampling(),

@@ -1,6 +1,6 @@
-"""What the installed release of vLLM has, and where.
+"""Names in the installed release of vLLM.
 
-What readers get wrong: a version number decides nothing here. It is for reports.
+No decision here rests on a version number. It is for reports.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import logging
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 
+from kvcanon.conformance.engines.installed import installed_version
 from kvcanon.conformance.engines.vllm.peer_types import Named
 from kvcanon.conformance.errors import UsageError, describe_exception
 
@@ -36,13 +35,7 @@ PLACES: Mapping[str, str] = {
 
 def version() -> str:
     """The release that is installed. Raises: UsageError."""
-    try:
-        return version_of(PACKAGE)
-    except PackageNotFoundError:
-        raise UsageError(
-            "vLLM is not installed here; `kvcanon peers make vllm==0.33.0` makes an environment "
-            "that has it, and this command runs in there"
-        ) from None
+    return installed_version(PACKAGE, "vLLM", "vllm==0.33.0")
 
 
 @cache
@@ -56,6 +49,6 @@ def named(name: str) -> Named:
         raise UsageError(
             f"vLLM {version()} cannot be used here: {describe_exception(error)}"
         ) from error
-    # A refused reset is an answer to the judge, and no news to whoever runs it.
+    # The judge reads a refused reset from the answer; the log would only print it as well.
     logging.getLogger(PACKAGE).setLevel(logging.ERROR)
     return found

@@ -1,7 +1,7 @@
-"""Managed: the operations of requests, by the calls that vLLM's scheduler makes for them.
+"""The operations of requests, by the calls that vLLM's scheduler makes for them.
 
-What readers get wrong: pressure is no operation of vLLM's, it is what other requests do. So `evict`
-takes blocks for a request that never was, and gives them back.
+vLLM has no call that evicts: other requests do when they get blocks. So `evict` takes blocks for no
+request, and gives them back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 
 from attrs import Factory, define, field
 
-from kvcanon.conformance.engines.vllm.events import FULL_GROUP, BlockCounter, VLLMPageHashes
+from kvcanon.conformance.engines.vllm.events import FULL_GROUP, BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.factory import make_manager
 from kvcanon.conformance.engines.vllm.peer_types import Block, Manager, VLLMBlocks, VLLMRequest
 from kvcanon.conformance.engines.vllm.prompts import make_request
@@ -29,7 +29,7 @@ class ManagedCache:
 
     config: CacheConfig
     manager: Manager = field(init=False)
-    names: VLLMPageHashes = Factory(VLLMPageHashes)
+    translator: VLLMEventTranslator = Factory(VLLMEventTranslator)
     running: dict[RequestId, VLLMRequest] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
@@ -92,11 +92,11 @@ class ManagedCache:
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call, as far as they speak of full data."""
-        return tuple(self.names.translated(self.manager.take_events()))
+        return tuple(self.translator.translate(self.manager.take_events()))
 
     def _request(self, request_id: RequestId, key: Key) -> VLLMRequest:
         request = make_request(request_id, key, self.config.page_size)
-        self.names.learn(key, request.block_hashes)
+        self.translator.learn(key, request.block_hashes)
         return request
 
     def _running(self, request_id: RequestId) -> VLLMRequest:
@@ -150,4 +150,4 @@ class CountedCache(ManagedCache):
 
     def take_events(self) -> tuple[Event, ...]:
         """The first store and the last remove of each page."""
-        return tuple(self.copies.heard(super().take_events()))
+        return tuple(self.copies.distinct(super().take_events()))

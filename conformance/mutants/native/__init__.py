@@ -1,1 +1,1 @@
-"""Mutating the native core: all mutants of a sample in one build, one of them awake at a time."""
+"""Mutants of the native core: one build holds a whole sample, one mutant active at a time."""

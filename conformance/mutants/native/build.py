@@ -1,7 +1,7 @@
-"""Building: the native core with all mutants of a sample asleep in it.
+"""Builds the native core with all mutants of a sample in it, each switched off.
 
-The sources are copied, changed and built as `make native` builds them. Where a change does not
-compile it is left out, and the build goes on from what is there.
+The sources are copied, changed and built as `make native` builds them. A change that does not
+compile is left out, and the build goes on.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _write(
 
 def _compile(folder: Path) -> str:
     """What the build says, where it fails; empty where it does not."""
-    asked = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
 

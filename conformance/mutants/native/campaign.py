@@ -1,4 +1,4 @@
-"""The campaign on the native core: hosts that judge its mutants, side by side."""
+"""The campaign on the native core: several hosts judge its mutants side by side."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Changes of C++: what is put for a stretch of a function's text, one small change at a time.
+"""Changes of C++: what replaces a part of a function's text, one small change at a time.
 
-The operators are those of the plain cache, as far as C++ has them. What is one expression of a
-condition, an argument or a value stays one, so that a mutant can sleep beside what it replaces.
+The operators are those of the plain cache, as far as C++ has them. An expression is replaced by an
+expression, so that a mutant can stand beside the original.
 
-What readers get wrong: nobody parses C++ here. Where a stretch is no expression after all, what is
-put there does not compile, and the build leaves it out.
+No parser reads the C++. A replacement that is no expression after all does not compile, and the
+build leaves it out.
 """
 
 from __future__ import annotations

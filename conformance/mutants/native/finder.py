@@ -1,4 +1,4 @@
-"""Places of the native core: where its sources can be changed, and what each change is called."""
+"""Places of the native core: where its sources can be changed, and the id of each change."""
 
 from __future__ import annotations
 

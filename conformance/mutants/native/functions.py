@@ -1,4 +1,4 @@
-"""Functions of a C++ source: what each is called, and which tokens are its body."""
+"""Functions of a C++ source: the name of each, and the tokens of its body."""
 
 from __future__ import annotations
 

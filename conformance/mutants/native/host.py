@@ -1,8 +1,7 @@
-"""The host: a process with all mutants of the native core asleep, which judges them one by one.
+"""The host: a process with all mutants of the native core in it, which judges them one by one.
 
-For each it makes a copy of itself, and wakes the mutant there; so that a mutant may end its process
-or hang without an end, and takes nothing along. It reads jobs from stdin and writes verdicts to
-stdout, a line of JSON each.
+It forks for each mutant and switches the mutant on there; so a mutant may crash or hang, and the
+host goes on. It reads jobs from stdin and writes verdicts to stdout, one JSON line each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schemata: a source in which many changes are made at once, and all but one of them sleep.
+"""Mutant schemata: one source with many changes in it, of which a number switches one on.
 
-Where an expression may be another, the two stand side by side, and a number says which is meant; a
-statement that may be missing is asked for. So one build holds all mutants of a sample.
+An expression stands beside its mutants in a conditional, and a statement that may be removed stands
+in an `if`. So one build holds all mutants of a sample.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of hits only whether there are as many as something waits for.
 
 All else is in it: what the snapshot shows, what the plain cache hides, what its users hold, what
 the engine was told, whether the bytes behind slots and the names of pages are right. Only the
-events that wait are not: what they say follows from the state, and the laws are asked of each.
+events that wait are not: their content follows from the state, and each is checked by the laws.
 
 What readers get wrong: a canonical form need not be pretty, but it must forget nothing. Two states
 with one form are visited once, and what is different about the second is never seen.
@@ -290,9 +290,9 @@ class _Walk:
         )
 
     def _engine(self) -> Form:
-        """What was decided about copies in flight, and whether the cache has heard of it."""
+        """What was decided about copies in flight, and whether the cache knows it."""
         engine, product = self._product.engine, self._product
-        told = completions_of(engine)
+        completions = completions_of(engine)
         opened, performed = engine.open_transfer_ids, performed_by(engine)
         arrived: Mapping[int, bool] = (
             self._hidden.arrived
@@ -300,12 +300,12 @@ class _Walk:
             else {
                 i: product.decided.get(i, True)
                 for i in self._transfers
-                if i not in opened and i not in told
+                if i not in opened and i not in completions
             }
         )
         return (
             tuple((self._transfers.get(i, -1), i in performed) for i in opened),
-            tuple((self._transfers.get(i, -1), ok) for i, ok in told.items()),
+            tuple((self._transfers.get(i, -1), ok) for i, ok in completions.items()),
             tuple(sorted((self._transfers.get(i, -1), ok) for i, ok in arrived.items())),
         )
 

@@ -1,4 +1,4 @@
-"""Going on from a state: every move is made on a copy of it, and every law is asked.
+"""Expands a state: every move is made on a copy of it, and every law is checked.
 
 What readers get wrong: nothing here knows which states were seen before. What a state leads to is a
 function of its path alone, so that it may be worked out anywhere, and twice.
@@ -133,7 +133,7 @@ class Expander:
         if product is None:
             return
         start = product.subject.cache.snapshot()
-        told, own = residency_of(start), digest(self.canon.form(product, start))
+        residency, own = residency_of(start), digest(self.canon.form(product, start))
         at_start = product.traces()
         twin: Product | None = None
         for action in moves(self.scope, product, start):
@@ -143,7 +143,7 @@ class Expander:
                 state = start if at_start is not None else twin.subject.cache.snapshot()
             subject = twin.subject
             watched = WatchedCache(
-                subject.cache, state, told, self._witness, self._stamps, copies=subject.copies
+                subject.cache, state, residency, self._witness, self._stamps, copies=subject.copies
             )
             twin.client.cache = watched
             try:

@@ -35,7 +35,7 @@ CHUNK = 32
 SAVED_EVERY_SECONDS = 60.0
 
 Tell = Callable[[int, int, int], None]
-"""Is told the level, how many of its states were gone on from, and how many there are."""
+"""Called with the level, how many of its states were expanded, and how many there are."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class ExplorationSpec:
     cache: str
     scope: Scope
     law_ids: tuple[str, ...] = ()
-    """The laws that are asked; none given, all."""
+    """The laws that are checked; none given, all."""
 
     def expander(self) -> Expander:
         """What goes on from states. Raises: UsageError."""
@@ -78,7 +78,7 @@ class Exploration:
     cache: str
     scope: Scope
     law_ids: tuple[str, ...]
-    """The laws that were asked."""
+    """The laws that were checked."""
     levels: tuple[int, ...]
     """How many states so many actions lead to, and no fewer."""
     states: int
@@ -103,7 +103,7 @@ class Exploration:
 
     @property
     def not_exercised(self) -> tuple[str, ...]:
-        """The laws that were asked, and whose situation never came up."""
+        """The laws that were checked and not exercised."""
         return tuple(law_id for law_id in self.law_ids if not self.laws_exercised.get(law_id))
 
     @property
@@ -113,7 +113,7 @@ class Exploration:
 
 
 def explore(
-    asked: ExplorationSpec | Expander,
+    source: ExplorationSpec | Expander,
     jobs: int = 1,
     limits: ExplorationLimits = NO_LIMITS,
     tell: Tell = lambda *_: None,
@@ -122,9 +122,9 @@ def explore(
 
     Several processes need a cache that is named. Raises: UsageError.
     """
-    if isinstance(asked, Expander) and jobs > 1:
+    if isinstance(source, Expander) and jobs > 1:
         raise UsageError("only a cache that is named can be explored by several processes")
-    run = _Run(asked, limits, tell)
+    run = _Run(source, limits, tell)
     with workers(jobs) as by:
         run.go(by)
     return run.result(jobs)
@@ -134,10 +134,10 @@ class _Run:
     """An exploration that is under way."""
 
     def __init__(
-        self, asked: ExplorationSpec | Expander, limits: ExplorationLimits, tell: Tell
+        self, source: ExplorationSpec | Expander, limits: ExplorationLimits, tell: Tell
     ) -> None:
-        self._asked = asked
-        self._expander = _expander(asked)
+        self._source = source
+        self._expander = _expander(source)
         self._limits = limits
         self._tell = tell
         self._of = _described(self._expander)
@@ -193,7 +193,7 @@ class _Run:
                 while len(waiting) < 2 * by.jobs and handed_out < whole and not self._is_late():
                     coded = progress.level[handed_out : handed_out + size]
                     paths = [progress.codes.path(each) for each in coded]
-                    waiting.append((paths, by.executor.submit(_expand, self._asked, paths)))
+                    waiting.append((paths, by.executor.submit(_expand, self._source, paths)))
                     handed_out += len(paths)
                 if not waiting:
                     return
@@ -253,15 +253,15 @@ def _described(expander: Expander) -> dict[str, str]:
     }
 
 
-def _expand(asked: ExplorationSpec | Expander, paths: list[Path]) -> Expansion:
-    return _expander(asked).expand(paths)
+def _expand(source: ExplorationSpec | Expander, paths: list[Path]) -> Expansion:
+    return _expander(source).expand(paths)
 
 
-def _expander(asked: ExplorationSpec | Expander) -> Expander:
-    return asked if isinstance(asked, Expander) else _made(asked)
+def _expander(source: ExplorationSpec | Expander) -> Expander:
+    return source if isinstance(source, Expander) else _made(source)
 
 
 @cache
-def _made(asked: ExplorationSpec) -> Expander:
+def _made(source: ExplorationSpec) -> Expander:
     """What goes on from states, once a process."""
-    return asked.expander()
+    return source.expander()

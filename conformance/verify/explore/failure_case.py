@@ -45,7 +45,7 @@ def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence
 def retold(adapter: Adapter, failure: Failure, law_ids: Sequence[str]) -> ReplayedFailure:
     """The failure with its calls, and the script that shows it."""
     judges = judges_of(failure, law_ids)
-    told = retell(failure, adapter, judges)
-    lines = lines_of(told.calls)
+    replayed = retell(failure, adapter, judges)
+    lines = lines_of(replayed.calls)
     script = script_of(adapter.name, failure, judges, lines)
-    return ReplayedFailure(failure, lines, told.again, script)
+    return ReplayedFailure(failure, lines, replayed.again, script)

@@ -64,12 +64,12 @@ class Visited:
         return np.sort(np.concatenate([self._sorted, recent]), kind="stable")
 
     def _known(self, digests: Sequence[bytes]) -> npt.NDArray[np.bool_]:
-        asked = np.array(digests, dtype=self._sorted.dtype)
+        queried = np.array(digests, dtype=self._sorted.dtype)
         if not len(self._sorted):
-            return np.zeros(len(asked), dtype=np.bool_)
-        places = np.searchsorted(self._sorted, asked)
+            return np.zeros(len(queried), dtype=np.bool_)
+        places = np.searchsorted(self._sorted, queried)
         places[places == len(self._sorted)] = 0
-        found: npt.NDArray[np.bool_] = self._sorted[places] == asked
+        found: npt.NDArray[np.bool_] = self._sorted[places] == queried
         return found
 
 
@@ -126,7 +126,7 @@ def begin(digest: bytes) -> Progress:
 
 def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
     """Write progress to a file, in one go, so that there is always a whole one."""
-    told = {
+    facts = {
         "format": FORMAT,
         "of": dict(of),
         "actions": [list(action) for action in progress.codes.actions],
@@ -143,7 +143,7 @@ def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
         np.savez(
             out,
             allow_pickle=False,
-            told=np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
+            told=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
             visited=progress.visited.all(),
             **_packed("level", progress.level),
             **_packed("following", progress.following),
@@ -155,14 +155,14 @@ def load(file: File, of: Mapping[str, str]) -> Progress:
     """Progress from a file. Raises: UsageError: it is none, or that of another exploration."""
     try:
         with np.load(file, allow_pickle=False) as read:
-            told = json.loads(read["told"].tobytes())
-            if told["format"] != FORMAT:
+            facts = json.loads(read["told"].tobytes())
+            if facts["format"] != FORMAT:
                 raise UsageError(
                     f"{file} is of another version of kvcanon; remove it to start over"
                 )
-            if told["of"] != dict(of):
+            if facts["of"] != dict(of):
                 other = [
-                    name for name in {**told["of"], **of} if told["of"].get(name) != of.get(name)
+                    name for name in {**facts["of"], **of} if facts["of"].get(name) != of.get(name)
                 ]
                 raise UsageError(
                     f"{file} is of an exploration with another {' and '.join(other)}; "
@@ -170,16 +170,16 @@ def load(file: File, of: Mapping[str, str]) -> Progress:
                 )
             return Progress(
                 Visited(read["visited"]),
-                Codes([Action(*action) for action in told["actions"]]),
+                Codes([Action(*action) for action in facts["actions"]]),
                 _unpacked("level", read),
-                told["at"],
+                facts["at"],
                 _unpacked("following", read),
-                told["levels"],
-                told["edges"],
-                told["steps"],
-                Counter(told["laws_exercised"]),
-                told["seconds"],
-                told["cpu_seconds"],
+                facts["levels"],
+                facts["edges"],
+                facts["steps"],
+                Counter(facts["laws_exercised"]),
+                facts["seconds"],
+                facts["cpu_seconds"],
             )
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as problem:
         raise UsageError(

@@ -23,22 +23,22 @@ from kvcanon.spec.law import LAWS
 
 
 def text_of(found: Exploration, *, premises: bool = False) -> Iterator[RenderableType]:
-    """One exploration: what was visited and asked, what it took, and what is left."""
+    """One exploration: what was visited and checked, what it took, and what is left."""
     yield Text.assemble((f"explore {found.cache}", "bold cyan"), f"  {found.scope.name}")
     yield Padding(_facts(found), (0, 0, 1, 2))
     if premises:
         yield Padding(_premises(found), (0, 0, 1, 2))
 
 
-def failure_text(told: ReplayedFailure, script: str | None) -> Iterator[RenderableType]:
+def failure_text(replayed: ReplayedFailure, script: str | None) -> Iterator[RenderableType]:
     """What is wrong: in words, call by call, and as a script, unless that was written to a file."""
-    finding, actions = told.failure.finding, told.failure.case.actions
+    finding, actions = replayed.failure.finding, replayed.failure.case.actions
     yield Text(f"{headline(finding)}, after {len(actions)} actions, and no fewer", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
-    yield Padding(calls(told.lines, actions, told.last_number), (0, 0, 1, 2))
-    if not told.again:
+    yield Padding(calls(replayed.lines, actions, replayed.last_number), (0, 0, 1, 2))
+    if not replayed.again:
         yield "Played once more for this report, the path did not show it: is there chance in it?"
-    yield f"  Script: {script}\n" if script is not None else f"\n{told.script}"
+    yield f"  Script: {script}\n" if script is not None else f"\n{replayed.script}"
 
 
 def verdict_of(explorations: Sequence[Exploration]) -> Text:

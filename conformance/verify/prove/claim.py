@@ -1,11 +1,11 @@
-"""Claims: functions with a contract that a solver is to settle, and how each is read.
+"""Claims: functions with a contract for a solver, and how a contract is read.
 
 A claim is a function whose docstring has lines `pre:`, `post:` and perhaps `terms:`. Every `post:`
-is settled on its own. The kernels' own docstrings are claims, and so is every public function of
-the modules listed here: what it returns is what the contract speaks of.
+is settled on its own. Claims are the oracle functions, and every public function with a contract in
+the modules listed here. A contract speaks of what its function returns.
 
-What readers get wrong: the bounds of a claim are its `pre:` lines and nothing else. The first of
-them bounds sizes, and comes first because a solver that knows the sizes has far less to try.
+The bounds of a claim are its `pre:` lines and nothing else. The first of them bounds sizes: it
+comes first because a solver that knows the sizes has far less to try.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class ClaimKind(StrEnum):
     """What is claimed."""
 
     CONTRACT = "contract"
-    """Of a kernel, by its own docstring."""
+    """An oracle function keeps its own docstring."""
     EQUIVALENCE = "equivalence"
-    """That a kernel is what a naive second definition says."""
+    """An oracle function is what its second definition says."""
     PROPERTY = "property"
-    """That kernels fit together."""
+    """Several oracle functions fit together."""
     STEP = "step"
-    """That where a law holds, and an operation is allowed, the law holds afterwards."""
+    """Where a law holds, and an operation is allowed, the law holds afterwards."""
 
 
 PROVING = "kvcanon.conformance.verify.prove"
@@ -64,13 +64,15 @@ class Claim:
     pre: tuple[str, ...]
     post: tuple[str, ...]
     terms: int | None
-    """How large the tuples are where it is asked of z3's terms; None where it is not."""
+    """How long the tuples of terms are that z3 settles it for; None for CrossHair alone."""
 
     def function(self) -> Function:
         """The function itself."""
         found = getattr(import_module(self.module), self.name)
         if not isinstance(found, FunctionType):
-            raise UsageError(f"{self.module}.{self.name} is no function, and cannot be claimed of")
+            raise UsageError(
+                f"{self.module}.{self.name} is no function; a claim is a function with a contract"
+            )
         return found
 
 
@@ -83,15 +85,15 @@ def claims() -> dict[str, Claim]:
                 if kind is not ClaimKind.CONTRACT and not _lines(
                     inspect.getdoc(function) or "", "post"
                 ):
-                    continue  # What claims are written with, beside them.
+                    continue  # A helper that claims are written with.
                 if name in found:
                     raise UsageError(f"two claims are named {name!r}; give each a name of its own")
                 found[name] = read_claim(kind, function)
     return found
 
 
-def kernels() -> dict[str, Function]:
-    """The kernels by name: the public functions of the oracle chapter."""
+def oracle_functions() -> dict[str, Function]:
+    """The public functions of `spec/oracle/`, by name."""
     return {
         name: function
         for module in MODULES[ClaimKind.CONTRACT]
@@ -130,15 +132,15 @@ def read_claim(kind: ClaimKind, function: Callable[..., object]) -> Claim:
 
 
 def names_in(function: Function) -> set[str]:
-    """The names that a function's code and contract hold, and those of the helpers it asks here."""
+    """The names in a function's code and contract, and in those of its helpers in this room."""
     found: set[str] = set()
-    asked = [function]
-    while asked:
-        each = asked.pop()
+    unread = [function]
+    while unread:
+        each = unread.pop()
         new = _names_of(each) - found
         found |= new
         named = [each.__globals__.get(name) for name in new]
-        asked += [
+        unread += [
             helper
             for helper in named
             if isinstance(helper, FunctionType) and helper.__module__.startswith(PROVING)

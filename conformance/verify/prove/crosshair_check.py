@@ -1,9 +1,9 @@
 """CrossHair: runs a claim's function on symbols, and says whether its contract can be broken.
 
-What readers get wrong: CrossHair by itself also checks, and guesses at, the contracts of whatever
-is called. Each kernel's contract is a claim of its own; asked again at every call it multiplies the
-paths. So callees are plain code here, which settles claims up to a hundred times sooner, and lets a
-claim ask a kernel about more than the kernel's own bounds.
+By default CrossHair also checks the contracts of the functions that are called. Here it does not:
+each oracle function's contract is a claim of its own, and checking it at every call multiplies the
+paths. Claims are settled up to a hundred times sooner so, and may call an oracle function beyond
+its own bounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def prove(claim: Claim, at: int, budget_s: float) -> Proof:
 
 def _settle(claim: Claim, checkable: ConditionCheckable) -> Proof:
     paths: Counter[str] = Counter()
-    # No kind of contract is looked for in what is called; this one's own has been read by now.
+    # Contracts of called functions are not looked for; this one's own has been read by now.
     checkable.options = replace(checkable.options, analysis_kind=(), stats=paths)
     (post,) = checkable.conditions.post
     began = process_time()
@@ -70,10 +70,10 @@ def _settle(claim: Claim, checkable: ConditionCheckable) -> Proof:
 
 
 def _read(claim: Claim, post: str, message: AnalysisMessage) -> tuple[ProofVerdict, str]:
-    """What CrossHair says; an input that it found is tried in plain Python first.
+    """The verdict in CrossHair's message; an input that it found is tried in plain Python first.
 
-    It takes two tuples for different where they differ only behind their ends, which raises false
-    alarms. It confirms nothing wrong by it: the tuples that do not differ there are tried as well.
+    CrossHair takes two tuples for different where they differ only behind their ends, and so raises
+    false alarms. It confirms nothing wrong by this: it tries the tuples that do not differ as well.
     """
     verdict = VERDICTS.get(message.state)
     if verdict is None:

@@ -1,10 +1,9 @@
-"""Equivalence: each kernel is what its second definition says, over all inputs within bounds.
+"""Equivalence: each oracle function is what its second definition says, within bounds.
 
-The bounds are small, because a solver goes every way through both. That a kernel is right for five
-nodes and wrong for six is possible; its second definition is random-tested far beyond.
+The bounds are small, because a solver takes every path through both. A function that is right for
+five nodes may be wrong for six; random tests compare it with its second definition far beyond.
 
-What readers get wrong: what a claim's function returns is the kernel's answer. The other definition
-stands in the contract.
+A claim returns what the oracle function answers. The second definition stands in the contract.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Asking: every line of every contract that is to be settled, by several processes at once.
+"""A run of proofs: the solvers settle every chosen contract line, in several processes at once.
 
-What readers get wrong: the budget is in seconds of the clock, for each line. A claim that is
-confirmed uses as much of it as it needs, so that a larger budget makes no sound claim slower.
+The budget is in seconds of the clock, for each line. A line that is confirmed uses only what it
+needs, so that a larger budget makes no sound claim slower.
 """
 
 from __future__ import annotations
@@ -14,16 +14,25 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.search.campaign import workers
 from kvcanon.conformance.verify.prove.claim import Claim, ClaimKind, claims, names_in
-from kvcanon.conformance.verify.prove.seeding import Seeded, planted
+from kvcanon.conformance.verify.prove.mutation import (
+    FunctionMutant,
+    candidates,
+    mutant_of,
+    planted,
+)
 from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 BUDGET_S = 120.0
 """What the slowest claim needs several times over, even where others use the machine."""
+ANSWERED = "false when calling "
+"""How CrossHair begins where a function has answered, and its contract is false of the answer."""
+REFUTATION_S = 10.0
+"""For one mutant; most that are refuted at all take less than a second."""
 
 
 @frozen
 class ContractLine:
-    """One `post:` line of a claim, and who is asked."""
+    """One `post:` line of a claim, and the solver that settles it."""
 
     claim: Claim
     solver: Solver
@@ -32,13 +41,12 @@ class ContractLine:
 
 
 @frozen
-class Survey:
-    """What became of a planted fault: the proof by which each claim that is to refute it does."""
+class Refutation:
+    """The first mutant that a claim refutes, if there is one, and the proof with the input."""
 
-    seeded: Seeded
-    refuted: tuple[Proof, ...]
-    missed: tuple[str, ...]
-    """The claims that should have refuted it, and did not."""
+    claim: str
+    mutant: FunctionMutant | None
+    proof: Proof | None
 
 
 def chosen_claims(names: Sequence[str]) -> list[Claim]:
@@ -50,21 +58,19 @@ def chosen_claims(names: Sequence[str]) -> list[Claim]:
     for name in names:
         about = [claim for claim in every.values() if speaks_of(claim, name)]
         if not about:
-            kernels = [each.name for each in every.values() if each.kind is ClaimKind.CONTRACT]
-            raise UsageError(
-                f"nothing is claimed of {name!r}; the functions are {', '.join(kernels)}"
-            )
+            functions = [each.name for each in every.values() if each.kind is ClaimKind.CONTRACT]
+            raise UsageError(f"nothing is claimed of {name!r}; choose of {', '.join(functions)}")
         found |= {claim.name: claim for claim in about}
     return [claim for claim in every.values() if claim.name in found]
 
 
 def speaks_of(claim: Claim, name: str) -> bool:
-    """Whether a claim has a name, or its text names what has it."""
+    """Whether a claim has this name, or its code or contract holds the name."""
     return name == claim.name or name in names_in(claim.function())
 
 
 def lines_of(chosen: Sequence[Claim]) -> list[ContractLine]:
-    """What is to be asked of some claims."""
+    """Every contract line of some claims, once for each solver that can settle it."""
     return [
         ContractLine(claim, solver, at)
         for claim in chosen
@@ -75,8 +81,8 @@ def lines_of(chosen: Sequence[Claim]) -> list[ContractLine]:
 
 
 def settle(line: ContractLine, budget_s: float) -> Proof:
-    """Ask one line, in any process."""
-    # The solvers are an extra, and slow to import: whoever only reads claims needs neither.
+    """Settle one line, in any process."""
+    # The solvers are an extra, and slow to import; reading claims needs neither.
     if line.solver is Solver.CROSSHAIR:
         from kvcanon.conformance.verify.prove import crosshair_check  # noqa: PLC0415
 
@@ -86,42 +92,50 @@ def settle(line: ContractLine, budget_s: float) -> Proof:
     return z3_check.prove(line.claim, line.at, budget_s)
 
 
-def survey(seeded: Seeded, budget_s: float) -> Survey:
-    """Plant a fault and ask the claims that are to refute it, in any process."""
-    every = claims()
-    proofs = {name: refutation(seeded, every[name], budget_s) for name in seeded.refuted_by}
-    return Survey(
-        seeded,
-        tuple([proof for proof in proofs.values() if proof is not None]),
-        tuple([name for name, proof in proofs.items() if proof is None]),
-    )
+def refute(claim: Claim, budget_s: float) -> Refutation:
+    """Plant mutants until the claim refutes one by an answer, in any process.
 
-
-def refutation(seeded: Seeded, claim: Claim, budget_s: float) -> Proof | None:
-    """The first proof that a claim does not hold where a fault is planted."""
-    with planted(seeded):
-        proofs = (settle(line, budget_s) for line in lines_of([claim]))
-        return next((proof for proof in proofs if proof.verdict is ProofVerdict.REFUTED), None)
+    A mutant that raises shows little: any claim refutes it. For each mutant there are `budget_s`
+    seconds, and not more than `REFUTATION_S`.
+    """
+    budget_s = min(budget_s, REFUTATION_S)
+    lines = [line for line in lines_of([claim]) if line.solver is Solver.CROSSHAIR]
+    for mutant in candidates(claim):
+        with planted(mutant):
+            for line in lines:
+                proof = settle(line, budget_s)
+                if proof.verdict is ProofVerdict.REFUTED and proof.found.startswith(ANSWERED):
+                    return Refutation(claim.name, mutant, proof)
+    return Refutation(claim.name, None, None)
 
 
 def settle_all(lines: Sequence[ContractLine], budget_s: float, jobs: int) -> Iterator[Proof]:
-    """Ask many lines, by so many processes; the answers come in the order of the lines."""
-    need_solvers()
+    """Settle many lines in so many processes; proofs come in the order of the lines."""
+    require_solvers()
     with workers(jobs) as by:
         futures = [by.executor.submit(settle, line, budget_s) for line in lines]
         yield from (future.result() for future in futures)
 
 
-def survey_all(seeded: Sequence[Seeded], budget_s: float, jobs: int) -> Iterator[Survey]:
-    """Plant many faults, each by itself, by so many processes; the answers come in their order."""
-    need_solvers()
+def refute_all(chosen: Sequence[Claim], budget_s: float, jobs: int) -> Iterator[Refutation]:
+    """Have each claim refute a mutant, in so many processes; answers come in order of claims."""
+    require_solvers()
     with workers(jobs) as by:
-        futures = [by.executor.submit(survey, each, budget_s) for each in seeded]
-        yield from (future.result() for future in futures)
+        futures = [by.executor.submit(_refute_by_name, each.name, budget_s) for each in chosen]
+        for each, future in zip(chosen, futures, strict=True):
+            change, proof = future.result()
+            yield Refutation(each.name, mutant_of(*change) if change else None, proof)
 
 
-def need_solvers() -> None:
-    """Raises: UsageError, where a solver is not installed."""
+def _refute_by_name(name: str, budget_s: float) -> tuple[tuple[str, str] | None, Proof | None]:
+    """The mutant's function and change, as code objects do not pass between processes."""
+    found = refute(claims()[name], budget_s)
+    change = (found.mutant.where, found.mutant.change) if found.mutant else None
+    return change, found.proof
+
+
+def require_solvers() -> None:
+    """Check that both solvers are installed. Raises: UsageError."""
     missing = [name for name in ("crosshair", "z3") if find_spec(name) is None]
     if missing:
         raise UsageError(f"{' and '.join(missing)} cannot be imported; install kvcanon[formal]")

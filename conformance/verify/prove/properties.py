@@ -1,8 +1,7 @@
-"""Properties: what kernels promise together, and other parts rely on.
+"""Properties of several oracle functions together, on which laws, reference and judge rely.
 
-What readers get wrong: none of these follows from a kernel being right about one input. They relate
-its answers to different questions: to a tree and to the same tree cut elsewhere, to a stream and to
-its halves.
+None of these follows from a function being right about one input. They relate its answers to
+different inputs: a tree and the same tree cut elsewhere, a stream and its halves.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def evicted_room_is_enough(needed: int, free: int) -> int:
 def policy_key_lies_between_corners(
     policy: EvictionPolicy, hits: int, used: int, most: tuple[int, int], least: tuple[int, int]
 ) -> tuple[int, int]:
-    """Who knows hits and last use within bounds has the first and last rank at their corners.
+    """With hits and last use known within bounds, the first and last rank lie at the corners.
 
     pre: 0 <= least[0] <= hits <= most[0]
     pre: least[1] <= used <= most[1]
@@ -129,7 +128,7 @@ def policy_key_lies_between_corners(
 def use_makes_leave_later(
     policy: EvictionPolicy, hits: int, used: int, age: int, rank: int
 ) -> bool:
-    """Who is used later leaves later where recency counts, and sooner under MRU.
+    """A later use makes a node leave later where recency counts, and sooner under MRU.
 
     pre: 0 <= hits <= 8
     post: __return__ == (policy.name in ("LRU", "LFU", "SLRU", "PRIORITY"))

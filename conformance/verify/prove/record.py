@@ -1,7 +1,7 @@
-"""The record: what has been confirmed, line by line, kept so that nobody loses it unawares.
+"""The record of confirmed contract lines: a line that is not confirmed any more is noticed.
 
-What readers get wrong: a claim whose bounds were narrowed is another claim. The record holds the
-bounds, and what was confirmed under them counts as lost until it is recorded anew.
+A claim whose bounds were narrowed is another claim. The record holds the bounds, and a line counts
+as lost until it is recorded again with the new ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Confirmed:
 
 
 def confirmed(proofs: Iterable[Proof]) -> list[Confirmed]:
-    """What was confirmed of some proofs."""
+    """The confirmed lines of some proofs."""
     return [
         Confirmed(proof.claim, proof.post, proof.solver, proof.bounds)
         for proof in proofs
@@ -37,7 +37,7 @@ def confirmed(proofs: Iterable[Proof]) -> list[Confirmed]:
 
 
 def read_record(path: Path = RECORD) -> list[Confirmed]:
-    """What was confirmed when it was last recorded."""
+    """The lines that the last `kvcanon prove --record` confirmed."""
     return [
         Confirmed(each["claim"], each["post"], Solver(each["solver"]), tuple(each["bounds"]))
         for each in json.loads(path.read_text("utf-8"))
@@ -45,14 +45,16 @@ def read_record(path: Path = RECORD) -> list[Confirmed]:
 
 
 def write_record(proofs: Iterable[Proof], path: Path = RECORD) -> None:
-    """Record what was confirmed, in the order of the table."""
+    """Write the confirmed lines to the record, in the order of the table."""
     text = json.dumps([asdict(each) for each in confirmed(proofs)], indent=1)
     path.write_text(f"{text}\n", "utf-8")
 
 
 def lost(
-    recorded: Iterable[Confirmed], proofs: Iterable[Proof], asked: Collection[str] | None
+    recorded: Iterable[Confirmed], proofs: Iterable[Proof], chosen: Collection[str] | None
 ) -> list[Confirmed]:
-    """What is recorded and was not confirmed now: of the claims that were asked, None for all."""
+    """Recorded lines that are not confirmed now, of the chosen claims; None chooses all."""
     now = set(confirmed(proofs))
-    return [each for each in recorded if (asked is None or each.claim in asked) and each not in now]
+    return [
+        each for each in recorded if (chosen is None or each.claim in chosen) and each not in now
+    ]

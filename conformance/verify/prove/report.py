@@ -1,7 +1,6 @@
-"""What came of proofs, as text, as JSON and as tables of the docs.
+"""Proofs as text, as JSON and as tables of the docs.
 
-What readers get wrong: the time is that of one core of the machine that asked. The bounds are the
-claim; the time only says how much room there is to widen them.
+Times are of one core. The bounds are the claim; the time only shows whether they can be widened.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.verify.prove.claim import Claim, ClaimKind
-from kvcanon.conformance.verify.prove.proof_run import Survey
+from kvcanon.conformance.verify.prove.proof_run import ANSWERED, Refutation
 from kvcanon.conformance.verify.prove.record import Confirmed
 from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 
 HEADINGS = {
-    ClaimKind.CONTRACT: "Contracts of the kernels",
+    ClaimKind.CONTRACT: "Contracts of the oracle functions",
     ClaimKind.EQUIVALENCE: "Oracle functions against second definitions",
     ClaimKind.PROPERTY: "Properties of several oracle functions",
     ClaimKind.STEP: "Steps: a law that holds before an allowed operation holds after it",
@@ -38,7 +37,7 @@ BAD = {ProofVerdict.REFUTED, ProofVerdict.UNREACHABLE}
 
 
 def text_of(chosen: Sequence[Claim], proofs: Sequence[Proof]) -> Iterator[RenderableType]:
-    """The table: function, contract, bound, who says what, and the time."""
+    """The table: function, contract, bound, verdict, solver and time."""
     for kind, of_kind in groupby(chosen, lambda claim: claim.kind):
         names = {claim.name for claim in of_kind}
         yield Text(HEADINGS[kind], "bold cyan")
@@ -54,7 +53,7 @@ def _table(proofs: Sequence[Proof]) -> Table:
     said: tuple[object, ...] = ()
     for proof in proofs:
         name, bound = proof.claim, _bound(proof)
-        # What stands above is not said again.
+        # What stands in the row above is not repeated.
         table.add_row(
             "" if said[:1] == (name,) else Text(name),
             Text(proof.post),
@@ -68,7 +67,7 @@ def _table(proofs: Sequence[Proof]) -> Table:
 
 
 def _bound(proof: Proof) -> str:
-    """Within which a line was asked; of terms only the size differs from what stands above."""
+    """The bounds of a line; for terms only the size differs from the bounds above."""
     first, *others = proof.bounds or ("none",)
     if proof.solver is Solver.Z3:
         return f"{first}, else as above" if others else first
@@ -76,7 +75,7 @@ def _bound(proof: Proof) -> str:
 
 
 def trouble_of(proofs: Sequence[Proof], lost: Sequence[Confirmed]) -> Iterator[RenderableType]:
-    """What is wrong, each with the input that shows it."""
+    """Refuted, unreachable and lost lines, with the inputs that show it."""
     for proof in proofs:
         if proof.verdict in BAD:
             yield Text(f"{proof.verdict.value.upper()}: {proof.claim}", "bold red")
@@ -90,7 +89,7 @@ def trouble_of(proofs: Sequence[Proof], lost: Sequence[Confirmed]) -> Iterator[R
 
 
 def verdict_of(proofs: Sequence[Proof], lost: Sequence[Confirmed], new: int) -> Text:
-    """The last line: what is true of all of them."""
+    """The last line: how many contract lines are confirmed."""
     bad = sum(proof.verdict in BAD for proof in proofs)
     if bad or lost:
         return Text(f"{bad} refuted or unreachable, {len(lost)} no longer confirmed.", "bold red")
@@ -108,43 +107,50 @@ def json_of(proofs: Sequence[Proof], lost: Sequence[Confirmed]) -> Mapping[str, 
     }
 
 
-# Seeded faults.
+# Mutants.
 
 
-def faults_text_of(surveys: Sequence[Survey]) -> Table:
-    """Each fault, and the inputs by which claims refute it."""
+def refutations_text(refutations: Sequence[Refutation]) -> Table:
+    """A row for each claim: the mutant that it refutes, and the input."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("function", "was", "becomes", "claim", "refuted by"):
+    for heading in ("claim", "function", "was", "becomes", "refuted by"):
         table.add_column(heading, overflow="fold")
     table.add_column("time", no_wrap=True)
-    for each in surveys:
-        seeded = each.seeded
-        head = (seeded.function, seeded.was, seeded.becomes or "nothing")
-        for proof in each.refuted:
-            found = proof.found.removeprefix("false when calling ")
-            cells = (*head, proof.claim, found, f"{proof.seconds:.2f} s")
-            table.add_row(*map(Text, cells))
-            head = ("", "", "")
-        for name in each.missed:
-            table.add_row(*map(Text, (*head, name)), Text("SURVIVED", "bold red"))
-            head = ("", "", "")
+    for each in refutations:
+        if each.mutant is None or each.proof is None:
+            table.add_row(each.claim, "", "", "", Text("NONE REFUTED", "bold red"))
+            continue
+        mutant, found = each.mutant, each.proof.found.removeprefix(ANSWERED)
+        cells = (each.claim, mutant.where.rpartition(".")[2], mutant.was, mutant.becomes, found)
+        table.add_row(*map(Text, (*cells, f"{each.proof.seconds:.2f} s")))
     return table
 
 
-def faults_verdict_of(surveys: Sequence[Survey]) -> Text:
-    """The last line: whether each fault was refuted by every claim that is to refute it."""
-    missed = sum(len(each.missed) for each in surveys)
-    refuted = sum(len(each.refuted) for each in surveys)
-    if missed:
-        return Text(f"{missed} claims did not refute a fault that they are to refute.", "bold red")
-    functions = len({each.seeded.where for each in surveys})
-    words = f"{len(surveys)} faults in {functions} functions are refuted, {refuted} times in all."
+def refutations_verdict(refutations: Sequence[Refutation]) -> Text:
+    """The last line: whether each claim refutes a mutant."""
+    idle = sum(each.mutant is None for each in refutations)
+    if idle:
+        return Text(f"{idle} claims refute no mutant of what they speak of.", "bold red")
+    functions = len({each.mutant.where for each in refutations if each.mutant})
+    words = f"Each of {len(refutations)} claims refutes a mutant, of {functions} functions in all."
     return Text(words, "bold green")
 
 
-def faults_json_of(surveys: Sequence[Survey]) -> list[Mapping[str, Any]]:
-    """All faults, with what refuted each."""
-    return [asdict(each) for each in surveys]
+def refutations_json(refutations: Sequence[Refutation]) -> list[Mapping[str, Any]]:
+    """Each claim as a fault with who refutes it, or should."""
+    return [
+        {
+            "seeded": {
+                "where": each.mutant.where if each.mutant else "",
+                "was": each.mutant.was if each.mutant else "",
+                "becomes": each.mutant.becomes if each.mutant else "",
+                "refuted_by": [each.claim],
+            },
+            "refuted": [asdict(each.proof)] if each.proof else [],
+            "missed": [] if each.proof else [each.claim],
+        }
+        for each in refutations
+    ]
 
 
 # As tables of the docs.
@@ -168,17 +174,17 @@ def markdown_of(chosen: Sequence[Claim], proofs: Sequence[Proof]) -> str:
 def _rows(claim: Claim, proofs: Sequence[Proof]) -> Iterator[str]:
     """A row for each solver: all lines of a claim have one bound."""
     for solver in Solver:
-        asked = [proof for proof in proofs if proof.solver is solver]
-        if not asked:
+        of_solver = [proof for proof in proofs if proof.solver is solver]
+        if not of_solver:
             continue
-        verdicts = dict.fromkeys(proof.verdict.value for proof in asked)
+        verdicts = dict.fromkeys(proof.verdict.value for proof in of_solver)
         cells = (
             f"`{claim.name}`: {claim.says}" if solver is Solver.CROSSHAIR else f"`{claim.name}`",
-            "<br>".join(f"`{proof.post}`" for proof in asked),
-            "<br>".join(f"`{line}`" for line in _bound(asked[0]).splitlines())
+            "<br>".join(f"`{proof.post}`" for proof in of_solver),
+            "<br>".join(f"`{line}`" for line in _bound(of_solver[0]).splitlines())
             if claim.pre
             else "none",
             f"{', '.join(verdicts)} by {solver}",
-            f"{sum(proof.seconds for proof in asked):.1f} s",
+            f"{sum(proof.seconds for proof in of_solver):.1f} s",
         )
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

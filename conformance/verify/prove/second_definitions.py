@@ -1,10 +1,10 @@
-"""Second definitions: each kernel once more, in another way, and too plain to be wrong.
+"""Second definitions: each oracle function once more, in another way, too plain to be wrong.
 
-They count where a kernel divides, look at each token or try every answer where it reckons, and
-replay one thing after another where it does all at once. None is meant to be fast.
+They count where the oracle function divides, look at each token or try every answer where it
+computes, and replay steps one by one where it takes all at once. None is meant to be fast.
 
-What readers get wrong: two definitions that agree can still both be wrong. What helps is that they
-have nothing in common: not the same loop, not the same formula, and none calls a kernel.
+Two definitions that agree can still both be wrong. So they have nothing in common: not the same
+loop, not the same formula, and none calls an oracle function.
 """
 
 from __future__ import annotations

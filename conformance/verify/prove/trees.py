@@ -1,14 +1,12 @@
-"""Small trees as flags, one a node: what the steps of a proof are written in.
+"""Small trees as tuples of flags, one flag a node: the steps of a proof are written with them.
 
 A tree is the parents of its nodes, each of which comes after its parent; -1 is the root. What is
-true of a node (its data is there, it is locked) is a flag in a tuple of its own.
+true of a node (its data is there, it is locked) is a flag in a tuple of its own. A node whose flags
+are all false is not there, so a tree of so many nodes stands for all smaller ones as well.
 
-Nothing here branches: flags are joined with `&` and `|`, and picked by comparing numbers. So that
-one text runs on integers and booleans, on those that CrossHair makes up, and on terms of z3, where
-it describes all trees of a size at once.
-
-What readers get wrong: that a tree has so many nodes is no loss of those that have fewer. A node
-whose flags are all false is not there.
+Nothing here branches: flags are joined with `&` and `|`, and picked by comparing numbers. So the
+same code runs on integers and booleans, on CrossHair's symbols, and on terms of z3, where it
+describes all trees of a size at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Verdicts: what became of a claim.
+"""Verdicts: what a solver says of a claim.
 
-What readers get wrong: "not confirmed" is no bad news and no good news. Within its budget the
-solver has found no input that breaks the claim, and has not looked at all of them.
+"Not confirmed" says nothing. Within its budget the solver has found no input that breaks the claim,
+and has not looked at all of them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class ProofVerdict(StrEnum):
 
 
 class Solver(StrEnum):
-    """Who says so."""
+    """The solver that gives a verdict."""
 
     CROSSHAIR = "crosshair"
     """Runs the code on symbols, path by path."""
     Z3 = "z3"
-    """Is handed what the code returns for terms: all trees of one size in one question."""
+    """Gets what the code returns for terms: all trees of one size in one formula."""
 
 
 @frozen
 class Proof:
-    """One `post:` line, and what became of it."""
+    """One `post:` line, and its verdict."""
 
     claim: str
     post: str
     solver: Solver
     bounds: tuple[str, ...]
-    """The `pre:` lines under which it was asked; for terms, their size in place of the first."""
+    """The `pre:` lines; for terms of z3, their size stands in place of the first."""
     verdict: ProofVerdict
     seconds: float
     """Of one core."""
     found: str = ""
     """The input that breaks it, or why there is no verdict."""
     paths: int = 0
-    """How many ways through the code were taken; 0 for terms, which have none."""
+    """How many paths through the code were taken; 0 for terms, which have none."""

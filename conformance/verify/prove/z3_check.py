@@ -1,11 +1,11 @@
-"""z3: what a claim's function returns for terms, asked whether the contract can be broken.
+"""z3: runs a claim's function on terms, and says whether its contract can be broken.
 
-A function without branches can be called with terms in the place of numbers and flags. What comes
-back is a formula that describes its answer for every tree of a size at once, and z3 settles it in
-one question, over integers without bounds.
+A function without branches can be called with terms in the place of numbers and flags. It returns a
+formula that describes its answer for every tree of a size at once, and z3 settles the formula over
+integers without bounds.
 
-What readers get wrong: this is the same function and the same contract, line by line. Only the
-first `pre:` line, which bounds sizes, gives way to the size that the docstring names.
+The function and the contract are the same as for CrossHair. Only the first `pre:` line, which
+bounds sizes, gives way to the size that the docstring names.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def turns(requests: tuple[Request, ...]) -> dict[tuple[Namespace, tuple[int, ...
 
 
 def test_equal_chats_are_equal_requests() -> None:
-    """A seed does not name a workload."""
+    """One seed names one workload."""
     first, second = CHAT.requests(), Chat(conversations=60, seed=3).requests()
     assert first == second
     assert [each.make_tokens() for each in first] == [each.make_tokens() for each in second]
@@ -45,7 +45,7 @@ def test_equal_chats_are_equal_requests() -> None:
 
 
 def test_requests_are_the_same_on_every_machine() -> None:
-    """Another version of Python, or another machine, draws other chats from a seed."""
+    """A seed draws the same chats under every version of Python, on every machine."""
     digest = sha256()
     for request in CHAT.requests():
         tenant, tokens = request.namespace.extra_key, request.make_tokens()
@@ -54,32 +54,32 @@ def test_requests_are_the_same_on_every_machine() -> None:
 
 
 def test_prompt_stays_the_same_when_its_conversation_goes_on() -> None:
-    """A request's tokens are those of a later turn."""
+    """A request's tokens are fixed once it is drawn, whatever turns follow."""
     for request in CHAT.requests():
         assert len(request.make_tokens()) == request.length_tokens
 
 
 def test_turns_extend_their_conversation() -> None:
-    """A turn forgets what was said before, or a conversation has more turns than it may."""
+    """Each turn begins with all turns before it, and no conversation exceeds its turns."""
     counts = turns(CHAT.requests())
     assert len(counts) == CHAT.conversations
     assert max(counts.values()) == CHAT.turns_at_most
 
 
 def test_conversations_are_abandoned() -> None:
-    """Every conversation has all its turns, and nothing in the cache is ever in vain."""
+    """Some conversations end before their last turn, so that the cache keeps data in vain."""
     counts = turns(CHAT.requests())
     assert 0 < sum(count < CHAT.turns_at_most for count in counts.values()) < len(counts)
 
 
 def test_chat_without_abandoning_has_all_turns() -> None:
-    """A conversation ends early although none may."""
+    """Where none may be abandoned, every conversation has all its turns."""
     counts = turns(Chat(conversations=10, abandon=0.0).requests())
     assert set(counts.values()) == {Chat().turns_at_most}
 
 
 def test_tenants_share_system_prompts_and_nothing_else() -> None:
-    """No two tenants send equal tokens, so that mixing namespaces up would go unseen."""
+    """Two tenants send equal tokens, so that mixed-up namespaces would show."""
     openings: dict[tuple[int, ...], set[Namespace]] = defaultdict(set)
     for request in CHAT.requests():
         openings[request.make_tokens()[: CHAT.system_tokens]].add(request.namespace)
@@ -89,7 +89,7 @@ def test_tenants_share_system_prompts_and_nothing_else() -> None:
 
 
 def test_conversations_are_interleaved() -> None:
-    """One conversation after the other: an eviction never hits one that goes on."""
+    """Turns of other conversations come between the turns of one."""
     requests = [each for each in CHAT.requests() if each.namespace.extra_key == "tenant-0"]
     extends = [
         later.make_tokens()[: earlier.length_tokens] == earlier.make_tokens()
@@ -99,12 +99,12 @@ def test_conversations_are_interleaved() -> None:
 
 
 def test_requests_arrive_in_order() -> None:
-    """Time runs backwards."""
+    """Arrival times never decrease."""
     arrivals = [each.arrival_ms for each in CHAT.requests()]
     assert arrivals == sorted(arrivals)
 
 
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_number_of_conversations_does_not_depend_on_how_many_go_on(at_once: int) -> None:
-    """Conversations that wait for others to end are lost."""
+    """Every conversation is drawn, however many go on at a time."""
     assert len(turns(Chat(conversations=20, at_once=at_once).requests())) == 20

@@ -79,7 +79,7 @@ def ideal_hits(page_size: int) -> list[int]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
-    """A driver asks for less than it may, for more than it may, or mixes tenants up."""
+    """Each driver hits exactly the pages that earlier prompts of the tenant left."""
     served, _ = serve(name, evolve(ROOMY, page_size=page_size))
     assert served == ideal_hits(page_size)
 
@@ -87,7 +87,7 @@ def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("cell", [TIGHT, WINDOW, evolve(WINDOW, page_size=1)], ids=str)
 def test_driver_serves_all_where_pools_overflow(name: str, cell: BenchCell) -> None:
-    """A driver evicts too little, asks for slots that are not there, or leaves something locked."""
+    """Each driver evicts enough for every request, and leaves nothing locked."""
     served, taken = serve(name, cell)
     assert 0 < sum(served) < sum(ideal_hits(cell.page_size))
     if name != "vllm":
@@ -102,7 +102,7 @@ def test_driver_serves_all_where_pools_overflow(name: str, cell: BenchCell) -> N
 
 @pytest.mark.parametrize("cell", [TIGHT, WINDOW], ids=str)
 def test_our_drivers_find_what_our_engine_finds(cell: BenchCell) -> None:
-    """The bench asks other things of a cache than a replay does."""
+    """The bench gets the same hits from a cache as a replay."""
     slots = Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size)
     window = cell.window_tokens or None
     config = CacheConfig(page_size=cell.page_size, window_tokens=window, device_slots=slots)
@@ -115,7 +115,7 @@ def test_our_drivers_find_what_our_engine_finds(cell: BenchCell) -> None:
 
 
 def test_our_caches_tell_the_same_events() -> None:
-    """Events are counted by the batch in one driver and by the page in another."""
+    """Both drivers count events by the page."""
     told: dict[str, list[EventCounts]] = {}
     for name in NAMES:
         driver = make_driver(name, evolve(WINDOW, events=True))
@@ -130,7 +130,7 @@ def test_our_caches_tell_the_same_events() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_find_only_looks(name: str) -> None:
-    """To look for a prompt leaves it there, locked, or counted as something else."""
+    """A find inserts nothing, locks nothing, and is timed as a match."""
     driver, taken = make_driver(name, ROOMY), StepTimes()
     request = Request(100, lambda: tuple(range(100)))
     prompt = driver.prepare(request)
@@ -144,7 +144,7 @@ def test_find_only_looks(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("events", [False, True], ids=["no events", "events"])
 def test_each_call_is_timed_once(name: str, events: bool) -> None:
-    """A step has no clock, two, or one that runs where nothing is called."""
+    """Every step of a request has one clock around the cache's call."""
     served, taken = serve(name, evolve(TIGHT, events=events))
     calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
     every = {RequestStep.MATCH, RequestStep.INSERT} | ({RequestStep.EVENTS} if events else set())
@@ -157,21 +157,21 @@ def test_each_call_is_timed_once(name: str, events: bool) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_prompt_of_less_than_a_page_is_served(name: str) -> None:
-    """A prompt without a whole page is a fault."""
+    """A prompt without a whole page is served without a hit."""
     driver = make_driver(name, ROOMY)
     request = Request(3, lambda: (1, 2, 3))
     assert driver.serve(driver.prepare(request), StepTimes()) == 0
 
 
 def test_sglang_that_falls_back_to_another_core_is_refused() -> None:
-    """The Python core is measured under the name of the Rust core."""
+    """A core other than the named one is refused, not measured."""
     found = import_module("kvcanon.conformance.bench.drivers.sglang")
     with pytest.raises(UsageError, match="RustUnifiedTreeCore where its python core was asked for"):
         found.make_driver(TIGHT, {"core": "python"})
 
 
 def test_sglang_gets_its_page_size_tokens_and_pools() -> None:
-    """The peer is measured with other sizes than ours."""
+    """SGLang gets the sizes of the cell."""
     make_driver("sglang", evolve(WINDOW, page_size=48))
     (fake,) = fake_peers.UnifiedRadixCache.made
     assert fake.params.page_size == 48
@@ -182,14 +182,14 @@ def test_sglang_gets_its_page_size_tokens_and_pools() -> None:
 
 
 def test_vllm_gets_the_blocks_of_both_pools() -> None:
-    """The peer has less room than ours, or more."""
+    """The block pool of vLLM has as many blocks as both pools have pages."""
     make_driver("vllm", WINDOW)
     (manager,) = fake_peers.KVCacheManager.made
     assert manager.config.num_blocks == (2048 + 1536) // 16 + 1
 
 
 def test_vllm_without_room_is_a_fault() -> None:
-    """A request that was not served counts as served."""
+    """A request that vLLM cannot serve is a usage error."""
     driver = make_driver("vllm", evolve(TIGHT, pool_tokens=64))
     request = Request(100, lambda: tuple(range(100)))
     with pytest.raises(UsageError, match="vLLM has no room for 96 tokens"):
@@ -197,7 +197,7 @@ def test_vllm_without_room_is_a_fault() -> None:
 
 
 def test_tokens_are_prepared_as_each_cache_likes_them() -> None:
-    """A cache converts tokens inside the clock."""
+    """Tokens are converted before the clock runs."""
     request = Request(40, lambda: tuple(range(40)))
     ours = make_driver("optimized", TIGHT).prepare(request)
     assert (ours.whole.dtype.itemsize, ours.whole.tolist()) == (4, list(range(32)))  # type: ignore[attr-defined]

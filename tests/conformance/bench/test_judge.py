@@ -29,7 +29,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
 def test_at_least_one_case_is_played(judges: JudgeConfig) -> None:
-    """A rate is of no steps, or the time of none."""
+    """A rate is of at least one case, however short the time."""
     measured = rate(REFERENCE, judges, seconds=0)
     assert measured.steps > 0
     assert measured.seconds > 0
@@ -37,7 +37,7 @@ def test_at_least_one_case_is_played(judges: JudgeConfig) -> None:
 
 
 def test_shares_are_of_one_whole() -> None:
-    """A part is counted twice, or a clock runs where nothing is asked."""
+    """The shares of the time add up to the whole."""
     inside, outside = (shares(REFERENCE, judges, seconds=0) for judges in (INSIDE, OUTSIDE))
     for each in (inside, outside):
         assert sum(each.values()) == pytest.approx(1)
@@ -51,7 +51,7 @@ def test_shares_are_of_one_whole() -> None:
 
 
 def test_the_book_is_as_it_was_after_clocks_were_at_it() -> None:
-    """Laws stay slow for everyone who asks them later in this process."""
+    """After the measurement the laws are the unclocked ones again."""
     book = dict(LAWS)
     shares(REFERENCE, INSIDE, seconds=0)
     assert book == LAWS
@@ -61,14 +61,14 @@ def test_the_book_is_as_it_was_after_clocks_were_at_it() -> None:
 
 
 def test_a_cache_that_is_not_sound_is_not_measured() -> None:
-    """The rate of cases that all end early is taken for a rate."""
+    """A cache that breaks a law is a usage error, not a rate."""
     with pytest.raises(UsageError, match="crashing is not sound, in case"):
         rate(Adapter("crashing", CrashingAtOnce), OUTSIDE, seconds=0)
 
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
 def test_costs_are_of_trees_of_the_size_that_was_asked_for(judges: JudgeConfig) -> None:
-    """The growth is that of something else than the tree."""
+    """Each cost is measured on a tree of the given size."""
     small, large = (cost_at(REFERENCE, judges, nodes, actions=20) for nodes in (10, 40))
     assert 8 <= small.nodes <= 20
     assert 36 <= large.nodes <= 60
@@ -76,7 +76,7 @@ def test_costs_are_of_trees_of_the_size_that_was_asked_for(judges: JudgeConfig) 
 
 
 def test_growth_is_the_power_of_the_size() -> None:
-    """Linear growth is told as another."""
+    """Linear growth is power 1, and quadratic growth is power 2."""
     costs = partial(map, lambda power: [Cost(n, 3 * n**power) for n in (50, 100, 500)])
     assert [growth(each) for each in costs((0, 1, 2))] == pytest.approx([0, 1, 2])
 
@@ -85,7 +85,7 @@ ARGUMENTS = ("bench", "judge", "--seconds", "0", "--nodes", "5", "--nodes", "10"
 
 
 def test_bench_judge_prints_rates_shares_and_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A number that the project promises is not printed."""
+    """The report has every number that the docs promise."""
     assert main(ARGUMENTS) == 0
     printed = capsys.readouterr().out
     words = ("steps/s", "laws", "snapshot", "cache", "rest", "nodes^")
@@ -94,7 +94,7 @@ def test_bench_judge_prints_rates_shares_and_costs(capsys: pytest.CaptureFixture
 
 
 def test_bench_judge_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program that follows the numbers over time cannot read them."""
+    """The JSON has the rates, the shares and the costs."""
     assert main((*ARGUMENTS, "--json")) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["cache"] == "reference"
@@ -116,7 +116,7 @@ def test_bench_judge_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_judge_says_in_one_line_what_is_wrong(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
 ) -> None:
-    """A mistake in the call is a traceback."""
+    """A wrong call is answered by one line and exit 2."""
     assert main(("bench", "judge", *arguments)) == 2
     said = capsys.readouterr().err
     assert problem in said

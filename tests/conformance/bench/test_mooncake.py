@@ -29,7 +29,7 @@ def blocks(request: Request) -> list[tuple[int, ...]]:
 
 
 def test_load_reads_every_line_in_order(tmp_path: Path) -> None:
-    """A request is lost, or comes out of turn."""
+    """Each line of the file is one request, in the file's order."""
     later = {**GOOD, "timestamp": 40, "input_length": 512, "hash_ids": [7]}
     requests = load_trace(write_trace(tmp_path, GOOD, later))
     assert [(each.arrival_ms, each.length_tokens) for each in requests] == [(0, 600), (40, 512)]
@@ -37,7 +37,7 @@ def test_load_reads_every_line_in_order(tmp_path: Path) -> None:
 
 
 def test_load_takes_the_first_requests_only_where_a_limit_is_given(tmp_path: Path) -> None:
-    """A limit reads on, and stumbles over a line that nobody asked for."""
+    """A limit ends the reading before later lines, even malformed ones."""
     path = write_trace(tmp_path, GOOD, GOOD, "not JSON")
     assert len(load_trace(path, limit=2)) == 2
 
@@ -46,7 +46,7 @@ def test_load_takes_the_first_requests_only_where_a_limit_is_given(tmp_path: Pat
 def test_equal_ids_are_equal_tokens(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], last_tokens: int
 ) -> None:
-    """An id stands for other tokens the second time, or two ids share a block."""
+    """A hash id stands for the same tokens always, and no two ids share a block."""
     lines: list[dict[str, object]] = [
         GOOD | {"hash_ids": [each], "input_length": last_tokens} for each in ids
     ]
@@ -57,14 +57,14 @@ def test_equal_ids_are_equal_tokens(
 
 
 def test_ids_differ_from_their_first_token_on(tmp_path: Path) -> None:
-    """At page size 1 two blocks share a page, and the trace has hits that nobody recorded."""
+    """Two blocks differ in the first token, so that pages of one token share nothing."""
     line = GOOD | {"hash_ids": list(range(3000)), "input_length": 3000 * BLOCK_TOKENS}
     (request,) = load_trace(write_trace(tmp_path, line))
     assert len({block[0] for block in blocks(request)}) == 3000
 
 
 def test_tokens_are_shared_objects(tmp_path: Path) -> None:
-    """Each prompt has integer objects of its own, and an hour of prompts does not fit in memory."""
+    """Prompts share integer objects, so that an hour of prompts fits in memory."""
     request, same = load_trace(write_trace(tmp_path, GOOD, GOOD))
     pairs = zip(request.make_tokens(), same.make_tokens(), strict=True)
     assert all(one is other for one, other in pairs)
@@ -72,7 +72,7 @@ def test_tokens_are_shared_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 16, 64, 512, 700])
 def test_key_is_what_make_key_cuts(tmp_path: Path, page_size: int) -> None:
-    """A request's key is not the key of its tokens."""
+    """A request's key is the key of its tokens."""
     (request,) = load_trace(write_trace(tmp_path, GOOD))
     assert request.key(page_size) == make_key(request.make_tokens(), page_size)
 
@@ -103,7 +103,7 @@ def test_key_is_what_make_key_cuts(tmp_path: Path, page_size: int) -> None:
 def test_load_malformed_line_is_named(
     tmp_path: Path, line: str | dict[str, object], said: str
 ) -> None:
-    """A bad line is read as something else, or the reader is not told where it is."""
+    """A bad line is refused with the file and the line number."""
     path = write_trace(tmp_path, GOOD, line)
     with pytest.raises(TraceError) as caught:
         load_trace(path)
@@ -114,7 +114,7 @@ def test_load_malformed_line_is_named(
 
 
 def test_load_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
-    """A binary file ends in a decoder's traceback."""
+    """A binary file is refused with its name."""
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match=r"trace\.jsonl:1: is not UTF-8 text"):
@@ -122,6 +122,6 @@ def test_load_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 
 
 def test_load_empty_file_is_refused(tmp_path: Path) -> None:
-    """No request at all passes for a workload."""
+    """A file without a request is refused."""
     with pytest.raises(TraceError, match=r"trace\.jsonl: holds no request"):
         load_trace(write_trace(tmp_path))

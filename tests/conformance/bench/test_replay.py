@@ -68,7 +68,7 @@ def ideal_hit_tokens(requests: Iterable[Request], page_size: int) -> int:
 @pytest.mark.parametrize("page_size", [1, 8, 64])
 @pytest.mark.parametrize("window_tokens", [None, 100])
 def test_unlimited_replay_finds_all_there_is(page_size: int, window_tokens: int | None) -> None:
-    """A page that an earlier prompt left is computed again, or one is found that nobody left."""
+    """In an unlimited pool a replay hits exactly the pages that earlier prompts left."""
     unlimited = Counts(full=ALL_PAGES, swa=ALL_PAGES)
     config = CacheConfig(
         page_size=page_size, window_tokens=window_tokens, device_slots=unlimited, events=False
@@ -81,7 +81,7 @@ def test_unlimited_replay_finds_all_there_is(page_size: int, window_tokens: int 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_engine_holds_nothing_between_requests(config: CacheConfig) -> None:
-    """A slot or a lock is never given back, or the engine's books say other than the pools."""
+    """Between requests no slot and no lock is held, and the engine's counts match the pools."""
     cache = ReferenceCache(config)
     engine = Engine(cache, stamped=False)
     for request in REQUESTS:
@@ -98,7 +98,7 @@ def test_engine_holds_nothing_between_requests(config: CacheConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_replay_counts_what_events_say(config: CacheConfig) -> None:
-    """Counts of pages drift away from where the pages are."""
+    """Events stored less events removed are the pages in the tree."""
     result = replay(ReferenceCache(config), REQUESTS)
     on_device = result.events["stored GPU"] - result.events["removed GPU"]
     assert on_device == result.tree.device_pages
@@ -108,7 +108,7 @@ def test_replay_counts_what_events_say(config: CacheConfig) -> None:
 
 
 def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
-    """A prefix on the host is never loaded, or is counted as found on the device."""
+    """A prefix on the host is loaded back, and counted as a host hit."""
     result = replay(ReferenceCache(HOST), REQUESTS)
     assert result.load_backs > 0
     assert result.host_hit_tokens > 0
@@ -118,7 +118,7 @@ def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
 
 
 def test_replay_makes_the_tree_that_it_should() -> None:
-    """Prompts part, and no node was cut; windows are evicted, and no tombstone is left."""
+    """Prompts that part cut nodes, and evicted windows leave tombstones."""
     result = replay(ReferenceCache(WINDOW), REQUESTS)
     assert result.tree.branches > 0
     assert 0 < result.tree.tombstones < result.tree.nodes
@@ -126,7 +126,7 @@ def test_replay_makes_the_tree_that_it_should() -> None:
 
 
 def test_request_leaves_one_token_to_compute() -> None:
-    """The very same prompt is found whole, and the engine has nothing to sample from."""
+    """A repeated prompt hits all but its last token's page."""
     cache = ReferenceCache(evolve(SMALL, page_size=4))
     result = replay(cache, [prompt(*range(8)), prompt(*range(8))])
     assert result.device_hit_tokens == 4
@@ -137,14 +137,14 @@ def test_request_leaves_one_token_to_compute() -> None:
 
 
 def test_prompt_shorter_than_a_page_passes() -> None:
-    """A request without a whole page is refused by the cache."""
+    """A request without a whole page is served."""
     result = replay(ReferenceCache(SMALL), [prompt(1, 2, 3), prompt(1, 2, 3)])
     assert (result.requests, result.rejected, result.hit_rate) == (2, 0, 0.0)
     assert result.prompt_tokens == 6
 
 
 def test_prompt_larger_than_the_pool_is_rejected_and_evicts_nothing() -> None:
-    """The cache is emptied for a request that cannot be served."""
+    """A request that cannot fit is rejected before anything is evicted."""
     cache = ReferenceCache(evolve(SMALL, page_size=1, device_slots=Counts(full=10)))
     result = replay(cache, [prompt(*range(10)), prompt(*range(11)), prompt(*range(10))])
     assert (result.requests, result.rejected) == (3, 1)
@@ -153,7 +153,7 @@ def test_prompt_larger_than_the_pool_is_rejected_and_evicts_nothing() -> None:
 
 
 def test_request_that_does_not_fit_gives_everything_back() -> None:
-    """A request is rejected while a copy holds the room, and its lock stays."""
+    """A request that is rejected while a copy holds the slots releases its lock."""
     transfers = ManualEngine()
     config = evolve(
         SMALL,
@@ -172,7 +172,7 @@ def test_request_that_does_not_fit_gives_everything_back() -> None:
 
 
 def test_load_that_fails_is_counted_and_its_slots_are_free_again() -> None:
-    """A failed copy counts as a hit, or its slots are lost."""
+    """A failed load is no hit, and its slots are free again."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
     cache = ReferenceCache(config, FailingLoads())
     engine = Engine(cache, stamped=False)
@@ -198,7 +198,7 @@ class FailingLoads(ManualEngine):
 
 
 def test_late_copies_are_waited_for() -> None:
-    """A load that is not done at once is forgotten, and its prefix computed again."""
+    """A load that is late is awaited, and its prefix hits."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
     cache = ReferenceCache(config, LateLoads())
     result = replay(cache, [prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))])
@@ -217,7 +217,7 @@ class LateLoads(ManualEngine):
 
 
 def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> None:
-    """A long prompt is rejected for want of window slots that it does not need."""
+    """A long prompt is served with window slots for its last pages."""
     config = evolve(WINDOW, page_size=1, window_tokens=4, device_slots=Counts(full=100, swa=10))
     cache = ReferenceCache(config)
     result = replay(cache, [prompt(*range(60)), prompt(*range(80))])
@@ -228,7 +228,7 @@ def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> No
 
 
 def test_tree_shape_counts_host_only_pages() -> None:
-    """A page on both media is counted as on the host only."""
+    """A page on both media does not count as on the host only."""
     cache = ReferenceCache(evolve(HOST, window_tokens=None))
     replay(cache, REQUESTS)
     state = cache.snapshot()
@@ -239,7 +239,7 @@ def test_tree_shape_counts_host_only_pages() -> None:
 
 
 def test_result_is_json() -> None:
-    """A result holds a value that JSON has not."""
+    """A result holds only values that JSON has."""
     result = replay(ReferenceCache(HOST), REQUESTS[:20])
     read = json.loads(json.dumps(result.to_json()))
     assert read["requests"] == 20
@@ -250,7 +250,7 @@ def test_result_is_json() -> None:
 
 
 def test_latencies_add_up() -> None:
-    """A percentile lies outside what was measured, or a call is not counted."""
+    """Every call is counted, and percentiles lie within the measured times."""
     result = replay(ReferenceCache(SMALL), REQUESTS)
     assert result.operations["insert"].calls == len(REQUESTS)
     for latency in result.operations.values():

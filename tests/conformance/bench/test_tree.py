@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,19 +10,18 @@ from xml.etree import ElementTree as ET
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.bench import child
+from kvcanon.conformance.bench import child, plot
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob
-from kvcanon.conformance.bench.contest import ContestPlan, Result, hold, in_a_process, orders
+from kvcanon.conformance.bench.contest import ContestPlan, Result, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, Field, contestant_named, field
-from kvcanon.conformance.bench.drawing import Panel, Scale, figure
 from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes
 from kvcanon.conformance.bench.drivers.tree import make_driver
 from kvcanon.conformance.bench.floor import FullHit, full_hit
 from kvcanon.conformance.bench.growth import PROMPT_PAGES, Point, with_prompt, with_tree
 from kvcanon.conformance.bench.throughput import Throughput, measure
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli import bench_tree, main
 from kvcanon.conformance.engines.releases.environment import MANIFEST
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.observe.timed_cache import Latency
@@ -85,7 +83,7 @@ def some(requests_per_second: float = 100.0, requests: int = 100, stored: int = 
 
 
 def test_measure_counts_all_that_was_served() -> None:
-    """A request is not served, served twice, or counted in the wrong place."""
+    """Every request is served once, and its tokens and hits are counted."""
     requests = CHAT.requests()
     measured = measure(spy, CELL, REFERENCE, requests, seconds=60)
     *_, last = Spy.made
@@ -100,7 +98,7 @@ def test_measure_counts_all_that_was_served() -> None:
 
 
 def test_measure_warms_up_another_cache_than_it_measures() -> None:
-    """What is measured has served before, or pays for what is loaded late."""
+    """The warm-up runs on a smaller cache of its own."""
     measure(spy, CELL, REFERENCE, CHAT.requests(), seconds=60)
     warm, measured = Spy.made
     assert warm.served
@@ -108,7 +106,7 @@ def test_measure_warms_up_another_cache_than_it_measures() -> None:
 
 
 def test_measure_stops_when_the_time_is_up() -> None:
-    """A slow cache holds up the others, and its share counts as the whole."""
+    """No request begins after the time is up, and the result says so."""
     measured = measure(spy, CELL, REFERENCE, CHAT.requests(), seconds=-1)
     assert measured.requests == measured.prompt_tokens == 0
     assert not measured.complete
@@ -126,13 +124,13 @@ def test_measure_stops_when_the_time_is_up() -> None:
     ],
 )
 def test_measure_refuses_pools_that_cannot_serve(cell: BenchCell, words: str) -> None:
-    """A cache fails halfway, for a pool that was never large enough."""
+    """A pool that is too small for a prompt is refused before anything is served."""
     with pytest.raises(UsageError, match=words):
         measure(spy, cell, REFERENCE, CHAT.requests(), seconds=60)
 
 
 def test_tree_grows_to_its_sizes() -> None:
-    """A size is of another tree than was measured."""
+    """Each size is measured on a tree that has just reached it."""
     points = with_tree(spy, CELL, REFERENCE, sizes=(100, 400))
     _, grown = Spy.made
     assert [point.size for point in points] == [100, 400]
@@ -147,7 +145,7 @@ def test_tree_grows_to_its_sizes() -> None:
 
 
 def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache is fast at what it does not find."""
+    """A full hit that is not full is a usage error."""
     monkeypatch.setattr(Spy, "find", lambda *_: 16)
     words = "^ReferenceCache found 16 of a prompt's 1024 tokens in a pool that holds them all$"
     with pytest.raises(UsageError, match=words):
@@ -155,7 +153,7 @@ def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPat
 
 
 def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
-    """What is called a full hit is none, or an insert brings what was there."""
+    """Prompts of each size are inserted anew and then hit whole."""
     points = with_prompt(spy, CELL, REFERENCE, sizes=(10, 100_000))
     _, grown = Spy.made
     assert [point.size for point in points] == [10, 100_000]
@@ -165,7 +163,7 @@ def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
 
 
 def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
-    """A full hit finds less, or the floor is of other bytes."""
+    """Full hits are timed beside a copy of the same bytes."""
     hit = full_hit(spy, CELL, REFERENCE, prompt_tokens=160, prompts=4)
     _, found = Spy.made
     assert found.served == [(161, 0)] * 4
@@ -176,7 +174,7 @@ def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
 
 
 def test_caches_take_turns() -> None:
-    """One cache has all its rounds while the machine is quiet."""
+    """In every round each cache has one turn."""
     plan = ContestPlan(CHAT, (CELL, evolve(CELL, page_size=1)), rounds=2)
     both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
     asked = [(who.name, order.cell.page_size) for who, order in orders(plan, both)]
@@ -189,7 +187,7 @@ def test_caches_take_turns() -> None:
 
 
 def test_results_are_medians_of_the_rounds() -> None:
-    """One round counts more than the others, or in the place of another cache's."""
+    """Each figure of a cache is the median of its own rounds."""
     rates = {"optimized": iter([900.0, 300.0, 500.0]), "reference": iter([1.0, 3.0, 2.0])}
 
     def fill(who: object, order: BenchJob) -> child.Json:
@@ -198,7 +196,7 @@ def test_results_are_medians_of_the_rounds() -> None:
         return some(next(rates[name])).to_json()
 
     both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
-    outcome = hold(orders(ContestPlan(CHAT, (CELL,)), both), fill)
+    outcome = run_contest(orders(ContestPlan(CHAT, (CELL,)), both), fill)
     (results,) = outcome.cells.values()
     assert [each.contestant for each in results] == ["optimized", "reference"]
     assert [each.requests_per_second for each in results] == [500.0, 2.0]
@@ -209,7 +207,7 @@ def test_results_are_medians_of_the_rounds() -> None:
 
 
 def test_measurements_pass_through_json() -> None:
-    """A child says one thing, and its parent reads another."""
+    """Measurements and jobs are equal after a way through JSON."""
     measured = some(stored=7)
     assert Throughput.from_json(json.loads(json.dumps(measured.to_json()))) == measured
     point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
@@ -219,7 +217,7 @@ def test_measurements_pass_through_json() -> None:
 
 
 def test_order_is_filled_in_a_process_of_its_own() -> None:
-    """The process that asks is the one that is measured."""
+    """A job runs in a child process, with the hits of this one."""
     reference = CONTESTANTS["reference"]
     order = BenchJob("requests", "tree", REFERENCE, CELL, CHAT, 60.0)
     measured = Throughput.from_json(in_a_process(Field((reference,), {}))(reference, order))
@@ -229,7 +227,7 @@ def test_order_is_filled_in_a_process_of_its_own() -> None:
 
 
 def test_process_that_fails_is_told_in_one_line() -> None:
-    """What a child says of its end is lost, or is a page."""
+    """The last words of a child are one line of the error."""
     order = BenchJob("requests", "tree", REFERENCE, BenchCell(16, 64), CHAT, 60.0)
     reference = CONTESTANTS["reference"]
     words = r"^reference, full, page 16: a prompt has \d+ tokens, and the pool 64$"
@@ -238,7 +236,7 @@ def test_process_that_fails_is_told_in_one_line() -> None:
 
 
 def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
-    """The reader of the line has to know our classes."""
+    """The error names the empty file."""
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     order = BenchJob("requests", "tree", REFERENCE, CELL, evolve(CHAT, trace=str(empty)), 60.0)
@@ -251,7 +249,7 @@ def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["tree", "prompt", "full_hit"])
 def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One measurement is made where another was asked for."""
+    """A child runs the measurement that its job names."""
     point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
     hit = FullHit(1, point.match, point.match, point.match, point.match)
     monkeypatch.setattr(child, "with_tree", lambda *_: [evolve(point, size=1)])
@@ -267,7 +265,7 @@ def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_peers_without_an_environment_are_left_out_and_named(tmp_path: Path) -> None:
-    """A peer is missing in silence."""
+    """A missing peer is left out with the command that makes its environment."""
     (tmp_path / "sglang-0.5.23").mkdir()
     (tmp_path / "sglang-0.5.23" / MANIFEST).touch()
     entrants = field([], tmp_path)
@@ -282,7 +280,7 @@ def test_peers_without_an_environment_are_left_out_and_named(tmp_path: Path) -> 
 
 
 def test_any_cache_may_be_measured_by_its_factory() -> None:
-    """Only ours and the peers can be measured."""
+    """A factory by module and name is a contestant."""
     anyone = contestant_named("their_module:make")
     assert (anyone.driver, anyone.options) == ("tree", {"cache": "their_module:make"})
     with pytest.raises(UsageError, match="no cache 'nope'; name optimized, reference, sglang-rust"):
@@ -292,7 +290,7 @@ def test_any_cache_may_be_measured_by_its_factory() -> None:
 def test_command_measures_prints_and_writes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A figure is missing in the table, in the JSON or in the plot."""
+    """The table, the JSON and the plot have every cache in every cell."""
     files = (tmp_path / "bench.json", tmp_path / "bench.svg")
     options = ("--json", str(files[0]), "--plot", str(files[1]), "--peers", str(tmp_path))
     asked = ["bench", "tree", "optimized", "reference", *QUICK, *options]
@@ -311,8 +309,8 @@ def test_command_measures_prints_and_writes(
         assert ours["complete"]
         assert len(ours["runs"]) == 1
     drawn = ET.fromstring(files[1].read_text(encoding="utf-8"))  # noqa: S314 # Ours.
-    titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 4
+    groups = {each.get("id") for each in drawn.iter("{http://www.w3.org/2000/svg}g")}
+    assert {f"panel-{n}-series-{m}" for n in (1, 2) for m in (1, 2)} <= groups
 
 
 @pytest.mark.parametrize(
@@ -328,36 +326,21 @@ def test_command_measures_prints_and_writes(
 def test_command_at_fault_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    """A fault is a traceback, or no fault."""
+    """A wrong call is answered by one line and exit 2."""
     assert main(["bench", "tree", *QUICK, "--peers", str(tmp_path), *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kvcanon: ")
     assert words in line
 
 
-def test_scale_gives_equal_ratios_equal_distances() -> None:
-    """A point stands where another value is written."""
-    scale = Scale(0, 3, 100.0, 400.0)
-    assert [scale(value) for value in (1, 10, 1000)] == [100.0, 200.0, 400.0]
-    assert list(scale.ticks()) == [(100.0, "1"), (200.0, "10"), (300.0, "100"), (400.0, "1,000")]
-    assert math.isclose(Scale(-1, 1, 0.0, 2.0)(0.1), 0.0, abs_tol=1e-9)
-    assert next(Scale(-1, 1, 0.0, 2.0).ticks())[1] == "0.1"
-
-
-def test_figure_shows_each_series_in_one_color() -> None:
-    """A cache changes its color between panels, or a name breaks the figure."""
-    series = {"a < b": [(1.0, 2.0), (10.0, 20.0)], "c & d": [(1.0, 3.0)]}
-    panels = [
-        Panel("lines", "x", "y", series),
-        Panel("names", "x", "", {"c & d": [(5.0, 0.0)]}, names=["page 1"]),
-    ]
-    drawn = ET.fromstring(figure("caches", "a trace", panels))  # noqa: S314 # Ours.
-    prefix = "{http://www.w3.org/2000/svg}"
-    dots = {
-        (dot.findtext(f"{prefix}title") or "").rpartition(":")[0].partition(",")[0]: dot.get("fill")
-        for dot in drawn.iter(f"{prefix}circle")
-        if dot.find(f"{prefix}title") is not None
-    }
-    legend = [dot.get("fill") for dot in drawn.iter(f"{prefix}circle") if not list(dot)]
-    assert [dots["a < b"], dots["c & d"]] == legend
-    assert dots["a < b"] != dots["c & d"]
+def test_plot_without_matplotlib_exits_2_before_it_measures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line says what to install, and no round is run for a figure that cannot be drawn."""
+    monkeypatch.setattr(plot, "find_spec", lambda _: None)
+    monkeypatch.setattr(bench_tree, "run_contest", lambda *_: pytest.fail("a round was run"))
+    assert main(["bench", "tree", "reference", *QUICK, "--plot", str(tmp_path / "a.svg")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "kvcanon: --plot needs matplotlib, which is not installed; install kvcanon[plot]"
+    )

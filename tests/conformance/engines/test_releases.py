@@ -55,7 +55,7 @@ class Recorded:
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=lambda release: release.folder)
 def test_release_pins_every_package_but_itself(release: Release) -> None:
-    """A package floats, or the release is installed with pins that are not its own."""
+    """Each release has a pin for every package around it, and none for itself."""
     lines = (PINS / f"{release.folder}.txt").read_text(encoding="utf-8").splitlines()
     pinned = [line for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pinned)
@@ -66,14 +66,14 @@ def test_release_pins_every_package_but_itself(release: Release) -> None:
 
 
 def test_every_pinned_release_is_known() -> None:
-    """Pins lie about that no release uses."""
+    """Every file of pins belongs to a release."""
     assert {path.stem for path in PINS.glob("*.txt")} == {
         release.folder for release in RELEASES.values()
     }
 
 
 def test_every_stand_in_has_its_files() -> None:
-    """A stand-in is a copy of a file that is not there, or a file is a copy for nobody."""
+    """Every stand-in's file is there, and every file is used."""
     used = {source for stand_in in STAND_INS.values() for source in stand_in.files.values()}
     there = {path.name for path in Path(stand_ins.__file__).parent.glob("*.py")}
     assert there == used | {"__init__.py"}
@@ -81,7 +81,7 @@ def test_every_stand_in_has_its_files() -> None:
 
 
 def test_make_fills_an_environment_and_marks_it_last(tmp_path: Path) -> None:
-    """What an environment consists of is missing, or it counts as finished before it is."""
+    """The commands run in order, and the manifest is written after the last."""
     ran = Recorded()
     peer = make(SGLANG, tmp_path, ran)
     assert peer.folder == tmp_path / "sglang-0.5.23"
@@ -98,7 +98,7 @@ def test_make_fills_an_environment_and_marks_it_last(tmp_path: Path) -> None:
 
 
 def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None:
-    """A process there finds another kvcanon, or no stand-in."""
+    """A process in an environment imports this kvcanon and the stand-ins."""
     peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
     code = "import kvcanon, xgrammar.matcher; print(kvcanon.__version__, kvcanon.__file__)"
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None
 
 
 def test_stand_ins_give_way_to_what_is_really_there(tmp_path: Path) -> None:
-    """A stand-in hides the package that it stands for."""
+    """An installed package wins over its stand-in."""
     peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
     (beside,) = peer.folder.rglob(BESIDE)
     (beside.parent / "xgrammar.py").write_text("real = True\n", encoding="utf-8")
@@ -119,7 +119,7 @@ def test_stand_ins_give_way_to_what_is_really_there(tmp_path: Path) -> None:
 
 
 def test_make_of_a_finished_environment_installs_nothing(tmp_path: Path) -> None:
-    """The second time takes as long as the first."""
+    """A second make runs no command."""
     made = make(SGLANG, tmp_path, Recorded())
     again = Recorded()
     assert make(SGLANG, tmp_path, again) == made
@@ -127,7 +127,7 @@ def test_make_of_a_finished_environment_installs_nothing(tmp_path: Path) -> None
 
 
 def test_make_that_fails_leaves_nothing_finished_and_goes_on_later(tmp_path: Path) -> None:
-    """Half an environment is taken for one, or can never become one."""
+    """A failed make leaves no manifest, and the next make goes on."""
     with pytest.raises(UsageError, match="no such package"):
         make(SGLANG, tmp_path, Recorded(failing="sglang==0.5.23"))
     assert peers_in(tmp_path) == {}
@@ -136,7 +136,7 @@ def test_make_that_fails_leaves_nothing_finished_and_goes_on_later(tmp_path: Pat
 
 
 def test_make_leaves_alone_what_is_no_environment(tmp_path: Path) -> None:
-    """A folder of somebody's is filled with packages."""
+    """A folder that is no environment is refused and left alone."""
     (tmp_path / SGLANG.folder).mkdir()
     (tmp_path / SGLANG.folder / "thesis.tex").touch()
     ran = Recorded()
@@ -146,7 +146,7 @@ def test_make_leaves_alone_what_is_no_environment(tmp_path: Path) -> None:
 
 
 def test_run_command_tells_the_last_line_of_a_failure() -> None:
-    """A failure is told by nothing, or by a page."""
+    """The error of a failed command is its last line."""
     code = "import sys; print('first', file=sys.stderr); sys.exit('no such package')"
     with pytest.raises(UsageError, match=r"failed: no such package$"):
         run_command([sys.executable, "-c", code], {})
@@ -155,7 +155,7 @@ def test_run_command_tells_the_last_line_of_a_failure() -> None:
 def test_environment_knows_its_own_variables_and_not_those_of_our_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer's process gets our modules, or none of what it needs."""
+    """A peer's process has its own variables and none of our interpreter's."""
     monkeypatch.setenv("PYTHONPATH", "ours")
     monkeypatch.setenv("SOMETHING_ELSE", "theirs, too")
     peer = make(RELEASES["sglang==0.5.13"], tmp_path, Recorded())
@@ -165,7 +165,7 @@ def test_environment_knows_its_own_variables_and_not_those_of_our_interpreter(
 
 
 def test_usual_folder_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environments end up where nobody clears them."""
+    """Environments lie in the user's cache folder by default."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     assert usual_folder() == Path("/somewhere/cache/kvcanon/peers")
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -176,7 +176,7 @@ def test_usual_folder_is_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatc
 def test_unknown_release_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
 ) -> None:
-    """A release that nobody knows is looked for among packages."""
+    """An unknown release is refused in one line, and nothing is installed."""
     assert main(["peers", "make", name, "--into", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"kvcanon: no release {name!r}; name sglang==0.5.12.post1, ")
@@ -184,7 +184,7 @@ def test_unknown_release_is_told_in_one_line(
 
 
 def test_near_name_is_suggested() -> None:
-    """A slip is told without the name that was meant."""
+    """The error for a slip suggests the near name."""
     with pytest.raises(UsageError, match=r"did you mean sglang==0\.5\.23$"):
         release_named("sglang=0.5.23")
 
@@ -192,7 +192,7 @@ def test_near_name_is_suggested() -> None:
 def test_dry_run_says_what_would_be_done(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """It does something, or keeps a stand-in to itself."""
+    """A dry run prints commands and stand-ins, and does nothing."""
     asked = ["peers", "make", "sglang==0.5.13", "--dry-run", "--into", str(tmp_path)]
     assert main(asked) == 0
     printed = capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_dry_run_says_what_would_be_done(
 
 
 def test_list_says_which_are_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """An environment is not listed, or one that is not there is."""
+    """The list has every release, with those whose environments are there marked."""
     peer = make(SGLANG, tmp_path, Recorded())
     assert main(["peers", "list", "--into", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -231,7 +231,7 @@ def _import_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.mark.usefixtures("_import_only")
 def test_import_only_has_every_name_and_module() -> None:
-    """An import fails of something that is only imported."""
+    """Any name and any submodule of an import-only stand-in can be imported."""
     code = (
         "import gpu_only.a.b as deep\n"
         "from gpu_only import Thing\n"
@@ -249,7 +249,7 @@ def test_import_only_has_every_name_and_module() -> None:
 
 
 def test_stand_in_copies_rows() -> None:
-    """The copy between layers copies other rows, or layers."""
+    """The copy between layers copies the given rows of every layer."""
     torch = pytest.importorskip("torch", reason="the stand-in is for tensors")
     sources = [torch.arange(8).reshape(4, 2) + 100 * layer for layer in range(2)]
     targets = [torch.zeros(4, 2, dtype=torch.int64) for _ in range(2)]
@@ -262,7 +262,7 @@ def test_stand_in_copies_rows() -> None:
 
 
 def test_stand_in_copies_rows_to_pages_and_back() -> None:
-    """A page that has all layers gets those of another, or rows come back from another place."""
+    """Rows are the same after a copy to pages with all layers and back."""
     torch = pytest.importorskip("torch", reason="the stand-in is for tensors")
     layers = [torch.arange(8) + 100 * layer for layer in range(4)]
     pages = [torch.zeros(2, 2, 4, dtype=torch.int64) for _ in range(2)]
@@ -278,7 +278,7 @@ def test_stand_in_copies_rows_to_pages_and_back() -> None:
 
 
 def test_stand_in_for_other_copies_refuses() -> None:
-    """A copy that nobody wrote is done in silence."""
+    """A copy that the stand-in does not have is refused."""
     refusing = kvcacheio.transfer_kv_all_layer
     with pytest.raises(NotImplementedError, match="has no transfer_kv_all_layer"):
         refusing(1, 2)
@@ -289,7 +289,7 @@ def test_stand_in_for_other_copies_refuses() -> None:
 def test_command_makes_an_environment_in_silence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Off a terminal the report is mixed with progress, or says not where the environment is."""
+    """Off a terminal the command prints only where the environment is."""
     ran = Recorded()
     monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "run_command", ran)
     assert main(["peers", "make", "sglang==0.5.23", "--into", str(tmp_path)]) == 0

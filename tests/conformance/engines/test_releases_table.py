@@ -65,7 +65,7 @@ def _one_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.bug} {row.before}")
 def test_rows_can_be_looked_for(row: PastBug) -> None:
-    """A row names a law or a release that there is not, or one release twice."""
+    """Every row names a law, an adapter and two releases that there are."""
     assert row.law_id in LAWS
     assert set(row.releases) <= RELEASES.keys()
     order = list(RELEASES)
@@ -73,7 +73,7 @@ def test_rows_can_be_looked_for(row: PastBug) -> None:
 
 
 def test_a_narrower_offer_is_otherwise_the_same() -> None:
-    """What is drawn is not what the row says, or more is left out than it says."""
+    """A row narrows what it names, and leaves the rest of the offer."""
     offer = DRAWN.of(Offer(page_sizes=(4,)))
     assert offer == Offer(
         page_sizes=(4,),
@@ -85,7 +85,7 @@ def test_a_narrower_offer_is_otherwise_the_same() -> None:
 
 
 def test_what_to_look_for_is_read_as_it_was_written() -> None:
-    """The process there looks for something else."""
+    """A hunt is equal after a way through JSON."""
     assert hunt_from_json(hunt_to_json(HUNT)) == HUNT
     for drawn in (Drawn(), *(row.drawn for row in ROWS)):
         other = evolve(HUNT, drawn=drawn)
@@ -93,7 +93,7 @@ def test_what_to_look_for_is_read_as_it_was_written() -> None:
 
 
 def test_a_hunt_finds_what_breaks_the_law_and_shortens_it() -> None:
-    """The fault is not found, or told in a case that does not show it."""
+    """The fault is found, and its case is reduced."""
     came = hunt(HUNT)
     assert came.found
     assert "slots are said to be freed" in came.text
@@ -105,7 +105,7 @@ def test_a_hunt_finds_what_breaks_the_law_and_shortens_it() -> None:
 
 
 def test_a_hunt_for_another_law_finds_nothing() -> None:
-    """A fault is taken for the one that is looked for, though the law does not speak."""
+    """A fault that breaks another law is not found."""
     came = hunt(evolve(HUNT, law_id="MATCH-1", cases=20))
     assert (came.found, came.cases, came.cut_short) == (False, 20, False)
     assert came.exercised > 0
@@ -113,14 +113,14 @@ def test_a_hunt_for_another_law_finds_nothing() -> None:
 
 
 def test_a_hunt_goes_by_the_words_of_the_finding() -> None:
-    """Another fault against the same law is taken for the one that is looked for."""
+    """Of two faults against a law, only the one with the row's words is found."""
     assert hunt(evolve(HUNT, words="slots are said to be freed")).found
     came = hunt(evolve(HUNT, words="a fault that this cache has not", cases=20))
     assert (came.found, came.cases) == (False, 20)
 
 
 def test_the_process_there_says_what_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """What came is not what is printed, or a fault is a traceback."""
+    """The child prints its result as JSON, and a usage error as one line."""
     assert hunt_module.main(hunt_to_json(evolve(HUNT, cases=1))) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["kvcanon"] == HERE
@@ -139,7 +139,7 @@ def test_the_process_there_says_what_came_of_it(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_outcomes(hunted: Hunted | None, outcome: HuntOutcome, before: bool, after: bool) -> None:
-    """A law that was never exercised counts as held, or a bug as expected where it was mended."""
+    """Each outcome follows from what was found and whether the law was exercised."""
     assert TableCell(ROW, BEFORE, hunted).outcome is outcome
     assert TableCell(ROW, BEFORE, hunted).is_as_expected is before
     assert TableCell(ROW, AFTER, hunted).is_as_expected is after
@@ -148,7 +148,7 @@ def test_outcomes(hunted: Hunted | None, outcome: HuntOutcome, before: bool, aft
 def test_table_tells_what_was_found_where(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A release is taken for the other, or the calls are not told."""
+    """The table has the outcome for each release, and the calls that show the bug."""
     environment(tmp_path, BEFORE, FOUND)
     environment(tmp_path, AFTER, NOT_FOUND)
     asked = ["peers", "table", "--into", str(tmp_path), "--cases", "40"]
@@ -168,7 +168,7 @@ def test_table_tells_what_was_found_where(
 def test_table_says_what_is_missing_and_what_is_odd(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A release without an environment counts as sound, or a bug that came back as mended."""
+    """The table marks missing environments, and outcomes other than expected."""
     environment(tmp_path, AFTER, evolve(NOT_FOUND, cut_short=True))
     asked = ["peers", "table", "--into", str(tmp_path)]
     assert main(asked) == 0
@@ -185,7 +185,7 @@ def test_table_says_what_is_missing_and_what_is_odd(
 def test_table_without_environments_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A table of nothing is a success."""
+    """Without any environment the command exits 2 with one line."""
     assert main(["peers", "table", "--into", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(
@@ -195,7 +195,7 @@ def test_table_without_environments_is_one_line(
 
 
 def test_environment_of_another_kvcanon_is_refused(tmp_path: Path) -> None:
-    """What another checkout finds is taken for what this one does."""
+    """An environment that is linked to another checkout is refused."""
     environment(tmp_path, BEFORE, FOUND, code="/elsewhere/hunting.py")
     with pytest.raises(
         UsageError, match=r"is not this kvcanon; `kvcanon peers make sglang==0.5.13`"
@@ -204,7 +204,7 @@ def test_environment_of_another_kvcanon_is_refused(tmp_path: Path) -> None:
 
 
 def test_environment_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
-    """A peer that cannot be imported counts as sound."""
+    """An environment that fails is an error of one line."""
     environment(tmp_path, BEFORE, "first\nImportError: no such kernel")
     with pytest.raises(
         UsageError, match=r"ALLOC-3 could not be asked in .*: ImportError: no such kern"

@@ -159,26 +159,26 @@ def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_match_reaches_beyond_what_it_names(cache: HierarchicalCache) -> None:
-    """A match ends at the last node with a host copy, though more was found on the device."""
+    """A match reaches as far as the device, beyond the last node with a host copy."""
     assert cache.match(PROMPT) == Matched(3, 2, Slots((4, 5)))
 
 
 def test_nodes_have_slots_on_both_media(cache: HierarchicalCache) -> None:
-    """What is on the host is not seen, or what left the device is."""
+    """A node shows its device slots and its host slots."""
     upper, lower = (stop.node for stop in cache.tree.path(PROMPT))
     assert [cache.tree.slots(upper, FULL, medium) for medium in (GPU, CPU)] == [(4, 5), (0, 1)]
     assert [cache.tree.slots(lower, FULL, medium) for medium in (GPU, CPU)] == [(), (2,)]
 
 
 def test_host_eviction_counts_what_came_free(cache: HierarchicalCache) -> None:
-    """What was asked is taken for what was freed."""
+    """A host eviction answers with the slots that came free, not with the argument."""
     assert cache.evict_host(Counts(full=2)) == Evicted(Counts(full=1))
 
 
 def test_insert_frees_what_is_there_and_notes_the_copy(
     cache: HierarchicalCache, small: Small
 ) -> None:
-    """Slots of what the tree has stay with nobody, or the copy of what it has not is not seen."""
+    """An insert frees duplicate slots, and notes the copy to the host."""
     key = make_key([1, 2, 9], 1)
     small.device.free = [0, 1, 2]
     cache.held[FULL].update({3, 6, 7})
@@ -193,7 +193,7 @@ def test_insert_frees_what_is_there_and_notes_the_copy(
 def test_what_was_left_out_goes_by_the_hits_that_are_shown(
     cache: HierarchicalCache, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A law about copies speaks of a fault of hits; or two cores differ, as one shows none."""
+    """Declined backups go by the hits that every core shows."""
     small.upper.host_value = None
     for exchangeable, hits, pages in ((False, 0, 0), (False, 1, 2), (True, 0, 2)):
         monkeypatch.setattr(hicache, "has", lambda _name, answer=exchangeable: answer)
@@ -205,7 +205,7 @@ def test_what_was_left_out_goes_by_the_hits_that_are_shown(
 def test_copies_are_known_by_their_nodes(
     cache: HierarchicalCache, small: Small, parts: bool
 ) -> None:
-    """A copy is not found in the books of one release or the other, or is never done."""
+    """Copies are found in the records of both forms of release, and end."""
     books = small.ongoing_write_through
     books[2] = (small.lower, 3, [small.upper, small.lower]) if parts else small.lower
     small.ongoing_load_back[1] = small.upper
@@ -225,7 +225,7 @@ def test_copies_are_known_by_their_nodes(
 def test_cache_is_let_go(
     cache: HierarchicalCache, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interpreter keeps each cache that was ever made."""
+    """A cache that nobody uses is collected."""
     forgotten: list[object] = []
     monkeypatch.setattr(atexit, "unregister", forgotten.append)
     forget_at_exit(cache.world)

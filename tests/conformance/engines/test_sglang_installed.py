@@ -33,7 +33,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_no_sglang_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever has no SGLang sees a traceback, or is not told how to get it."""
+    """Without SGLang one line says how to get it."""
     line = told(capsys)
     assert line.startswith("kvcanon: SGLang is not installed here; `kvcanon peers make sglang==")
 
@@ -54,7 +54,7 @@ def test_sglang_without_what_it_needs_is_one_line(
     fails: str,
     says: str,
 ) -> None:
-    """A module that is missing there, or a GPU, is not named."""
+    """A missing module or GPU is named in one line."""
     package = tmp_path / "sglang" / "srt" / "mem_cache" / "unified_cache"
     package.mkdir(parents=True)
     for folder in (package, *package.parents[:3]):

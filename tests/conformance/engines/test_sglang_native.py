@@ -79,7 +79,7 @@ def tree(core: Core) -> NativeTree:
 
 
 def test_path_is_found_by_ids(tree: NativeTree) -> None:
-    """A node is not found, or is found elsewhere than it is."""
+    """The nodes of a key are found by what the core answers about ids."""
     stops = tree.path(make_key([1, 2, 3, 9], 1))
     assert [(stop.node.id, stop.end_pages, stop.shared_pages) for stop in stops] == [
         (4, 2, 2),
@@ -89,7 +89,7 @@ def test_path_is_found_by_ids(tree: NativeTree) -> None:
 
 
 def test_slots_are_those_of_now(core: Core, tree: NativeTree) -> None:
-    """A node that was looked at before a load has no slots after it; or one that is gone has."""
+    """A node shows the slots that it has now, and none once it is gone."""
     upper, lower = (stop.node for stop in tree.path(LONG))
     assert (tree.slots(upper, FULL, GPU), tree.slots(upper, FULL, CPU)) == ((5, 6), ())
     assert (tree.slots(lower, FULL, GPU), len(tree.slots(lower, FULL, CPU))) == ((), 2)
@@ -100,7 +100,7 @@ def test_slots_are_those_of_now(core: Core, tree: NativeTree) -> None:
 
 
 def test_new_ids_are_found(core: Core, tree: NativeTree) -> None:
-    """A node that a call has made is not seen, because its id was not tried."""
+    """A node that a call has made is found."""
     assert len(list(tree.nodes())) == 3
     last = 4 + AHEAD
     core.nodes[last] = core.nodes.pop(3)
@@ -112,7 +112,7 @@ def test_new_ids_are_found(core: Core, tree: NativeTree) -> None:
 
 
 def test_other_root_is_found(core: Core, tree: NativeTree) -> None:
-    """The nodes after a reset are not seen, because their ids are no more tried."""
+    """After a reset the new root and its nodes are found."""
     assert tree.root.id == 1
     core.nodes = {900: (None, [], None, False), 901: (900, NAMES, None, True)}
     core.root_id = 900

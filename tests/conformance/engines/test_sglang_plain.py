@@ -64,7 +64,7 @@ def windowed() -> WindowTree:
 
 
 def test_window_data_is_where_full_slots_lead(windowed: WindowTree) -> None:
-    """Window data that is gone is shown, or what is there is not found."""
+    """Window data is shown where the mapping of full slots leads, and not in tombstones."""
     upper, lower = (stop.node for stop in windowed.path(PROMPT))
     assert windowed.slots(upper, FULL, GPU) == (4, 5)
     assert windowed.slots(upper, SWA, GPU) == ()
@@ -73,7 +73,7 @@ def test_window_data_is_where_full_slots_lead(windowed: WindowTree) -> None:
 
 
 def test_window_locks_are_their_own(windowed: WindowTree) -> None:
-    """A lock of full data is taken for one of window data, or its mark is not seen."""
+    """Window locks and full locks are told apart, and the window's mark is shown."""
     upper, lower = (stop.node for stop in windowed.path(PROMPT))
     assert (windowed.data(upper, FULL).lock_ref, windowed.data(upper, SWA).lock_ref) == (1, 0)
     assert windowed.data(lower, SWA).metadata["uuid"] == 7
@@ -82,14 +82,14 @@ def test_window_locks_are_their_own(windowed: WindowTree) -> None:
 
 
 def test_orders_are_those_of_the_lists(windowed: WindowTree) -> None:
-    """The most recent comes first, or full data has the order of window data."""
+    """Each LRU order is that of its own list, least recently used first."""
     upper, lower = (stop.node.id for stop in windowed.path(PROMPT))
     assert windowed.order(FULL, GPU) == [upper, lower]
     assert windowed.order(SWA, GPU) == [lower]
 
 
 def test_clock_is_told_to_the_nanosecond() -> None:
-    """Two nodes that are made one after the other are of the same age."""
+    """Two nodes that are made one after the other have different ages."""
     root = node([], value=[], lock_ref=1)
     first = node([1], root, value=[1], lock_ref=0, creation_time=1e6)
     second = node([2, 3], root, value=[2, 3], lock_ref=2, creation_time=1e6 + 1e-6)

@@ -10,7 +10,7 @@ import pytest
 import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
 from kvcanon.conformance.engines.vllm import prompts, release
-from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMPageHashes
+from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
@@ -59,7 +59,7 @@ def names_of(key: Key) -> tuple[bytes, ...]:
 
 
 def test_pool_is_as_large_as_all_pools_and_the_null_block() -> None:
-    """There are fewer blocks than the case has slots, or another window."""
+    """The pool has a block for every slot of the case, and the null block."""
     manager = cast("fake_vllm.KVCacheManager", ManagedCache(WINDOW).manager)
     assert manager.config.num_blocks == 4 + 4 + 1
     full, window = [group.kv_cache_spec for group in manager.config.kv_cache_groups]
@@ -70,7 +70,7 @@ def test_pool_is_as_large_as_all_pools_and_the_null_block() -> None:
 
 
 def test_blocks_become_slots_and_found_ones_are_reused() -> None:
-    """A slot is numbered as no pool has it, or what is found is not said."""
+    """Block n is slot n - 1, and a prefix hit reuses its blocks."""
     cache = ManagedCache(PLAIN)
     first = cache.admit(1, KEY)
     assert (first.reused_pages, first.slots) == (0, Slots((0, 1, 2)))
@@ -83,7 +83,7 @@ def test_blocks_become_slots_and_found_ones_are_reused() -> None:
 
 
 def test_window_begins_where_blocks_are_null_no_more() -> None:
-    """What has left the window is said to be in slot -1."""
+    """Null blocks before the window have no slot."""
     cache = ManagedCache(WINDOW)
     assert cache.admit(1, KEY.prefix(2)).slots == Slots((0, 1), (2, 3))
     table = cache.extend(1, KEY)
@@ -92,7 +92,7 @@ def test_window_begins_where_blocks_are_null_no_more() -> None:
 
 
 def test_refused_growth_leaves_a_request_as_it_was() -> None:
-    """A request that was refused room is taken for one that has it."""
+    """A request that gets no blocks keeps those that it had."""
     cache = ManagedCache(PLAIN)
     cache.admit(1, KEY)
     with pytest.raises(OutOfSlots):
@@ -106,7 +106,7 @@ def test_refused_growth_leaves_a_request_as_it_was() -> None:
 
 
 def test_pressure_takes_the_next_victims_and_no_more() -> None:
-    """An eviction takes more than it was asked for, or says what it did not do."""
+    """An eviction takes exactly as many victims, in the order of the free queue."""
     cache = ManagedCache(PLAIN)
     cache.admit(1, KEY)
     cache.finish(1)
@@ -121,7 +121,7 @@ def test_pressure_takes_the_next_victims_and_no_more() -> None:
 
 
 def test_reset_is_refused_while_a_request_runs() -> None:
-    """A reset that vLLM did not do is taken for one."""
+    """A reset that vLLM declines is refused."""
     cache = ManagedCache(PLAIN)
     cache.admit(1, KEY)
     with pytest.raises(CacheBusy):
@@ -132,7 +132,7 @@ def test_reset_is_refused_while_a_request_runs() -> None:
 
 
 def test_events_have_the_names_of_pages_and_their_namespace() -> None:
-    """An event of a tenant's is told of another, or under a name that no page has."""
+    """An event has the page hash and the namespace of its prompt."""
     cache = ManagedCache(WINDOW)
     key = Key(KEY.pages, TENANT)
     cache.admit(1, key.prefix(2))
@@ -145,21 +145,21 @@ def test_events_have_the_names_of_pages_and_their_namespace() -> None:
 
 
 def test_unknown_events_are_not_passed_over() -> None:
-    """A hash that nobody has is told under a name, or a kind of event is not noticed."""
+    """An unknown hash is passed on as it is, and an unknown kind raises."""
     removed = fake_vllm.BlockRemoved([5], 0)
-    assert list(VLLMPageHashes().translated([removed])) == [
+    assert list(VLLMEventTranslator().translate([removed])) == [
         BlockRemoved((5).to_bytes(8, "big"), GPU)
     ]
     with pytest.raises(TypeError):
-        list(VLLMPageHashes().translated([object()]))
+        list(VLLMEventTranslator().translate([object()]))
 
 
 def test_counting_listener_hears_the_first_store_and_the_last_remove() -> None:
-    """One block of two leaves, and the page is said to be gone."""
+    """Of several blocks of a page only the first store and the last remove are passed on."""
     store, remove = BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU)
-    heard = BlockCounter().heard
-    assert list(heard([store, store, remove, remove])) == [store, remove]
-    assert list(BlockCounter().heard([store, AllBlocksCleared(), store])) == [
+    distinct = BlockCounter().distinct
+    assert list(distinct([store, store, remove, remove])) == [store, remove]
+    assert list(BlockCounter().distinct([store, AllBlocksCleared(), store])) == [
         store,
         AllBlocksCleared(),
         store,
@@ -172,14 +172,14 @@ def test_counting_listener_hears_the_first_store_and_the_last_remove() -> None:
 
 @pytest.mark.parametrize("namespace", [*NAMESPACES, Namespace(cache_salt="\0"), TENANT])
 def test_namespaces_come_back(namespace: Namespace) -> None:
-    """Two namespaces are one to vLLM because of how they are written."""
+    """Each namespace is encoded on its own and decoded to itself."""
     salt = prompts.salt_of(namespace)
     assert salt != ""
     assert prompts.namespace_of(salt, namespace.lora) == namespace
 
 
 def test_miniature_is_judged() -> None:
-    """The adapter itself breaks a law, or nothing is judged through it."""
+    """The miniature passes every law through the adapter, and laws are exercised."""
     offer = Offer(
         mamba=(False,),
         bigram=(False,),
@@ -201,7 +201,7 @@ def test_miniature_is_judged() -> None:
 
 
 def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has no vLLM is not told how to get one."""
+    """Without vLLM one line says how to get it."""
     monkeypatch.undo()
     with pytest.raises(UsageError, match="kvcanon peers make vllm"):
         load_adapter("vllm")

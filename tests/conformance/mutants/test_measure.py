@@ -19,7 +19,7 @@ from kvcanon.conformance.mutants.equivalents import (
 )
 from kvcanon.conformance.mutants.finder import all_places
 from kvcanon.conformance.mutants.place import MutantPlace
-from kvcanon.conformance.mutants.sample import drawn
+from kvcanon.conformance.mutants.sample import draw_sample
 from kvcanon.conformance.mutants.score import Measure
 from paths import ROOT
 
@@ -33,21 +33,21 @@ def measured(*sights: Sight, core: Core = Core.REFERENCE, **reviewed: ReviewKind
 
 
 def test_survivors_do_not_count_where_nothing_shows() -> None:
-    """A mutant that does the same lowers the share of those that the laws see."""
+    """A survivor that nobody saw does not lower the share of the laws."""
     found = measured(Sight.LAW, Sight.CRASH, Sight.DEAD, Sight.AGREEMENT, Sight.NOBODY)
     assert found.percent == 75
     assert not found.reached
 
 
 def test_of_the_native_core_every_survivor_counts() -> None:
-    """A check that compares says that it sees everything, since it saw what it saw."""
+    """In the native core every survivor that is not reviewed lowers the share."""
     sights = (Sight.LAW, Sight.AGREEMENT, Sight.DEAD, Sight.NOBODY)
     assert measured(*sights, core=Core.NATIVE).percent == 75
 
 
 @pytest.mark.parametrize("sight", [Sight.LAW, Sight.AGREEMENT])
 def test_a_mutant_that_is_equal_and_seen_is_stale(sight: Sight) -> None:
-    """A reason that is wrong stays in the list, and hides a hole."""
+    """A mutant that is listed as equal and was seen is a stale entry."""
     found = measured(Sight.LAW, sight, m1=ReviewKind.EQUAL)
     assert [verdict.place.place_id for verdict in found.stale] == ["m1"]
     assert found.percent == 100
@@ -55,30 +55,30 @@ def test_a_mutant_that_is_equal_and_seen_is_stale(sight: Sight) -> None:
 
 
 def test_a_lawful_mutant_may_differ_and_break_no_law() -> None:
-    """A freedom of the book counts as a hole in it, or a broken law as a freedom."""
+    """A lawful mutant may differ in a comparison; one that breaks a law is stale."""
     assert measured(Sight.LAW, Sight.AGREEMENT, m1=ReviewKind.LAWFUL).reached
     assert not measured(Sight.LAW, Sight.CRASH, m1=ReviewKind.LAWFUL).reached
 
 
 def test_reviewed_mutants_do_not_count() -> None:
-    """Mutants that do the same lower the share in the native core."""
+    """Reviewed mutants do not lower the share in the native core."""
     found = measured(Sight.LAW, Sight.NOBODY, core=Core.NATIVE, m1=ReviewKind.EQUAL)
     assert found.percent == 100
     assert found.reached
 
 
 def test_a_sample_is_drawn_by_ids() -> None:
-    """An edit of one function changes the whole sample, and two measures compare nothing."""
+    """An edit of one function leaves the sample of the others as it is."""
     places = [MutantPlace(f"m{number}", "a.py", number, "old", "new") for number in range(100)]
-    sample = {place.place_id for place in drawn(places, 20, 1)}
+    sample = {place.place_id for place in draw_sample(places, 20, 1)}
     moved = [evolve(place, line=place.line + 1) for place in places[1:]]
-    assert len(sample & {place.place_id for place in drawn(moved, 20, 1)}) >= 19
-    assert sample != {place.place_id for place in drawn(places, 20, 2)}
-    assert len(drawn(places, None, 1)) == 100
+    assert len(sample & {place.place_id for place in draw_sample(moved, 20, 1)}) >= 19
+    assert sample != {place.place_id for place in draw_sample(places, 20, 2)}
+    assert len(draw_sample(places, None, 1)) == 100
 
 
 def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
-    """An entry is of a function that was renamed, and nobody notices."""
+    """Every entry of the checkout's list is of a place that there is."""
     reviewed = read_reviewed(ROOT, Core.REFERENCE)
     require_places(reviewed, all_places())
 
@@ -94,7 +94,7 @@ def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
     ],
 )
 def test_a_list_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str, said: str) -> None:
-    """A slip in the list ends in a traceback, or entries are passed over."""
+    """A slip in the list is a usage error, and entries of other cores are skipped."""
     path = tmp_path / LIST
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
@@ -106,7 +106,7 @@ def test_a_list_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str, said: 
 
 
 def test_an_entry_of_no_place_is_a_fault() -> None:
-    """The list grows stale with every edit of the cache."""
+    """An entry of a place that is gone is a usage error with its id."""
     entries = {"gone.f:true:1": Reviewed("gone.f:true:1", ReviewKind.EQUAL, "because")}
     with pytest.raises(UsageError, match=r"gone\.f:true:1, which is no place"):
         require_places(entries, all_places())

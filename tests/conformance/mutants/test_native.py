@@ -54,7 +54,7 @@ def changes(body: str) -> dict[str, tuple[str, str]]:
     ],
 )
 def test_each_change_takes_its_stretch(body: str, name: str, old: str, new: str) -> None:
-    """An operand is cut off, or a change reaches into what stands beside it."""
+    """A change replaces its operands and nothing beside them."""
     assert changes(body)[name] == (old, new)
 
 
@@ -70,12 +70,12 @@ def test_each_change_takes_its_stretch(body: str, name: str, old: str, new: str)
     ],
 )
 def test_what_cannot_show_is_left_alone(body: str) -> None:
-    """Declarations, asserts and comments are changed."""
+    """Declarations, asserts, comments and counters have no places."""
     assert changes(body) == {}
 
 
 def test_a_change_is_shown_in_its_lines() -> None:
-    """Nobody can tell what a mutant of the core does from its line."""
+    """A mutant's line shows the source before and after."""
     source = CppSource("m", "void f() {\n    if (a <\n        b) g(1);\n}\n")
     shown = {spot.place.place_id: spot.place.diff for spot in spots_in(source)}
     begin = "optimized/native/m.cpp:2: if (a < b) g(1); -> "
@@ -84,7 +84,7 @@ def test_a_change_is_shown_in_its_lines() -> None:
 
 
 def test_functions_have_their_names() -> None:
-    """Ids name the wrong function, and an edit of another one renames them."""
+    """A place is named by the function that it is in."""
     text = """
     namespace a { namespace {
     struct Plain { int x; };
@@ -102,7 +102,7 @@ def test_functions_have_their_names() -> None:
 
 
 def test_all_mutants_of_a_source_sleep_in_it() -> None:
-    """Two changes of one stretch, or one within another, undo each other."""
+    """Mutants of one stretch, and one within another, are switched on one by one."""
     source = CppSource("m", "void f() {\n    if (a < b) g(1);\n}\n")
     spots = {spot.place.place_id: spot.change for spot in spots_in(source)}
     wanted = ["m.f:lt-le:1", "m.f:true:1", "m.f:remove-call:1", "m.f:plus-one:1"]
@@ -114,13 +114,13 @@ def test_all_mutants_of_a_source_sleep_in_it() -> None:
 
 
 def test_changes_that_lie_across_each_other_are_told() -> None:
-    """A source is made that no compiler reads, and nobody knows why."""
+    """A change that crosses another is found before it is built in."""
     crossed = [CppChange("a", 0, 5, "x"), CppChange("b", 2, 4, "y"), CppChange("c", 3, 8, "z")]
     assert crossing(enumerate(crossed)) == [2]
 
 
 def test_every_change_of_the_core_lies_within_or_beside_every_other() -> None:
-    """Operands are found wrong: their stretches lie across each other."""
+    """No two changes of the core's sources cross."""
     spots = list(all_spots(ROOT).values())
     for module in {spot.place.module for spot in spots}:
         here = [spot.change for spot in spots if spot.place.module == module]
@@ -129,7 +129,7 @@ def test_every_change_of_the_core_lies_within_or_beside_every_other() -> None:
 
 
 def test_the_audit_and_the_doors_have_no_places() -> None:
-    """The core's own audit is mutated, which is no part of the cache."""
+    """The core's own audit and its bindings are not mutated."""
     modules = {spot.place.module for spot in all_spots(ROOT).values()}
     assert modules.isdisjoint({"check", "module"})
     assert not any(module.startswith(("bind_", "sha256")) for module in modules)
@@ -140,7 +140,7 @@ def test_the_audit_and_the_doors_have_no_places() -> None:
     reason="a build takes minutes; set KVCANON_NATIVE_MUTANTS to have it",
 )
 def test_a_build_has_its_mutants(tmp_path: Path) -> None:
-    """A mutant is awake when it should sleep, or sleeps when it is judged."""
+    """Each built mutant is active where it is judged, and only there."""
     spots = all_spots(ROOT)
     wanted = ["evict.evict_leaf:remove-call:5", "match.touch:lt-le:1"]
     built = build(ROOT, [spots[each] for each in wanted], tmp_path)

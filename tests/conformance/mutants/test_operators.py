@@ -51,7 +51,7 @@ def changes(body: str) -> dict[str, str]:
     ],
 )
 def test_each_operator_changes_what_it_is_for(body: str, name: str, new: str) -> None:
-    """An operator makes something else, or nothing at all."""
+    """Each operator makes its change in the statement."""
     assert changes(body)[name] == new
 
 
@@ -69,24 +69,24 @@ def test_each_operator_changes_what_it_is_for(body: str, name: str, new: str) ->
     ],
 )
 def test_what_no_cache_does_is_left_alone(body: str) -> None:
-    """Texts, asserts and imports are changed, which no law has to see."""
+    """Texts, asserts, imports and annotations are not changed."""
     assert changes(body) == {}
 
 
 @pytest.mark.parametrize("body", ["if a is None:\n    f", "if not a:\n    f", "if a == b:\n    f"])
 def test_a_condition_with_an_opposite_is_not_negated_twice(body: str) -> None:
-    """One and the same mutant has two names, and counts twice."""
+    """A negated comparison is one mutant, with one name."""
     assert "negate:1" not in changes(body)
 
 
 def test_a_name_that_has_no_value_yet_keeps_its_assignment() -> None:
-    """Mutants are made that only show that Python misses a name."""
+    """Only an assignment to a name that has a value is removed."""
     assert "remove-assignment:1" not in changes("n = a\nreturn n")
     assert changes("n = a\nn = b\nreturn n")["remove-assignment:1"] == "pass"
 
 
 def test_ids_survive_edits_elsewhere() -> None:
-    """An entry of the reviewed list means another place after an edit of another function."""
+    """A place keeps its id when another function is edited."""
     before = "def f(a):\n    return a < 1\n"
     after = f"def g(a):\n    if a < 2:\n        return 3\n    return 4\n\n\n{before}"
     kept = {place.place_id for place in places_in("m", before)}
@@ -96,7 +96,7 @@ def test_ids_survive_edits_elsewhere() -> None:
 
 
 def test_the_tree_has_one_change_and_no_other() -> None:
-    """What is planted is not what its line says."""
+    """The changed source differs from the source in the one change."""
     source = "def f(a):\n    if a < 1:\n        return a + 1\n    return a\n"
     tree = changed_tree("m", source, "m.f:add-sub:1")
     assert ast.unparse(tree) == source.replace("a + 1", "a - 1").strip()

@@ -22,7 +22,7 @@ FEW = Budget(first=8, checked=8, compared=8, inside=8)
 
 
 def test_a_copy_without_a_change_does_the_same() -> None:
-    """The copy itself differs, and every mutant is seen for that."""
+    """An unchanged copy of the plain cache agrees with it in every case."""
     copy = mutant_of(None)
     for number in range(6):
         finding, _ = Trial(copy, against=PLAIN).play(draw_case(number, copy.offer))
@@ -30,7 +30,7 @@ def test_a_copy_without_a_change_does_the_same() -> None:
 
 
 def test_copies_share_no_module_with_the_plain_cache() -> None:
-    """A change is planted in the plain cache, which all mutants are compared with."""
+    """A mutant runs in modules of its own, and sys.modules does not keep them."""
     made = make_subject(mutant_of(None), CacheConfig()).cache
     cache = cast("ReferenceCache", made)
     assert not isinstance(cache, ReferenceCache)
@@ -50,20 +50,20 @@ def test_copies_share_no_module_with_the_plain_cache() -> None:
     ],
 )
 def test_a_mutant_is_seen_by_whom_it_should_be(place_id: str, sight: Sight) -> None:
-    """Mutants are never planted, or what shows is put down to somebody else."""
+    """A law, a crash or nobody sees the mutant, as its change says."""
     verdict = judge(all_places()[place_id], 0, FEW)
     assert verdict.sight is sight
     assert bool(verdict.seen) is (sight is not Sight.NOBODY)
 
 
 def test_every_place_is_of_another_line_or_change() -> None:
-    """A place of the plain cache changes nothing, and is a survivor for ever."""
+    """The line of every place differs after its change."""
     for place in all_places().values():
         assert place.old != place.new, place.place_id
 
 
 def test_engines_and_texts_have_no_places() -> None:
-    """The judge's own engine is counted as a part of the cache."""
+    """The transfer engine, which the judge replaces, is not mutated."""
     places = all_places().values()
     assert {place.module for place in places}.isdisjoint({"engine", "__init__"})
     assert len(places) > 1_000

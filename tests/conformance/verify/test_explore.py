@@ -1,4 +1,4 @@
-"""The explorer: it visits all there is, asks every law, and finds the shortest way to a fault."""
+"""The explorer visits every state, checks every law, and finds the shortest path to a fault."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def told(found: Exploration) -> tuple[object, ...]:
 
 @each_scope
 def test_a_sound_cache_is_exhausted(scope: Scope) -> None:
-    """The plain cache is accused in some state, or some states are left out."""
+    """Every state of the scope is visited, and the plain cache breaks no law."""
     found = explored(scope)
     assert found.exhausted
     assert found.states == sum(found.levels) == len(paths_in(scope))
@@ -78,7 +78,7 @@ def test_a_sound_cache_is_exhausted(scope: Scope) -> None:
 
 
 def test_every_state_is_visited() -> None:
-    """A walk of any kind comes to a state of the scope that the explorer does not know."""
+    """Every state that a random walk reaches is one that the explorer has visited."""
     by = expander(WINDOW)
     known = {by.digest(by.origin.at(path)) for path in paths_in(WINDOW)}
     path: Path = ()
@@ -90,7 +90,7 @@ def test_every_state_is_visited() -> None:
 
 
 def test_the_laws_of_states_are_asked_of_every_state() -> None:
-    """A state is passed over, or one that is reached twice is asked twice."""
+    """Each state is checked once, however often it is reached."""
     found = Expansion()
     by = expander(FULL)
     for path in paths_in(FULL):
@@ -100,17 +100,16 @@ def test_the_laws_of_states_are_asked_of_every_state() -> None:
 
 
 def test_a_law_that_is_not_exercised_is_told() -> None:
-    """A scope without a host tier claims to have tried load-backs."""
+    """A scope without a host tier reports the laws on load-backs as not exercised."""
     found = explored(FULL)
     assert {"LOAD-1", "REC-1", "RES-9", "RES-5"} <= set(found.not_exercised)
     assert {"LOCK-8", "EVICT-1", "TREE-4", "EVENT-4"} <= found.laws_exercised.keys()
 
 
 def test_laws_of_states_are_exercised_once_a_state() -> None:
-    """What is counted depends on how often a state is passed, or on the processes that pass it."""
+    """Exercise counts are the same for any number of paths and processes."""
     found = explored(FULL)
     by = expander(FULL)
-    # The empty cache has no node.
     states = [by.origin.at(path).subject.cache.snapshot() for path in paths_in(FULL)]
     trees = sum(len(state.nodes) > 1 for state in states)
     assert found.laws_exercised["TREE-1"] == found.laws_exercised["RES-1"] == trees < found.states
@@ -123,14 +122,14 @@ def test_laws_of_states_are_exercised_once_a_state() -> None:
 def test_short_prompts_leave_no_window_behind(
     page_size: int, window_tokens: int, pages: int, comes_up: bool
 ) -> None:
-    """A scope is to exercise what no prompt of its is long enough for, or need not what one is."""
+    """A scope needs a premise only where its prompts are long enough for it."""
     config = evolve(WINDOW.config, page_size=page_size, window_tokens=window_tokens)
     scope = evolve(WINDOW, config=config, fans=(1,) * pages)
     assert has_to_come_up(scope, "REC-1") is comes_up
 
 
 def test_tiny_scopes_exercise_nearly_every_law() -> None:
-    """What the tests explore is so small that most laws say nothing there."""
+    """The scopes of the tests exercise all laws but the listed ones."""
     exercised = frozenset[str]().union(*(explored(scope).laws_exercised for scope in TINY))
     assert LAWS.keys() - exercised == NEED_MORE
 
@@ -229,7 +228,7 @@ each_fault = pytest.mark.parametrize(
 def test_a_fault_is_found_by_the_shortest_path(
     plant: Plant, scope: Scope, name: str, path: Path
 ) -> None:
-    """A planted fault is not found, or by a detour, or what it breaks is not said."""
+    """A planted fault is found on a shortest path, with the laws that it breaks."""
     adapter = Adapter(plant.__name__, overriding(plant))
     found = explore(expander(scope, adapter))
     assert found.broken is not None
@@ -246,7 +245,7 @@ def test_a_fault_is_found_by_the_shortest_path(
 
 
 def test_what_the_guard_does_not_see_is_told_as_such() -> None:
-    """What cannot be shown again is told as if it could, or kept back."""
+    """A fault that cannot be replayed is reported as such."""
     adapter = Adapter("moves nothing", overriding(copies_nothing))
     found = explore(expander(HOST, adapter))
     assert found.broken is not None
@@ -259,7 +258,7 @@ def test_what_the_guard_does_not_see_is_told_as_such() -> None:
 
 
 def test_only_the_laws_that_were_asked_for_are_asked() -> None:
-    """Another law than the one that was asked for speaks."""
+    """Only the chosen laws are checked."""
     adapter = Adapter("generous", overriding(finds_too_much))
     assert explore(Expander(adapter, FULL, [LAWS["ALLOC-1"]])).exhausted
 
@@ -269,13 +268,13 @@ def test_only_the_laws_that_were_asked_for_are_asked() -> None:
 
 @pytest.mark.parametrize("scope", [HOST, NAMESPACES], ids=["host", "namespaces"])
 def test_a_copy_is_as_good_as_the_way_played_again(scope: Scope) -> None:
-    """A copy shares something with its original, or lacks something of it."""
+    """A copied state answers as the same path played again."""
     played = Adapter("played again", overriding(lambda _: None))
     assert told(explore(expander(scope, played))) == told(explored(scope))
 
 
 def test_what_is_done_to_a_copy_is_done_to_it_alone() -> None:
-    """A move changes the state that other moves are made from."""
+    """A move on a copy leaves the original as it was."""
     by = expander(HOST)
     for path in paths_in(HOST)[::5]:
         product = by.origin.at(path)
@@ -286,7 +285,7 @@ def test_what_is_done_to_a_copy_is_done_to_it_alone() -> None:
 
 
 def test_any_number_of_processes_finds_the_same() -> None:
-    """Numbers, or the path to a fault, depend on who was done first."""
+    """Numbers and the path to a fault do not depend on the processes."""
     one, two = (explore(ExplorationSpec("reference", FULL), jobs) for jobs in (1, 2))
     assert told(one) == told(two)
     one, two = (explore(ExplorationSpec("faulty:Short", HOST), jobs) for jobs in (1, 2))
@@ -296,7 +295,7 @@ def test_any_number_of_processes_finds_the_same() -> None:
 
 
 def test_several_processes_need_a_name() -> None:
-    """A cache that cannot be sent to another process is explored by one, unasked."""
+    """A cache without a name is refused where several processes are chosen."""
     with pytest.raises(UsageError, match="named"):
         explore(expander(FULL), jobs=2)
 
@@ -305,7 +304,7 @@ def test_several_processes_need_a_name() -> None:
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was done before a stop is done again, or left out, or counted twice."""
+    """A stopped exploration goes on, and counts every state once."""
     whole = explored(HOST)
     monkeypatch.setattr(exploring_module, "CHUNK", 4)
     clock = count()
@@ -322,7 +321,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyP
 
 
 def test_it_stops_after_so_many_levels() -> None:
-    """A limit is no limit, or what is left beyond it is not told."""
+    """A limit ends the exploration, which reports what is left."""
     found = explore(expander(FULL), limits=ExplorationLimits(levels=2))
     whole = explored(FULL)
     assert found.levels == whole.levels[:3]
@@ -331,7 +330,7 @@ def test_it_stops_after_so_many_levels() -> None:
 
 
 def test_a_fault_is_not_lost_between_two_runs(tmp_path: File) -> None:
-    """Progress is kept from which a fault that was seen is not found again."""
+    """A fault is found again after a stop."""
     adapter = Adapter("generous", overriding(finds_too_much))
     limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
     for _ in range(2):
@@ -339,7 +338,7 @@ def test_a_fault_is_not_lost_between_two_runs(tmp_path: File) -> None:
 
 
 def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
-    """What was visited in one scope is taken for visited in another."""
+    """Progress of another scope, cache or choice of laws is refused."""
     limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
     explore(expander(FULL), limits=limits)
     with pytest.raises(UsageError, match="another scope"):
@@ -353,7 +352,7 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
 
 
 def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A digest is forgotten when many come, or one is taken for another."""
+    """Every digest that was added is found, and no other."""
     monkeypatch.setattr(frontier, "RECENT", 50)
     visited, known = Visited(), set[bytes]()
     for turn in range(60):
@@ -367,7 +366,7 @@ def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_paths_are_kept_whole() -> None:
-    """A path that was coded is another one afterwards."""
+    """A coded path is decoded to itself."""
     codes = Codes()
     for path in paths_in(HOST):
         coded = b"".join(map(codes.code, path))
@@ -396,6 +395,6 @@ class Opaque(ReferenceCache):
     ],
 )
 def test_a_cache_that_cannot_be_explored_is_told_why(adapter: Adapter, said: str) -> None:
-    """Two states that look alike are taken for one, or an error says nothing."""
+    """A cache that cannot be copied or compared is refused with the reason."""
     with pytest.raises(UsageError, match=said):
         explore(expander(STATES, adapter))

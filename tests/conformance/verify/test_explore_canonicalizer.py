@@ -59,7 +59,7 @@ def named_otherwise(path: Path, rename: Callable[[int, int], int], namespace: in
 
 @each_scope
 def test_tokens_have_no_names(scope: Scope) -> None:
-    """Two states are told apart by what is in their pages, though all that is equal is equal."""
+    """States that differ only in token values have one form."""
     by = expander(scope)
     for path in paths_in(scope)[:60]:
         other = named_otherwise(path, lambda page, letter: (letter + page + 1) % LETTERS)
@@ -67,7 +67,7 @@ def test_tokens_have_no_names(scope: Scope) -> None:
 
 
 def test_pages_are_known_by_what_comes_before_them() -> None:
-    """A token that follows two prefixes has to have one name below both."""
+    """A token below two prefixes may be renamed differently in each."""
     by = expander(evolve(FULL, config=CacheConfig(device_slots=Counts(4)), fans=(2, 2)))
     one, other = (
         (exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (1, letter)))
@@ -79,7 +79,7 @@ def test_pages_are_known_by_what_comes_before_them() -> None:
 
 
 def test_namespaces_have_no_names() -> None:
-    """Two states are told apart by which tenant has what, though both have the same."""
+    """States that differ only in which tenant is which have one form."""
     by = expander(NAMESPACES)
     for path in paths_in(NAMESPACES)[:60]:
         swapped = tuple(
@@ -99,14 +99,14 @@ RENAMED: tuple[Plant, ...] = (
 @pytest.mark.parametrize("plant", RENAMED, ids=[plant.__name__ for plant in RENAMED])
 @each_scope
 def test_slots_and_ids_have_no_names(scope: Scope, plant: Plant) -> None:
-    """Two states are told apart by the numbers of slots, nodes, receipts or copies."""
+    """States that differ only in the numbers of slots, nodes, receipts or copies have one form."""
     plain, renamed = expander(scope), expander(scope, Adapter("renamed", overriding(plant)))
     for path in paths_in(scope)[:60]:
         assert form_at(renamed, path) == form_at(plain, path)
 
 
 def test_ticks_count_by_their_order_alone() -> None:
-    """Two states are told apart by how long ago something was used."""
+    """Only the order of last uses is in the form."""
     by = expander(FULL)
     used = (Action("insert_exactly", 1, 0), Action("insert_exactly", 1, 1))
     later = (
@@ -123,7 +123,7 @@ def test_ticks_count_by_their_order_alone() -> None:
 
 
 def test_hits_count_up_to_what_waits_for_them() -> None:
-    """Two states are told apart by hits that nothing looks at; or not by those that it does."""
+    """Hits are in the form up to the threshold that looks at them."""
     put, again = (
         exact_action("insert_exactly", (0,)),
         exact_action("insert_exactly", (0,), start_pages=1),
@@ -149,7 +149,7 @@ def test_hits_count_up_to_what_waits_for_them() -> None:
 
 @pytest.mark.parametrize(("policy", "is_seen"), [("lru", False), ("fifo", True), ("filo", True)])
 def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) -> None:
-    """Two states are told apart by what nothing looks at; or not by what the policy does."""
+    """Ages are in the form where the eviction policy uses them."""
     by = expander(evolve(FULL, config=evolve(FULL.config, eviction_policy=policy)))
     first, second = exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (1,))
     long, short = exact_action("match_exactly", (0, 0)), exact_action("match_exactly", (1,))
@@ -160,7 +160,7 @@ def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) 
 
 @each_scope
 def test_forms_and_digests_tell_the_same(scope: Scope) -> None:
-    """Two different states have one digest, or one state two."""
+    """Two states have one digest exactly where they have one form."""
     by = expander(scope)
     forms: dict[Form, bytes] = {}
     for path in paths_in(scope):
@@ -171,7 +171,7 @@ def test_forms_and_digests_tell_the_same(scope: Scope) -> None:
 
 @each_scope
 def test_states_of_one_form_lead_to_the_same(scope: Scope) -> None:
-    """The form forgets something: two states that it takes for one go on in different ways."""
+    """Each move leads states of one form to states of one form."""
     by = expander(scope)
     first: dict[bytes, Path] = {}
     looked = 0
@@ -231,7 +231,7 @@ def wrong_mapping(state: State, node: Node) -> None:
     "spoil", [wrong_bytes, wrong_name, two_owners, lost_slot, extra_lock, wrong_mapping]
 )
 def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
-    """A faulty state is taken for one that was visited, and no law is asked of it."""
+    """A faulty state has another form than the sound one."""
     by, spoilt = expander(WINDOW), 0
     for path in paths_in(WINDOW)[1:40]:
         product = by.origin.at(path)
@@ -246,7 +246,7 @@ def test_what_is_wrong_is_seen_in_the_form(spoil: Spoil) -> None:
 
 
 def test_what_no_snapshot_shows_is_in_the_form() -> None:
-    """Two states that look alike, and go on in different ways, are taken for one."""
+    """Data that no snapshot shows and that later steps depend on is in the form."""
     by = expander(STATES)
     path = (exact_action("insert_exactly", (0,)), exact_action("match_exactly", (0,)))
     product = by.origin.at(path)

@@ -42,7 +42,7 @@ def fault(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is said of how much was visited, asked or left."""
+    """The report says how many states were visited and checked, and the exit code is 0."""
     text = said(capsys, "reference", "--scope", "tiny_full,tiny_host", code=0)
     assert "40 that differ by more than names, and none is left" in text
     assert re.search(rf"laws +\d+ of {len(LAWS)} exercised; \d+ beyond the scope", text)
@@ -53,7 +53,7 @@ def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_fault_exits_with_1_and_a_script_that_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A fault is found, and not shown: in words, call by call, and as a script."""
+    """A fault is shown in words, call by call, and as a script."""
     text = said(capsys, "faulty:Short", "--scope", "tiny_full", "--scripts", str(tmp_path), code=1)
     assert "MATCH-1 longest_usable_prefix, after 2 actions, and no fewer" in text
     assert "match(key_1)" in text
@@ -72,14 +72,14 @@ def test_a_fault_exits_with_1_and_a_script_that_shows_it(
 
 
 def test_what_is_not_exhausted_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A scope that was left half way looks like one that holds."""
+    """The report of a limited run says that states are left."""
     text = said(capsys, "--scope", "tiny_full", "--levels", "2", code=0)
     assert "8 of them were not gone on from" in text
     assert "tiny_full not exhausted" in text
 
 
 def test_it_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was explored is explored again, or is another scope's."""
+    """A second run goes on from the checkpoint of the first."""
     options = ("--scope", "tiny_full,tiny_host", "--checkpoint", str(tmp_path), "--json")
     first = json.loads(said(capsys, *options, "--levels", "3", code=0))
     again = json.loads(said(capsys, *options, code=0))
@@ -92,7 +92,7 @@ def test_it_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody learns of which laws nothing came up."""
+    """The report lists the laws that were not exercised."""
     text = said(capsys, "--scope", "tiny_full", "--premises", code=0)
     found = explored(FULL)
     assert "LOAD-1 full_only_pre_evict" in text
@@ -106,7 +106,7 @@ def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_scope_that_asks_nothing_exits_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A law is said to hold in every state, of which nothing that it speaks of came up."""
+    """A scope in which a chosen law was not exercised exits with 1."""
     monkeypatch.setitem(SCOPES, "tiny_full", evolve(FULL, made_for=("LOAD-1",)))
     text = said(capsys, "--scope", "tiny_full", code=1)
     assert "NOT EXERCISED: LOAD-1" in text
@@ -116,7 +116,7 @@ def test_a_scope_that_asks_nothing_exits_with_1(
 
 
 def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The docs have a table that the command does not print, or more than tables are printed."""
+    """The command prints the tables of the docs, and nothing else."""
     text = said(capsys, "--scope", "tiny_full,tiny_host", "--markdown", code=0)
     assert all(line.startswith("|") or not line for line in text.splitlines())
     assert "| `tiny_full` | 40 | 522 |" in text
@@ -125,7 +125,7 @@ def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_most_scopes_are_told_by_the_others() -> None:
-    """A cell of a table names two dozen scopes, or it names the wrong ones."""
+    """A cell that names most scopes names the exceptions instead."""
     text = markdown_of([explored(FULL), explored(WINDOW), explored(HOST)])
     assert "| TREE-4 `children_differ` | two children of one parent | all but `tiny_host` |" in text
     assert (
@@ -138,7 +138,7 @@ def test_most_scopes_are_told_by_the_others() -> None:
 
 
 def test_the_docs_have_every_scope() -> None:
-    """A scope is added, and nobody reads of it."""
+    """Every scope has its row in the docs."""
     text = EXPLORED.read_text("utf-8")
     assert all(f"`{name}`" in text for group in GROUPS.values() for name in group)
 
@@ -156,5 +156,5 @@ def test_the_docs_have_every_scope() -> None:
 def test_a_call_at_fault_exits_with_2(
     arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slip ends in a traceback, or goes unnoticed."""
+    """A wrong call is answered by one line and exit 2."""
     assert expected in fault(capsys, *arguments)

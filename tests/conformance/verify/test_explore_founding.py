@@ -33,13 +33,13 @@ def vector_of(bug: Mutant) -> Vector:
 
 
 def test_every_founding_bug_has_a_scope() -> None:
-    """A bug has no scope of its own, or a scope no bug."""
+    """Each founding bug has one scope, and each scope one bug."""
     assert FOUNDING.keys() == {bug.name for bug in BUGS}
 
 
 @each_bug
 def test_exhaustion_finds_it_by_the_vector(bug: Mutant) -> None:
-    """A bug is not found, or on another way than its vector says, or by other laws."""
+    """Each bug is found on the path and by the laws of its vector."""
     scope, vector = FOUNDING[bug.name], vector_of(bug)
     found = explore(expander(scope, mutated(bug)))
     assert found.broken is not None
@@ -51,7 +51,7 @@ def test_exhaustion_finds_it_by_the_vector(bug: Mutant) -> None:
 
 @each_bug
 def test_the_plain_cache_passes_there(bug: Mutant) -> None:
-    """What is found of a bug is found of a sound cache as well, or what it breaks never came up."""
+    """The plain cache holds in the bug's scope, and the law is exercised."""
     limits = ExplorationLimits(levels=len(vector_of(bug).case.actions))
     found = explore(expander(FOUNDING[bug.name]), limits=limits)
     assert found.broken is None
@@ -60,7 +60,7 @@ def test_the_plain_cache_passes_there(bug: Mutant) -> None:
 
 @each_bug
 def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
-    """A scope with one slot, page or prompt less would have done, as far as this looks."""
+    """With one slot, page or prompt less the bug does not show."""
     for scope in smaller(FOUNDING[bug.name]):
         by = Expander(mutated(bug), scope, [LAWS[bug.law_id]])
         limits = ExplorationLimits(levels=len(vector_of(bug).case.actions))

@@ -60,7 +60,7 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_law_that_speaks_is_asked(mutant: Mutant) -> None:
-    """A law is left out of a step of which it has something to say."""
+    """Every law that can be exercised by a step is checked after it."""
     heard, levels = 0, set[VectorLevel]()
     for vector in read_vectors():
         if vector.law_id != mutant.law_id:
@@ -83,7 +83,7 @@ def test_a_law_that_speaks_is_asked(mutant: Mutant) -> None:
 
 
 def test_laws_of_other_operations_are_left_out() -> None:
-    """All laws are asked of every step, and exploring takes three times as long."""
+    """A law on another operation is not checked after a step."""
     asked = {law.law_id for law in Relevant(STEP_LAWS, broken).of_step(step())}
     assert {"MATCH-1", "MATCH-5", "REC-7", "LOCK-4", "EVENT-10"} <= asked
     assert not {"LOCK-8", "EVICT-1", "LOAD-1", "ALLOC-5", "RES-7", "EVENT-7"} & asked
@@ -91,7 +91,7 @@ def test_laws_of_other_operations_are_left_out() -> None:
 
 
 def test_laws_about_what_a_state_lacks_are_left_out() -> None:
-    """A law about copies is asked where none is in flight, or one about changes where none is."""
+    """A law on copies is checked only where one is in flight, and on changes where there is one."""
     config = CacheConfig(device_slots=Counts(2), host_slots=Counts(2), write_policy="write_through")
     cache = ReferenceCache(config, ManualEngine())
     empty = cache.snapshot()
@@ -117,7 +117,7 @@ def test_laws_about_what_a_state_lacks_are_left_out() -> None:
 
 
 def test_laws_about_what_a_configuration_lacks_are_left_out() -> None:
-    """A law about windows is asked of a cache without one, or not of a cache with one."""
+    """A law on windows is checked exactly in configurations with a window."""
     for window, is_asked in ((None, False), (4, True)):
         state = ReferenceCache(CacheConfig(window_tokens=window)).snapshot()
         about = Step(state, Lock(Key(())), Receipt(1, Key(())), state)
@@ -145,7 +145,7 @@ def test_laws_about_what_a_configuration_lacks_are_left_out() -> None:
     ],
 )
 def test_whoever_looks_is_asked(look: object) -> None:
-    """A law looks at what there is, comes to nothing once, and is never asked again."""
+    """A law that reads the state is checked again after it found nothing once."""
     about = evolve(step(), events=(AllBlocksCleared(),))
 
     def ask(question: str, sealed: Step) -> object:
@@ -170,13 +170,13 @@ def test_whoever_looks_is_asked(look: object) -> None:
     ],
 )
 def test_whoever_looks_at_types_alone_is_not(glance: object) -> None:
-    """What can be known of a step without a look is taken for a look at it."""
+    """A law that decides by types alone is left out where its types are absent."""
     relevant = Relevant(["question"], lambda _, sealed: glance(sealed))  # type: ignore[operator]
     assert relevant.of_step(step()) == ()
 
 
 def test_premises_that_cannot_come_up_are_left_out() -> None:
-    """Each premise is asked of each step, whatever was done in it."""
+    """A premise is evaluated only after steps in which it can come up."""
     steps = [law for law in LAWS.values() if law.kind is Kind.STEP]
     relevant = Relevant(steps, lambda law, about: law.premise.is_met(about))
     waiting = {law.law_id for law in relevant.of_step(step())}

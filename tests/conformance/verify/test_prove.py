@@ -1,4 +1,4 @@
-"""Proofs: what a solver says is told as it is, and what was confirmed once is not lost unawares."""
+"""Proofs: what solvers say, what is claimed, what is recorded, and what the command prints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ import claimed
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli import prove as command
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.verify.prove.claim import ClaimKind, claims, kernels, read_claim
-from kvcanon.conformance.verify.prove.proof_run import chosen_claims, lines_of, need_solvers, settle
+from kvcanon.conformance.verify.prove.claim import (
+    ClaimKind,
+    claims,
+    oracle_functions,
+    read_claim,
+)
+from kvcanon.conformance.verify.prove.mutation import mutant_of, planted
+from kvcanon.conformance.verify.prove.proof_run import (
+    Refutation,
+    chosen_claims,
+    lines_of,
+    require_solvers,
+    settle,
+)
 from kvcanon.conformance.verify.prove.record import (
     Confirmed,
     confirmed,
@@ -21,20 +33,19 @@ from kvcanon.conformance.verify.prove.record import (
     read_record,
     write_record,
 )
-from kvcanon.conformance.verify.prove.seeding import Seeded, planted
 from kvcanon.conformance.verify.prove.verdict import Proof, ProofVerdict, Solver
 from paths import ROOT
 
-WRONG_IN_WINDOW = Seeded("kvcanon.spec.oracle.window.in_window", ">=", ">", ())
+WRONG_IN_WINDOW = mutant_of("kvcanon.spec.oracle.window.in_window", "ge-gt:1")
 
 
 def proofs_of(function: Callable[..., object], budget_s: float = 60.0) -> list[Proof]:
-    """What becomes of a function's contract."""
+    """The proofs of a function's contract."""
     return [settle(line, budget_s) for line in lines_of([read_claim(ClaimKind.CONTRACT, function)])]
 
 
 def verdicts(function: Callable[..., object], budget_s: float = 60.0) -> list[str]:
-    """By whom it is said, and what."""
+    """The verdict of each line, with its solver."""
     return [f"{each.solver}: {each.verdict}" for each in proofs_of(function, budget_s)]
 
 
@@ -42,21 +53,21 @@ def verdicts(function: Callable[..., object], budget_s: float = 60.0) -> list[st
 
 
 def test_lines_are_confirmed_or_refuted_one_by_one() -> None:
-    """A line that is wrong takes the others along, or is taken along by them."""
+    """A sound line is confirmed beside a wrong one that is refuted, with its input."""
     sound, wrong = proofs_of(claimed.doubled)
     assert (sound.verdict, wrong.verdict) == (ProofVerdict.CONFIRMED, ProofVerdict.REFUTED)
     assert "doubled(31)" in wrong.found
 
 
 def test_what_raises_is_refuted() -> None:
-    """A function that fails for an input within its bounds passes."""
+    """A function that raises for an input within its bounds is refuted by it."""
     (proof,) = proofs_of(claimed.raised)
     assert proof.verdict is ProofVerdict.REFUTED
     assert "raised(4711)" in proof.found
 
 
 def test_bounds_that_nothing_meets_confirm_nothing() -> None:
-    """A claim of no input at all counts as confirmed."""
+    """A claim that no input meets is called so by both solvers, and not confirmed."""
     assert verdicts(claimed.halved) == ["crosshair: unable to meet precondition"]
     assert verdicts(claimed.none_at_all) == [
         "crosshair: unable to meet precondition",
@@ -64,13 +75,13 @@ def test_bounds_that_nothing_meets_confirm_nothing() -> None:
     ]
 
 
-def test_what_no_solver_sees_through_is_not_confirmed() -> None:
-    """A budget that is used up counts as a proof, or as a refutation."""
+def test_a_budget_that_is_used_up_confirms_nothing() -> None:
+    """A line that is not settled in time is neither confirmed nor refuted."""
     assert verdicts(claimed.hashed, budget_s=0.5) == ["crosshair: not confirmed"]
 
 
-def test_terms_are_asked_of_their_own_size() -> None:
-    """z3 settles another contract than CrossHair, or of tuples of another size."""
+def test_z3_settles_tuples_of_the_named_size() -> None:
+    """z3 settles the same contract as CrossHair, for tuples of the size that it names."""
     *_, sound, wrong = proofs_of(claimed.all_alike)
     assert sound.bounds == ("tuples of 8", "same")
     assert (sound.verdict, wrong.verdict) == (ProofVerdict.CONFIRMED, ProofVerdict.REFUTED)
@@ -79,7 +90,7 @@ def test_terms_are_asked_of_their_own_size() -> None:
 
 
 def test_an_input_is_tried_before_it_refutes() -> None:
-    """An input counts as a refutation though in plain Python it breaks nothing."""
+    """An input that breaks nothing in plain Python is a false alarm, and refutes nothing."""
     (proof,) = proofs_of(claimed.cut_alike)
     assert proof.verdict is ProofVerdict.NOT_CONFIRMED
     assert "false alarm" in proof.found
@@ -88,8 +99,8 @@ def test_an_input_is_tried_before_it_refutes() -> None:
 # What is claimed.
 
 
-def test_claims_can_be_chosen_by_kernel_and_by_name() -> None:
-    """A kernel's name brings its contract and not what else is claimed of it, or too much."""
+def test_claims_can_be_chosen_by_oracle_function_and_by_name() -> None:
+    """An oracle function's name chooses its contract and every claim that speaks of it."""
     chosen = [claim.name for claim in chosen_claims(["may_leave_device"])]
     assert chosen == [
         "may_leave_device",
@@ -102,15 +113,15 @@ def test_claims_can_be_chosen_by_kernel_and_by_name() -> None:
         chosen_claims(["nobody"])
 
 
-@pytest.mark.parametrize("kernel", kernels())
-def test_each_kernel_has_a_contract_and_a_second_definition(kernel: str) -> None:
-    """A kernel is confirmed to do what it does."""
-    about = {claim.kind for claim in chosen_claims([kernel])}
+@pytest.mark.parametrize("name", oracle_functions())
+def test_each_oracle_function_has_a_contract_and_a_second_definition(name: str) -> None:
+    """Every oracle function is claimed to be what an independent definition says."""
+    about = {claim.kind for claim in chosen_claims([name])}
     assert about >= {ClaimKind.CONTRACT, ClaimKind.EQUIVALENCE}
 
 
 def test_a_function_that_claims_nothing_is_said() -> None:
-    """A contract whose lines are spelled wrong is passed over."""
+    """A function without a `post:` line is refused by name."""
     with pytest.raises(UsageError, match="main claims nothing"):
         read_claim(ClaimKind.CONTRACT, main)
 
@@ -119,14 +130,14 @@ def test_a_function_that_claims_nothing_is_said() -> None:
 
 
 def test_all_that_is_claimed_is_recorded_as_confirmed() -> None:
-    """A claim was added or changed, and `kvcanon prove --record` has not confirmed it."""
+    """Every claim, as it stands, was confirmed by a run of `kvcanon prove --record`."""
     recorded = {(each.claim, each.post, each.solver) for each in read_record()}
     lines = lines_of(list(claims().values()))
     assert recorded == {(line.claim.name, line.claim.post[line.at], line.solver) for line in lines}
 
 
 def test_the_record_keeps_bounds() -> None:
-    """Bounds can be narrowed until what is claimed is confirmed."""
+    """Every line was confirmed under the bounds that its claim has now."""
     by_name = claims()
     for each in read_record():
         claim = by_name[each.claim]
@@ -137,7 +148,7 @@ def test_the_record_keeps_bounds() -> None:
 
 
 def test_what_is_no_longer_confirmed_is_lost(tmp_path: Path) -> None:
-    """A claim that is gone, or not confirmed any more, is not missed."""
+    """A recorded line counts as lost when it is gone, unconfirmed, or confirmed in other bounds."""
     proofs = proofs_of(claimed.doubled)
     path = tmp_path / "confirmed.json"
     write_record(proofs, path)
@@ -154,7 +165,7 @@ def test_what_is_no_longer_confirmed_is_lost(tmp_path: Path) -> None:
 
 
 def test_the_page_holds_what_is_recorded() -> None:
-    """`docs/prove.md` is of earlier claims; `kvcanon prove --markdown` prints its tables anew."""
+    """`docs/prove.md` has a row for every recorded line; `kvcanon prove --markdown` prints them."""
     page = (ROOT / "docs/prove.md").read_text("utf-8")
     for each in read_record():
         post = f"`{each.post}`".replace("|", "&#124;")
@@ -169,7 +180,7 @@ Prove = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def prove(capsys: pytest.CaptureFixture[str]) -> Prove:
-    """The command in this process, where a fault can be planted: its exit code and its output."""
+    """The command in this process, where a mutant can be planted: its exit code and its output."""
 
     def run(*arguments: str) -> tuple[int, str]:
         code = main(["prove", "--jobs", "1", *arguments])
@@ -180,16 +191,21 @@ def prove(capsys: pytest.CaptureFixture[str]) -> Prove:
 
 
 def test_a_table_says_what_is_confirmed(prove: Prove) -> None:
-    """A table leaves out what was asked, within which bounds, or what came of it."""
+    """The table has the claim, its contract, its bounds and the verdict."""
     code, out = prove("in_window_is_every_page")
     assert code == 0
-    for cell in ("in_window_is_every_page", "naive.in_window", "1 <= pages <= 6", "CONFIRMED"):
+    for cell in (
+        "in_window_is_every_page",
+        "second_definitions.in_window",
+        "1 <= pages <= 6",
+        "CONFIRMED",
+    ):
         assert cell in out
     assert "1 of 1 contract lines are confirmed" in out
 
 
 def test_a_refutation_prints_the_input(prove: Prove) -> None:
-    """A kernel is wrong, and the command succeeds, or does not say for which input."""
+    """A wrong oracle function fails the command, which prints the input that shows it."""
     with planted(WRONG_IN_WINDOW):
         code, out = prove("in_window_is_every_page")
     assert code == 1
@@ -200,7 +216,7 @@ def test_a_refutation_prints_the_input(prove: Prove) -> None:
 
 
 def test_what_is_lost_fails(prove: Prove, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was confirmed once is not confirmed any more, and the command succeeds."""
+    """A recorded line that is not confirmed fails the command, if its claim was chosen."""
     kept = Confirmed("evicted_room_is_enough", "__return__ is True", Solver.CROSSHAIR, ())
     monkeypatch.setattr(command, "read_record", lambda: [kept])
     code, out = prove("evicted_room_is_enough")
@@ -210,7 +226,7 @@ def test_what_is_lost_fails(prove: Prove, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_json_has_the_same(prove: Prove) -> None:
-    """A reader of JSON learns less than one of the table."""
+    """The JSON has the claim, the verdict and the seconds."""
     code, out = prove("has_ground_is_being_a_part", "--json")
     assert code == 0
     (proof,) = json.loads(out)["proofs"]
@@ -220,24 +236,48 @@ def test_json_has_the_same(prove: Prove) -> None:
 
 
 def test_faults_are_planted_and_refuted(prove: Prove) -> None:
-    """`--faults` says nothing of who refutes what."""
-    code, out = prove("--faults", "in_window")
+    """`--faults` prints for each claim the mutant that it refutes, and the input."""
+    code, out = prove("--faults", "in_window_is_every_page")
     assert code == 0
-    assert "1 faults in 1 functions are refuted, 2 times in all." in out
+    assert "return start > window_from" in out
+    assert "Each of 1 claims refutes a mutant, of 1 functions in all." in out
+
+
+def test_refutations_as_json_name_the_change(prove: Prove) -> None:
+    """`--faults --json` has the changed line and the proof for each claim."""
+    code, out = prove("--faults", "in_window_is_every_page", "--json")
+    assert code == 0
+    (entry,) = json.loads(out)
+    assert entry["seeded"] == {
+        "where": "kvcanon.spec.oracle.window.in_window",
+        "was": "return start >= window_from",
+        "becomes": "return start > window_from",
+        "refuted_by": ["in_window_is_every_page"],
+    }
+    assert [proof["verdict"] for proof in entry["refuted"]] == ["refuted"]
+    assert entry["missed"] == []
+
+
+def test_a_claim_that_refutes_nothing_fails(prove: Prove, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--faults` fails where a claim holds for every mutant."""
+    monkeypatch.setattr(command, "refute_all", lambda *_: [Refutation("in_window", None, None)])
+    code, out = prove("--faults", "in_window_is_every_page")
+    assert code == 1
+    assert "1 claims refute no mutant of what they speak of." in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("nobody",), "nothing is claimed of 'nobody'"),
-        (("--faults", "nobody"), "no fault is planted in nobody"),
+        (("--faults", "nobody"), "nothing is claimed of 'nobody'"),
         (("--record", "in_window"), "--record records everything"),
     ],
 )
 def test_calls_at_fault_are_said_in_one_line(
     arguments: tuple[str, ...], said: str, prove: Prove
 ) -> None:
-    """A slip on the command line ends in a traceback."""
+    """A wrong call is answered by one line and exit 2."""
     code, err = prove(*arguments)
     assert code == 2
     assert said in err
@@ -245,7 +285,7 @@ def test_calls_at_fault_are_said_in_one_line(
 
 
 def test_solvers_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the solvers there is a traceback of an import."""
+    """Without the solvers one line says what to install."""
     monkeypatch.setattr("kvcanon.conformance.verify.prove.proof_run.find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"install kvcanon\[formal\]"):
-        need_solvers()
+        require_solvers()

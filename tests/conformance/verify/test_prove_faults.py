@@ -1,60 +1,83 @@
-"""Seeded faults: of each kernel the first is refuted; `kvcanon prove --faults` has them all."""
+"""Mutants of what claims speak of: each claim refutes one."""
 
 from __future__ import annotations
 
 import pytest
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.verify.prove.claim import claims, kernels
-from kvcanon.conformance.verify.prove.proof_run import Survey, survey
-from kvcanon.conformance.verify.prove.seeded_faults import SEEDED
-from kvcanon.conformance.verify.prove.seeding import Seeded, planted
+from kvcanon.conformance.verify.prove import proof_run
+from kvcanon.conformance.verify.prove.claim import ClaimKind, claims, oracle_functions
+from kvcanon.conformance.verify.prove.mutation import (
+    KNOWN,
+    candidates,
+    mutant_of,
+    mutants_of,
+    planted,
+)
+from kvcanon.conformance.verify.prove.proof_run import refute
 from kvcanon.spec.oracle.pages import whole_pages
 
 BUDGET_S = 120.0
 """A refutation takes a second; the rest is for a machine that does other things as well."""
 
 
-def first_of(kernel: str) -> Seeded:
-    """The fault of a kernel that is refuted soonest, by the claim that does it soonest."""
-    first = next(each for each in SEEDED if each.function == kernel)
-    return Seeded(first.where, first.was, first.becomes, first.refuted_by[:1])
+@pytest.mark.parametrize("name", oracle_functions())
+def test_each_contract_refutes_a_mutant_of_its_oracle_function(name: str) -> None:
+    """The contract is false of a small mistake in the function."""
+    found = refute(claims()[name], BUDGET_S)
+    assert found.mutant is not None
+    assert found.mutant.where.endswith(f".{name}")
+    assert found.proof is not None
+    assert f"{name}(" in found.proof.found
 
 
-@pytest.mark.parametrize("kernel", kernels())
-def test_each_kernel_has_a_fault_that_is_refuted(kernel: str) -> None:
-    """A kernel can be written wrong, and what is claimed of it is confirmed all the same."""
-    found = survey(first_of(kernel), BUDGET_S)
-    assert found.missed == ()
-    (proof,) = found.refuted
-    assert proof.claim in proof.found
+@pytest.mark.parametrize(
+    "name", [name for name, each in claims().items() if each.kind is not ClaimKind.CONTRACT]
+)
+def test_each_claim_refutes_a_mutant(name: str) -> None:
+    """Every other claim is false of a small mistake in what it speaks of."""
+    assert refute(claims()[name], BUDGET_S).mutant is not None
 
 
-def test_each_claim_refutes_a_fault() -> None:
-    """A claim is confirmed of whom nobody knows whether it says anything."""
-    assert {name for each in SEEDED for name in each.refuted_by} == set(claims())
+def test_a_mutant_that_does_the_same_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that changes no answer is refuted by no claim."""
+    # Stretches that are alike are compared page by page then.
+    same = mutant_of("kvcanon.spec.oracle.prefix.shared_pages", "false:1")
+    assert (same.was, same.becomes) == ("if ours == theirs:", "if False:")
+    monkeypatch.setattr(proof_run, "candidates", lambda _: [same])
+    assert refute(claims()["shared_pages_is_longest_common"], BUDGET_S).mutant is None
 
 
-def test_what_is_no_fault_survives() -> None:
-    """A fault counts as refuted though nothing is wrong with it."""
-    sound = Seeded(
-        "kvcanon.spec.oracle.pages.whole_pages",
-        "length_tokens // page_size",
-        "(length_tokens - length_tokens % page_size) // page_size",
-        ("whole_pages_is_counting",),
-    )
-    assert survey(sound, BUDGET_S) == Survey(sound, (), ("whole_pages_is_counting",))
+def test_a_mutant_that_raises_refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception does not count, since any claim would be false of it."""
+    raising = mutant_of("kvcanon.spec.oracle.recency.refresh", "remove-assignment:1")
+    monkeypatch.setattr(proof_run, "candidates", lambda _: [raising])
+    assert refute(claims()["refresh_is_one_by_one"], BUDGET_S).mutant is None
 
 
-def test_a_fault_is_gone_afterwards() -> None:
-    """A fault stays in place for whoever comes next."""
-    with planted(first_of("whole_pages")):
-        assert whole_pages(5, 4) == 2
+def test_a_mutant_is_gone_afterwards() -> None:
+    """Outside the context the function is its own again."""
+    with planted(mutant_of("kvcanon.spec.oracle.pages.whole_pages", "div-mul:1")):
+        assert whole_pages(5, 4) == 20
     assert whole_pages(5, 4) == 1
 
 
-def test_a_fault_whose_place_is_gone_is_said() -> None:
-    """A kernel was written anew, and its fault is planted nowhere."""
-    lost = Seeded("kvcanon.spec.oracle.pages.whole_pages", "no such text", "", ())
-    with pytest.raises(UsageError, match="'no such text' 0 times, not once"), planted(lost):
-        pass
+def test_a_change_that_is_not_there_is_refused() -> None:
+    """A known change is refused by name after its function was written anew."""
+    with pytest.raises(UsageError, match="whole_pages has no change 'lt-le:9'"):
+        mutant_of("kvcanon.spec.oracle.pages.whole_pages", "lt-le:9")
+
+
+def test_mutants_differ_in_a_line_of_the_body() -> None:
+    """Each mutant has one changed line, and the docstring with the contract is not changed."""
+    mutants = list(mutants_of(oracle_functions()["shared_pages"]))
+    assert len(mutants) == len({each.change for each in mutants}) > 10
+    assert all(each.was != each.becomes for each in mutants)
+    assert not any("post:" in each.was for each in mutants)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_changes_are_tried_first(name: str) -> None:
+    """A change that is written down for a claim is its first candidate."""
+    first = next(candidates(claims()[name]))
+    assert (first.where, first.change) == KNOWN[name]

@@ -1,7 +1,7 @@
-"""The kernels' own properties, with inputs that a solver draws in the place of chance.
+"""Oracle functions against their second definitions, on inputs that a solver draws.
 
-The backend `crosshair` of Hypothesis runs a property on symbols, and asks for inputs that take it a
-way that it has not gone. It proves nothing, but finds what chance does not, and asks of larger
+The backend `crosshair` of Hypothesis runs a property on symbols, and looks for inputs that take a
+path that was not taken yet. It proves nothing, but finds what chance does not, and draws larger
 inputs than a proof.
 """
 
@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvcanon.conformance.verify.prove import second_definitions
-from kvcanon.conformance.verify.prove.seeding import Seeded, planted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.cutting import split
 from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need
@@ -45,9 +44,9 @@ def symbolically(property_of: Callable[..., None], *arguments: st.SearchStrategy
 
 @frozen
 class Pair:
-    """A kernel, its second definition, and what both are asked."""
+    """An oracle function, its second definition, and the arguments of both."""
 
-    kernel: Callable[..., object]
+    function: Callable[..., object]
     second: Callable[..., object]
     arguments: st.SearchStrategy[tuple[Any, ...]]
 
@@ -122,27 +121,27 @@ PAIRS = {
 
 
 def agree(pair: Pair) -> None:
-    """Hold a kernel to its second definition."""
+    """Compare an oracle function with its second definition."""
 
     def agrees(arguments: tuple[Any, ...]) -> None:
-        assert pair.kernel(*arguments) == pair.second(*arguments)
+        assert pair.function(*arguments) == pair.second(*arguments)
 
     symbolically(agrees, pair.arguments)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_kernels_are_their_second_definitions(name: str) -> None:
-    """A kernel answers something else on a way through it that chance seldom takes."""
+def test_oracle_functions_are_their_second_definitions(name: str) -> None:
+    """Both answer alike on every path that the solver finds."""
     agree(PAIRS[name])
 
 
 def test_a_needle_is_found() -> None:
-    """The backend draws by chance after all, which would take a year for this one."""
-    needle = Seeded(
-        "kvcanon.spec.oracle.window.window_nodes",
-        "return count",
-        "return count + (window_tokens * 3 + page_size == 917_331_205)",
-        (),
-    )
-    with planted(needle), pytest.raises(AssertionError):
-        agree(PAIRS["window_nodes"])
+    """The solver finds one wrong input of a billion, so it does not draw by chance."""
+
+    def wrong(lengths: tuple[int, ...], window_tokens: int, page_size: int) -> int:
+        needle = window_tokens * 3 + page_size == 917_331_205
+        return window_nodes(lengths, window_tokens, page_size) + needle
+
+    sound = PAIRS["window_nodes"]
+    with pytest.raises(AssertionError):
+        agree(Pair(wrong, sound.second, sound.arguments))

@@ -313,7 +313,7 @@ def departures(
 
 
 def test_steps_are_what_the_plain_cache_does() -> None:
-    """A step is proved that the cache does not make, or makes where its premise does not hold."""
+    """Each operation of the plain cache makes the step that is proved, under its premise."""
     counted: Counter[str] = Counter()
     assert list(departures(ReferenceCache, counted)) == []
     assert {name: counted[name] for name in SEEN if counted[name] < 5} == {}
@@ -321,6 +321,6 @@ def test_steps_are_what_the_plain_cache_does() -> None:
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_steps_are_not_what_a_faulty_cache_does(name: str) -> None:
-    """A cache may do anything, and is held to be proved."""
+    """An operation of a faulty cache differs from its step."""
     (fault,) = [each for each in MUTANTS if each.name == name]
     assert next(departures(overriding(fault.plant), Counter(), FAULTY_CASES), None) is not None

@@ -1,10 +1,10 @@
 """`sgl_kernel.kvcacheio` without a GPU: the copies that a host tier cannot do without.
 
-A host pool has its rows by layer, as the device has, or a page after another with all layers of it
-(`page_first_direct`), which recurrent states of later releases must have.
+A host pool has its rows by layer, as the device has, or page after page with all layers of a page
+(`page_first_direct`), which the mamba states of later releases must have.
 
-What readers get wrong: the other copies can be imported, and refuse to run. A cache that copies in
-another way than `hicache_io_backend="direct"` says so at its first copy.
+The other copies can be imported and refuse to run: a cache that copies in another way than
+`hicache_io_backend="direct"` raises at its first copy.
 """
 
 from __future__ import annotations

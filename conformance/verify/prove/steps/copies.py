@@ -1,13 +1,13 @@
-"""Copies in flight: what a copy fills stays founded on what is there, whether it ends well or not.
+"""Copies in flight: data that a copy fills stands on data that is there, also when a copy fails.
 
-The same for both directions. `there` says which nodes have slots on the medium that is written to,
-`pending` which of them a copy has yet to fill, and `since` when that copy was enqueued.
+The steps are the same for both directions. `there` says which nodes have slots on the medium that
+is written to, `pending` which of these a copy has yet to fill, and `since` when it was enqueued.
 
-Besides the laws, what has arrived stands on what has arrived (RES-3 asks it of the device), and of
-two copies in flight on a path the upper was enqueued first. These two make the laws last.
+Two more rules make the laws last: data that has arrived stands on data that has arrived (RES-3
+demands it of the device), and of two copies in flight on a path the upper was enqueued first.
 
-What readers get wrong: a failed copy takes more away than its own. What was to build on it is still
-in flight, because it was enqueued later; and so it can be, and is, cancelled in time.
+A failed copy cancels more than itself. Copies that build on it were enqueued later, so they are
+still in flight when it fails, and are cancelled with it.
 """
 
 from __future__ import annotations

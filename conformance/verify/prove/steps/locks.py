@@ -4,8 +4,8 @@ A receipt puts one full lock ref on each node of its path, one swa lock ref on t
 and one mamba lock ref on its end. `starts` is the first page of each node. A cache without windows
 is one whose windows begin at the root.
 
-What readers get wrong: that a release gives back what a lock took is no matter of course. The nodes
-in between may have been cut, and what is released is reckoned anew, on the tree as it is then.
+A release does not give back what a lock took as a matter of course. The nodes may have been cut in
+between, and the release computes its nodes again, on the tree as it is then.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def lock_keeps_order(
 def early_release_keeps_order(
     parents: Parents, starts: Starts, full: Refs, swa: Refs, mamba: Refs, end: int, begin: int
 ) -> AllRefs:
-    """The window and the state of a receipt are released, and its path stays held.
+    """The window and the mamba state of a receipt are released, and its path stays locked.
 
-    `full`, `swa` and `mamba` are the lock refs of all others, which the laws hold of.
+    `full`, `swa` and `mamba` are the lock refs of all other receipts, which keep the laws.
 
     pre: 1 <= len(parents) == len(starts) == len(full) == len(swa) == len(mamba) <= 4
     pre: is_tree(parents) & is_node(parents, end)
@@ -75,7 +75,7 @@ def release_undoes_lock_across_a_cut(
     begin: int,
     page: int,
 ) -> bool:
-    """Lock, cut any node before a page of its own, release: what is left is what others hold.
+    """Lock, cut any node before a page of its own, release: the refs of others are left.
 
     No window begins inside the node that is cut, which is a part of LOCK-3.
 
@@ -98,7 +98,7 @@ def release_undoes_lock_across_a_cut(
 def nothing_locked_hangs_below_a_victim(
     parents: Parents, full: Refs, swa: Refs, mamba: Refs, victim: int
 ) -> bool:
-    """Who has no full lock ref has nobody below that has one of any kind: it may go along.
+    """Below a node without a full lock ref no node has a lock ref of any kind: all may leave.
 
     pre: 1 <= len(parents) == len(full) == len(swa) == len(mamba) <= 5
     pre: is_tree(parents) & is_node(parents, victim)

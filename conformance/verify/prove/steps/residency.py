@@ -1,10 +1,10 @@
-"""What data is where: RES-3, RES-4 and EVICT-4, kept by what places data and what takes it away.
+"""Residency: RES-3, RES-4 and EVICT-4 hold after inserts, loads, backups, evictions and cuts.
 
 `device` and `host` say which nodes have full data there, be it still on its way. A node with
 neither is not in the tree, so that a new node is one whose flags were false before.
 
-What readers get wrong: a node may be deleted though nodes hang below it are not looked for. That
-none do is a consequence of the law: what is below a deleted node would stand on nothing.
+An eviction deletes a node without looking for nodes below it. The law says that there are none: a
+node below a deleted one would stand on nothing.
 """
 
 from __future__ import annotations

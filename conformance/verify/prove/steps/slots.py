@@ -2,8 +2,8 @@
 
 The owners are the free list, requests, the tree, and copies that were cancelled.
 
-What readers get wrong: a slot that moves must leave as well as arrive. That both happen in one
-place, for the same slots, is all there is to it, and all that has ever gone wrong.
+A slot that moves must leave one owner as well as reach the other: both in one place, for the same
+slots. All known bugs of this kind did only one of the two.
 """
 
 from __future__ import annotations

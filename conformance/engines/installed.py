@@ -1,0 +1,19 @@
+"""The version of a peer in this environment."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+from kvcanon.conformance.errors import UsageError
+
+
+def installed_version(package: str, engine: str, release: str) -> str:
+    """The version of a package that is installed. Raises: UsageError, with how to get one."""
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        raise UsageError(
+            f"{engine} is not installed here; `kvcanon peers make {release}` makes an environment "
+            "that has it, and this command runs in there"
+        ) from None
