@@ -122,16 +122,25 @@ def backup_steps(spans: Sequence[Span], direct: Sequence[bool], ring: Ring) -> I
             yield Direct(span)
         else:
             slot = ring.take()
-            filled, emptied = Mark(MarkKind.FILLED, slot), Mark(MarkKind.EMPTIED, slot)
-            yield Wait(StreamRole.KERNEL, emptied)
-            yield Stage(span, slot)
-            yield Record(StreamRole.KERNEL, filled)
-            yield Wait(StreamRole.COPY, filled)
-            yield Ship(span, slot)
-            yield Record(StreamRole.COPY, emptied)
+            stage, ship = (
+                (StreamRole.KERNEL, Stage(span, slot)),
+                (StreamRole.COPY, Ship(span, slot)),
+            )
+            yield from _through_ring(slot, stage, ship)
     yield Record(StreamRole.KERNEL, KERNELS_ENDED)
     yield Wait(StreamRole.COPY, KERNELS_ENDED)
     yield Record(StreamRole.COPY, DONE)
+
+
+def _through_ring(
+    slot: int, fill: tuple[StreamRole, Step], empty: tuple[StreamRole, Step]
+) -> Iterator[Step]:
+    """Fill a slot of the ring on one stream once it is empty, and empty it on the other."""
+    filled, emptied = Mark(MarkKind.FILLED, slot), Mark(MarkKind.EMPTIED, slot)
+    for stream, step, before, after in ((*fill, emptied, filled), (*empty, filled, emptied)):
+        yield Wait(stream, before)
+        yield step
+        yield Record(stream, after)
 
 
 def load_steps(groups: Sequence[LayerGroup], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
@@ -147,12 +156,10 @@ def load_steps(groups: Sequence[LayerGroup], direct: Sequence[bool], ring: Ring)
                 yield Direct(span)
             else:
                 slot = ring.take()
-                filled, emptied = Mark(MarkKind.FILLED, slot), Mark(MarkKind.EMPTIED, slot)
-                yield Wait(StreamRole.COPY, emptied)
-                yield Ship(span, slot)
-                yield Record(StreamRole.COPY, filled)
-                yield Wait(StreamRole.KERNEL, filled)
-                yield Stage(span, slot)
-                yield Record(StreamRole.KERNEL, emptied)
+                ship, stage = (
+                    (StreamRole.COPY, Ship(span, slot)),
+                    (StreamRole.KERNEL, Stage(span, slot)),
+                )
+                yield from _through_ring(slot, ship, stage)
         yield Record(StreamRole.KERNEL, Mark(MarkKind.ARRIVED, index))
     yield Record(StreamRole.KERNEL, DONE)

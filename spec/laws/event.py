@@ -76,10 +76,7 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
     Kind.STREAM,
     premise=Premise[Stream](
         "a store of a page that has a parent",
-        lambda stream: any(
-            isinstance(event, BlockStored) and event.parent_hash is not None
-            for event in stream.events
-        ),
+        lambda stream: situations.stores_a_child(stream.events),
     ),
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),

@@ -9,7 +9,7 @@ from kvcanon.spec.events import (
 )
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
-from kvcanon.spec.laws import premises, visibility
+from kvcanon.spec.laws import premises, situations, visibility
 from kvcanon.spec.laws.page_hashes import changed_pages, short
 from kvcanon.spec.views import Step
 
@@ -58,10 +58,7 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
     Kind.STEP,
     premise=Premise[Step](
         "a store of a page that has a parent",
-        lambda step: any(
-            isinstance(event, BlockStored) and event.parent_hash is not None
-            for event in step.events
-        ),
+        lambda step: situations.stores_a_child(step.events),
     ),
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),

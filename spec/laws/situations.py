@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kvcanon.spec.events import BlockRemoved, BlockStored
+from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.laws.comparison import candidates, losses, slot_of
 from kvcanon.spec.operations import (
     Evict,
@@ -224,6 +224,11 @@ def cancelled_some(step: Step) -> bool:
         TransferStatus.CANCELLED in ended(step)
         or any(each.cancelled for each in step.after.transfers)
     )
+
+
+def stores_a_child(events: Iterable[Event]) -> bool:
+    """Whether a store names a parent page."""
+    return any(isinstance(event, BlockStored) and event.parent_hash is not None for event in events)
 
 
 def named_anew(step: Step) -> bool:

@@ -13,13 +13,12 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from threading import Event
 
 import numpy as np
 import pytest
 
-from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, soon, wait
+from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, wait
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
@@ -32,21 +31,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, Counts
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
 
-@pytest.fixture
-def engine() -> Iterator[ThreadedEngine]:
-    """An engine with one layer in a group."""
-    made = ThreadedEngine(group_bytes=1)
-    yield made
-    soon(made.close)
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive(), f"{thread.name} is left"
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 # Completions

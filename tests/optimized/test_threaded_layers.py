@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
 import pytest
 
-from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, soon, wait, wait_layer
+from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, wait, wait_layer
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.errors import BadArgument
@@ -17,21 +14,7 @@ from kvcanon.spec.types import FULL, SWA
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
 
-@pytest.fixture
-def engine() -> Iterator[ThreadedEngine]:
-    """An engine with one layer in a group."""
-    made = ThreadedEngine(group_bytes=1)
-    yield made
-    soon(made.close)
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive(), f"{thread.name} is left"
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 def test_layers_arrive_one_after_the_other(engine: ThreadedEngine) -> None:
