@@ -123,7 +123,10 @@ def test_scripts_are_written_and_show_the_fault(
     (path,) = folder.iterdir()
     assert f"\n  Script: {path}\n" in printed
     assert "import judged" not in printed
-    done = subprocess.run([sys.executable, path], cwd=HELPERS, capture_output=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(HELPERS.parent)}
+    done = subprocess.run(
+        [sys.executable, path], cwd=HELPERS, env=environment, capture_output=True, check=False
+    )
     assert done.returncode == 1
     assert b"LOCK-8" in done.stderr
 
