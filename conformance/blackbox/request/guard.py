@@ -26,7 +26,7 @@ from kvcanon.conformance.blackbox.request.state import (
 )
 from kvcanon.conformance.errors import OnShould, ViolationError
 from kvcanon.conformance.observe.evidence import Service
-from kvcanon.conformance.observe.explain import sentence
+from kvcanon.conformance.observe.explain import explain_violations
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig, Profile
@@ -302,13 +302,8 @@ class RequestBlackboxGuard:
         found = self._seen.checks.close()
         if not found:
             return
-        lines = [f"After operation {self.steps}, {asked},", f"which was answered {answer!r}:"]
-        for law in {violation.law.law_id: violation.law for violation in found}.values():
-            texts = [violation.text for violation in found if violation.law is law]
-            lines += ["", f"{law.law_id} {law.name}: {texts[0]}"]
-            lines += [f"    ... and {len(texts) - 1} more"] if len(texts) > 1 else []
-            lines.append(f"    The law: {sentence(law)}")
-        broken = ViolationError("\n".join(lines), found)
+        words = explain_violations(found, self.steps, asked, repr(answer))
+        broken = ViolationError(words, found)
         if self._on_should is None or not broken.only_should:
             raise broken
         self._on_should(broken)
