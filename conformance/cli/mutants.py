@@ -126,7 +126,7 @@ def mutants_command(
         raise UsageError("--sample and --core need --mechanical; add it")
     effort = effort or "standard"
     if effort not in EFFORTS:
-        raise UsageError(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
+        raise UsageError(f"no effort {effort!r} for mutants; choose one of {', '.join(EFFORTS)}")
     rows = _rows(only, effort, seed, jobs or os.cpu_count() or 1)
     bars = bars_of(rows)
     if as_json:

@@ -267,7 +267,7 @@ class SideBySide:
         self._stamps = Stamps(config.slot_bytes)
         everyone = [*adapters, against] if against is not None else adapters
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
-            raise UsageError("request caches cannot be compared; leave out the cache to agree with")
+            raise UsageError("request caches cannot be compared; leave `against` out")
         self._absent: list[str] = []
         made = [self._run(each, config, judges, against) for each in adapters]
         self._runs = [run for run in made if run is not None]
