@@ -15,7 +15,7 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
-from kvcanon.conformance.cli.terminal import ReportConsole, progress_bars
+from kvcanon.conformance.cli.terminal import ReportConsole, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
@@ -136,7 +136,8 @@ def check_command(
     report = report_of(result, chosen, differences)
     for path, write in writers.items():
         path.write_text(write(report), encoding="utf-8")
-    _print(report, _write_scripts(report, scripts) if scripts is not None else {})
+    files = _write_scripts(report, scripts) if scripts is not None else {}
+    print_parts(ReportConsole(), text_report(report, files))
     if known is not None:
         _require_shown(known, differences, result)
     _exit(report.verdict)
@@ -194,12 +195,6 @@ def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
         path.write_text(each.script, encoding="utf-8")
         files[number] = str(path)
     return files
-
-
-def _print(report: CheckReport, scripts: Mapping[int, str]) -> None:
-    out = ReportConsole()
-    for part in text_report(report, scripts):
-        out.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
 def _require_shown(

@@ -18,7 +18,7 @@ from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress_bars
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.search.campaign import adapter_as
@@ -123,8 +123,7 @@ def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, prem
         scripts.mkdir(parents=True, exist_ok=True)
         file = scripts / file_name(found.cache, replayed.failure.finding)
         file.write_text(replayed.script, encoding="utf-8")
-    for part in failure_text(replayed, None if file is None else str(file)):
-        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+    print_parts(out, failure_text(replayed, None if file is None else str(file)))
 
 
 @contextmanager

@@ -20,7 +20,13 @@ from rich.markup import escape
 
 from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.peers_report import table_json, table_text
-from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json, progress
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    columns,
+    print_json,
+    print_parts,
+    progress,
+)
 from kvcanon.conformance.engines.releases.catalogue import (
     RELEASES,
     STAND_INS,
@@ -142,8 +148,6 @@ def table_command(
     if as_json:
         print_json(table_json(cells, effort))
     else:
-        out = ReportConsole()
-        for part in table_text(cells, effort):
-            out.print(part, soft_wrap=isinstance(part, str), markup=False)
+        print_parts(ReportConsole(), table_text(cells, effort))
     if not all(cell.is_as_expected for cell in cells):
         raise typer.Exit(1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -67,6 +67,12 @@ def print_json(value: object) -> None:
 def print_title(out: Console, command: str, about: str) -> None:
     """Print the first line of a report: the command, and what it ran on."""
     out.print(Text.assemble((command, "bold cyan"), f"  {about}"))
+
+
+def print_parts(out: Console, parts: Iterable[RenderableType]) -> None:
+    """Print the parts of a report; plain strings are for copying, and are not wrapped."""
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
 def columns() -> Table:
