@@ -68,7 +68,7 @@ def test_a_sample_is_as_large_as_asked(capsys: pytest.CaptureFixture[str]) -> No
     [
         (("--mechanical", "--only", "nobody"), "no mechanical mutant 'nobody' of reference"),
         (("--mechanical", "--effort", "deep"), "no effort 'deep' for mutants"),
-        (("--sample", "3"), "--sample and --core are for --mechanical"),
+        (("--sample", "3"), "--sample and --core need --mechanical"),
     ],
 )
 def test_wrong_calls_are_one_line(
