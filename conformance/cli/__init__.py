@@ -1,11 +1,9 @@
 """The command line: `laws`, `check`, `explore`, `prove`, `mutants`, `replay`, `bench`, `peers`.
 
-Exit 0: what was asked was done, and no law was seen broken. 1: a law is broken, or too little came
-up to say that none is. 2: the call is at fault, or the cache that was named; one line on stderr
-says how.
+Exit code 0: the command ran, and no law is broken. 1: a law is broken, or too little was exercised
+to say that none is. 2: the command line or the named cache is wrong; stderr says why in one line.
 
-What readers get wrong: results go to stdout, everything else to stderr. A progress bar is shown on
-a terminal only, so that a pipe gets the report and nothing besides.
+Results go to stdout, everything else to stderr. Progress bars appear on terminals only.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.errors import UsageError
 
 app = typer.Typer(
-    help="The laws of prefix KV caches, and a judge that holds a cache to them.",
+    help="The laws of prefix KV caches, and a judge that checks caches against them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,8 +44,8 @@ app.add_typer(peers, name="peers")
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
-# Typer brings its own Click or uses the one that is installed, depending on its version; the base
-# of all errors in a call is found from one that both export.
+# Depending on its version, Typer brings its own Click or uses the installed one. Both export
+# BadParameter; its base class is the base of all errors in a command line.
 _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -59,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _ClickError as error:
         return _usage_error(getattr(error, "format_message", error.__str__)())
     except (SystemExit, BrokenPipeError):
-        # The reader has seen enough: Rich and Typer exit with 1 then, which says here that a law is
-        # broken. Python would complain when it flushes at its own exit.
+        # The reader closed the pipe. Rich and Typer exit with 1 then, which would say that a law is
+        # broken. Without a new stdout Python would complain when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UsageError, TraceError, OSError) as error:
@@ -71,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage_error(problem: str) -> int:
-    """Print the problem in one line; without a command, Typer has printed the help instead."""
+    """Print the problem in one line; none if Typer printed the help, as without a command."""
     if problem:
         typer.echo(f"kvcanon: {' '.join(problem.split())}", err=True)
     return USAGE_ERROR

@@ -1,7 +1,7 @@
-"""`kvcanon bench replay`: how fast a cache is, on a trace or on generated chat.
+"""`kvcanon bench`, and `bench replay`: times a cache on a trace or on generated chat.
 
-What readers get wrong: peak memory is that of a process, so that each case runs in one of its own;
-requests, interpreter and cache are all in it.
+Peak memory is that of a process, so each case runs in a process of its own; it includes requests
+and interpreter.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Annotated
 
 import typer
 from attrs import asdict, frozen
-from rich.table import Table
-from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Replay, replay
@@ -33,7 +31,13 @@ from kvcanon.conformance.cli.options import (
     SwaTokens,
     Trace,
 )
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    figures_table,
+    print_json,
+    print_title,
+    progress,
+)
 from kvcanon.conformance.cli.workload import Workload, WorkloadSizes
 from kvcanon.conformance.errors import UsageError, describe_exception
 
@@ -59,15 +63,15 @@ class BenchCase:
 
 @frozen
 class ReplayRate:
-    """What came of a case."""
+    """The result of a case."""
 
     case: BenchCase
     replay: Replay
     peak_bytes: int
-    """Most memory that the process had at any time."""
+    """The most memory that the process used at any time."""
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """The result as a value for JSON."""
         return {
             "components": self.case.components,
             "sizes": asdict(self.case.sizes),
@@ -118,12 +122,12 @@ def bench_replay(
                 pool=pool_tokens,
                 swa=swa_tokens,
                 window_tokens=(window or usual.window_tokens) if windowed else 0,
-                events=told,
+                events=emits,
             ),
         )
         for size in page_size or [usual.page_size]
         for windowed in (False, True)
-        for told in ((False, True) if events is None else (events,))
+        for emits in ((False, True) if events is None else (events,))
     ]
     with progress(cases, f"bench {cache}") as shown:
         measured = [_in_a_process(case) for case in shown]
@@ -157,20 +161,18 @@ def measure(case: BenchCase) -> ReplayRate:
 
 
 def _in_a_process(case: BenchCase) -> ReplayRate:
-    """Measure a case in a fresh process, which has no memory of earlier ones."""
+    """Measure a case in a fresh process, so that peak memory is its own."""
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
         return process.submit(measure, case).result()
 
 
 def _print_table(cache: str, workload: Workload, measured: Sequence[ReplayRate]) -> None:
     out = ReportConsole()
-    title = f"  {workload}, seed {workload.seed}"
-    out.print(Text.assemble((f"bench replay {cache}", "bold cyan"), title))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("components", no_wrap=True)
-    for heading in ("page", "events", "req/s", "hit rate", "match us", "insert us", "evict us"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("peak MiB", justify="right", no_wrap=True)
+    print_title(out, f"bench replay {cache}", f"{workload}, seed {workload.seed}")
+    latencies = ("match us", "insert us", "evict us")
+    table = figures_table(
+        "components", "page", "events", "req/s", "hit rate", *latencies, "peak MiB"
+    )
     for each in measured:
         table.add_row(*_row(each))
     out.print(table)

@@ -1,7 +1,7 @@
-"""`kvcanon bench gpu`: how fast pages move between a GPU and its host, and whether they arrive.
+"""`kvcanon bench gpu`: checks and times page copies between a GPU and its host.
 
-What readers get wrong: gigabytes a second say more about the machine than about the cache. What is
-to be compared is the share of what the same link gave to one large copy in the same run.
+Gigabytes a second depend on the machine. Compare shares instead: each rate is also given as a share
+of what one large copy reached over the same link in the same run.
 """
 
 from __future__ import annotations
@@ -13,55 +13,54 @@ from pathlib import Path
 from typing import Annotated, Protocol, cast
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.terminal import ReportConsole, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
 
-# The judge reaches the fast cache by name, as it would reach a stranger's.
+# The judge loads the optimized cache by name, as it loads any cache.
 BENCH = "kvcanon.optimized.measuring.bench"
 
 BROKEN = 1
 
 
 class GpuSheet(Protocol):
-    """A table to print, with a line that says what is in it."""
+    """A table to print, with a caption."""
 
     @property
     def caption(self) -> str:
-        """That line."""
+        """What the table shows."""
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """One for each column."""
+        """One heading for each column."""
 
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
-        """The cells."""
+        """The cells, row by row."""
 
 
 class GpuBench(Protocol):
-    """What can be measured."""
+    """The measurements on one GPU."""
 
     device: str
 
     def sections(self) -> Mapping[str, Callable[[], object]]:
-        """By name; each gives a value that JSON has."""
+        """The measurements by name; each returns a value for JSON."""
 
     def sheets(self) -> Iterable[GpuSheet]:
-        """What was measured so far."""
+        """Tables of everything measured so far."""
 
 
 class BenchModule(Protocol):
-    """The module that measures."""
+    """The module with the measurements."""
 
     def bench_on_gpu(self, transfer_bytes: int) -> GpuBench:
-        """A bench, where there is a GPU."""
+        """Make the bench. Raises: RuntimeError: there is no GPU."""
 
     def is_wrong(self, error: Exception) -> bool:
-        """Whether a copy was wrong."""
+        """Whether the error is a wrong copy."""
 
 
 def bench_gpu(
@@ -86,11 +85,11 @@ def bench_gpu(
         for name in shown:
             try:
                 found[name] = sections[name]()
-            except Exception as error:  # noqa: BLE001 (what else there is to measure is measured)
+            except Exception as error:  # noqa: BLE001  # The other sections still run.
                 errors[name] = describe_exception(error)
                 wrong = wrong or module.is_wrong(error)
             if json_file is not None:
-                # After each section: a run that is cut short keeps what it had.
+                # Written after each section, so that a run that is cut short keeps its results.
                 value = {"kvcanon": __version__, "errors": errors, "sections": found}
                 json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     _print(bench, errors)
@@ -102,11 +101,11 @@ def bench_gpu(
 
 
 def _bench(transfer_bytes: int) -> tuple[BenchModule, GpuBench]:
-    """The bench of the fast cache. Raises: UsageError, in words that say what is missing."""
+    """Load the bench of the optimized cache. Raises: UsageError, which says what is missing."""
     try:
         module = cast("BenchModule", import_module(BENCH))
     except ImportError as error:
-        raise UsageError(f"bench gpu needs the fast cache: {error}") from error
+        raise UsageError(f"bench gpu needs the optimized cache: {error}") from error
     try:
         return module, module.bench_on_gpu(transfer_bytes)
     except RuntimeError as error:
@@ -115,11 +114,9 @@ def _bench(transfer_bytes: int) -> tuple[BenchModule, GpuBench]:
 
 def _print(bench: GpuBench, errors: Mapping[str, str]) -> None:
     out = ReportConsole()
-    out.print(Text.assemble(("bench gpu", "bold cyan"), f"  {bench.device}, kvcanon {__version__}"))
+    print_title(out, "bench gpu", f"{bench.device}, kvcanon {__version__}")
     for sheet in bench.sheets():
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for at, heading in enumerate(sheet.headings):
-            table.add_column(heading, justify="right" if at else "left", no_wrap=True)
+        table = figures_table(*sheet.headings)
         for row in sheet.rows:
             table.add_row(*row)
         out.print()

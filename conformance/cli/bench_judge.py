@@ -1,7 +1,6 @@
-"""`kvcanon bench judge`: how fast a cache is judged, and where the time goes.
+"""`kvcanon bench judge`: times the judge, and shows where the time goes.
 
-What readers get wrong: a step is an operation of the cache, with all that is asked about it. How
-many cases a check plays in a minute depends on how long they are.
+A step is one operation of the cache and all law checks after it.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from typing import Annotated
 
 import typer
 from attrs import asdict, frozen
-from rich.table import Table
-from rich.text import Text
 
 from kvcanon import __version__
 from kvcanon.conformance.bench.judge_speed import (
@@ -28,26 +25,32 @@ from kvcanon.conformance.bench.judge_speed import (
 )
 from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    figures_table,
+    print_json,
+    print_title,
+    progress,
+)
 from kvcanon.conformance.protocol.configs import usual_config
 from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.search.play import JudgeConfig
 
 LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
-"""By states, with the laws that a step may have broken; with every law about everything, for
-comparison; and by answers and events only."""
+"""`inside` checks states, by the laws that a step may have broken; `thorough` checks every law on
+everything, for comparison; `outside` checks answers and events only."""
 
 
 @frozen
 class JudgeRate:
-    """What was measured of one way to judge."""
+    """The measurements of one way to judge."""
 
     rate: Rate
     shares: dict[str, float]
     costs: tuple[Cost, ...]
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """The measurements as a value for JSON."""
         return {
             **asdict(self.rate),
             "steps_per_second": self.rate.per_second,
@@ -95,25 +98,19 @@ def bench_judge(
 
 def _print_tables(cache: str, measured: dict[str, JudgeRate]) -> None:
     out = ReportConsole()
-    out.print(Text.assemble((f"bench judge {cache}", "bold cyan"), "  on one core"))
+    print_title(out, f"bench judge {cache}", "on one core")
     parts = next(iter(measured.values())).shares
-    table = _table("judged from", "steps/s", *parts)
+    table = figures_table("judged from", "steps/s", *parts)
     for name, level in measured.items():
         percents = (f"{share:.0%}" for share in level.shares.values())
         table.add_row(name, f"{level.rate.per_second:,.0f}", *percents)
     out.print(table)
     out.print()
     sizes = next(iter(measured.values())).costs
-    table = _table("us a step", *(f"{cost.nodes:,.0f} nodes" for cost in sizes), "grows with")
+    table = figures_table(
+        "us a step", *(f"{cost.nodes:,.0f} nodes" for cost in sizes), "grows with"
+    )
     for name, level in measured.items():
         costs = (f"{cost.us_per_step:,.0f}" for cost in level.costs)
         table.add_row(name, *costs, f"nodes^{growth(level.costs):.2f}")
     out.print(table)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table

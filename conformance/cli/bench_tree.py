@@ -1,16 +1,18 @@
-"""`kvcanon bench tree`: prefix caches side by side, in one run.
+"""`kvcanon bench tree`: times prefix caches side by side on the same requests.
 
-What readers get wrong: caches take turns, each in a process of its own, and the figures are medians
-of the rounds. Peers that have no environment are left out, and named.
+The caches take turns, each in a process of its own, and each figure is the median of the rounds.
+Peers without an environment are left out, and the report names them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
+from attrs import frozen
 
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.contest import ContestPlan, in_a_process, orders, run_contest
@@ -23,87 +25,123 @@ from kvcanon.conformance.cli.peers import PeersFolder
 from kvcanon.conformance.cli.terminal import ReportConsole, progress
 
 CHAT = BenchCell(page_size=16, pool_tokens=65_536, window_tokens=512, swa_tokens=16_384)
-"""The pools overflow, and the longest prompt fits into each."""
+"""The requests overflow the pools, and the longest prompt fits into each pool."""
 TRACE = BenchCell(page_size=16, pool_tokens=1_000_000, window_tokens=4096, swa_tokens=262_144)
 PAGE_SIZES = (1, 16, 64)
 
+Contestants: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CACHE]...",
+        help=f"{', '.join(CONTESTANTS)}, or package.module:factory; by default all that are "
+        "installed. The first is compared with each of the others.",
+    ),
+]
+PageSizes: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help=f"Tokens a page; repeatable. Usual: {', '.join(map(str, PAGE_SIZES))}.",
+    ),
+]
+PoolTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help=f"Device pool, in tokens. {usual(f'{CHAT.pool_tokens:,}', f'{TRACE.pool_tokens:,}')}",
+    ),
+]
+Window: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Sliding window of the caches that have one, in tokens; 0 for full data only. "
+        f"{usual(CHAT.window_tokens, TRACE.window_tokens)}",
+    ),
+]
+SwaTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Device pool of window data, in tokens. "
+        f"{usual(f'{CHAT.swa_tokens:,}', f'{TRACE.swa_tokens:,}')}",
+    ),
+]
+Events: TypeAlias = Annotated[
+    bool | None, typer.Option(help="Measure only with events, or only without.")
+]
+Rounds: TypeAlias = Annotated[
+    int, typer.Option(min=1, metavar="N", help="How often each cache is measured.")
+]
+Seconds: TypeAlias = Annotated[
+    float,
+    typer.Option(min=0, metavar="S", help="After so long a run starts no more requests."),
+]
+Growth: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--growth",
+        help="Also measure full hits, and how times grow with the tree and the prompt.",
+    ),
+]
+Requests: TypeAlias = Annotated[
+    bool, typer.Option(help="Whether to serve requests; without them, --growth only.")
+]
+JsonFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all figures, as JSON."),
+]
+PlotFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--plot", dir_okay=False, metavar="FILE", help="Write a figure, as SVG."),
+]
+
+
+@frozen
+class CellOptions:
+    """The options that say which cells are measured; None or empty for the usual values."""
+
+    page_sizes: Sequence[int]
+    pool_tokens: int | None
+    window_tokens: int | None
+    swa_tokens: int | None
+    events: bool | None
+
+    def cells(self, base: BenchCell) -> tuple[BenchCell, ...]:
+        """Every combination of events, window and page size."""
+        pool, swa = self.pool_tokens or base.pool_tokens, self.swa_tokens or base.swa_tokens
+        window = base.window_tokens if self.window_tokens is None else self.window_tokens
+        return tuple(
+            BenchCell(size, pool, width, swa if width else 0, events)
+            for events in ((False, True) if self.events is None else (self.events,))
+            for width in dict.fromkeys((0, window))
+            for size in self.page_sizes or PAGE_SIZES
+        )
+
 
 def bench_tree(
-    caches: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CACHE]...",
-            help=f"{', '.join(CONTESTANTS)}, or package.module:factory; all that are there by "
-            "default. The others are compared with the first.",
-        ),
-    ] = None,
+    caches: Contestants = None,
     *,
     peers: PeersFolder,
     trace: Trace = None,
     conversations: Conversations = 1000,
     seed: Seed = 0,
     limit: Limit = None,
-    page_size: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=f"Tokens a page; repeatable. Usual: {', '.join(map(str, PAGE_SIZES))}.",
-        ),
-    ] = None,
-    pool_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=f"Device pool. {usual(f'{CHAT.pool_tokens:,}', f'{TRACE.pool_tokens:,}')}",
-        ),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Sliding window of the caches that have one; 0 for full data only. "
-            f"{usual(CHAT.window_tokens, TRACE.window_tokens)}",
-        ),
-    ] = None,
-    swa_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=f"Pool of window data. {usual(f'{CHAT.swa_tokens:,}', f'{TRACE.swa_tokens:,}')}",
-        ),
-    ] = None,
-    events: Annotated[
-        bool | None, typer.Option(help="Measure only with events, or only without.")
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How often each is measured.")
-    ] = 3,
-    seconds: Annotated[
-        float,
-        typer.Option(min=0, metavar="S", help="After which a run begins no more requests."),
-    ] = 120.0,
-    growth: Annotated[
-        bool,
-        typer.Option(
-            "--growth",
-            help="Measure full hits too, and how times grow with the tree and the prompt.",
-        ),
-    ] = False,
-    requests: Annotated[
-        bool, typer.Option(help="Whether to serve requests; without, --growth only.")
-    ] = True,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all figures, as JSON."),
-    ] = None,
-    plot_file: Annotated[
-        Path | None,
-        typer.Option("--plot", dir_okay=False, metavar="FILE", help="Write a figure, as SVG."),
-    ] = None,
+    page_size: PageSizes = None,
+    pool_tokens: PoolTokens = None,
+    window: Window = None,
+    swa_tokens: SwaTokens = None,
+    events: Events = None,
+    rounds: Rounds = 3,
+    seconds: Seconds = 120.0,
+    growth: Growth = False,
+    requests: Requests = True,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
 ) -> None:
     """Time caches on the same requests: match, lock, evict, allocate, insert, unlock."""
     if not requests and not growth:
@@ -111,25 +149,16 @@ def bench_tree(
         raise typer.BadParameter(problem, param_hint="'--no-requests'")
     if plot_file:
         require_matplotlib()  # A contest takes minutes, and its figure comes last.
-    base = CHAT if trace is None else TRACE
-    sizes = (pool_tokens or base.pool_tokens, swa_tokens or base.swa_tokens)
+    chosen = CellOptions(page_size or (), pool_tokens, window, swa_tokens, events)
     plan = ContestPlan(
         source=WorkloadSource(str(trace.resolve()) if trace else None, conversations, seed, limit),
-        cells=tuple(
-            BenchCell(size, sizes[0], width, sizes[1] if width else 0, told)
-            for told in ((False, True) if events is None else (events,))
-            for width in dict.fromkeys((0, base.window_tokens if window is None else window))
-            for size in page_size or PAGE_SIZES
-        )
-        if requests
-        else (),
+        cells=chosen.cells(CHAT if trace is None else TRACE) if requests else (),
         rounds=rounds,
         seconds=seconds,
         growth=growth,
     )
     entrants = field(caches or [], peers)
-    asked = orders(plan, entrants.contestants)
-    with progress(asked, "bench tree") as shown:
+    with progress(orders(plan, entrants.contestants), "bench tree") as shown:
         outcome = run_contest(shown, in_a_process(entrants))
     title = _title(plan.source) if plan.cells else "growth"
     if json_file:
@@ -141,7 +170,7 @@ def bench_tree(
 
 
 def _title(source: WorkloadSource) -> str:
-    """What the requests are."""
+    """Name the requests."""
     title = f"generated chat, {source.conversations} conversations, seed {source.seed}"
     if source.trace is not None:
         title = Path(source.trace).name

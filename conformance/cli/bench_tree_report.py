@@ -1,7 +1,6 @@
-"""The report of a contest, as text.
+"""The report of `bench tree`, as text.
 
-What readers get wrong: a ratio is of the first cache to the one in its row, and larger is better
-for the first: so many times its requests a second, so many times less time or memory.
+A ratio compares the first cache with the one in the row; larger is better for the first cache.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from kvcanon.conformance.bench.contest import CURVES, ContestOutcome, ContestPlan, Result
 from kvcanon.conformance.bench.contestants import Field
 from kvcanon.conformance.bench.floor import FullHit
 from kvcanon.conformance.bench.growth import Point
-from kvcanon.conformance.cli.terminal import ReportConsole
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title
 
 MIB = 2**20
 
@@ -24,7 +22,7 @@ def print_report(
     out: ReportConsole, workload: str, plan: ContestPlan, entrants: Field, outcome: ContestOutcome
 ) -> None:
     """Print the report."""
-    out.print(Text.assemble(("bench tree", "bold cyan"), f"  {workload}"))
+    print_title(out, "bench tree", workload)
     for cell, results in outcome.cells.items():
         out.print()
         out.print(f"{cell}", style="bold")
@@ -44,7 +42,7 @@ def print_report(
 
 
 def _cell_table(results: Sequence[Result]) -> Table:
-    table = _table(
+    table = figures_table(
         *("cache", "req/s", "x", "hit rate", "match us", "insert us", "x"),
         *("MiB", "x", "of MiB"),
     )
@@ -66,7 +64,7 @@ def _cell_table(results: Sequence[Result]) -> Table:
 
 
 def _full_hit_table(hits: Mapping[str, FullHit]) -> Table:
-    table = _table("cache", "tokens", "hot", "memcmp", "x", "cold", "memcmp", "x")
+    table = figures_table("cache", "tokens", "hot", "memcmp", "x", "cold", "memcmp", "x")
     for name, hit in hits.items():
         hot, floor_hot = hit.hot.p50_us, hit.floor_hot.p50_us
         cold, floor_cold = hit.cold.p50_us, hit.floor_cold.p50_us
@@ -86,7 +84,7 @@ def _curve_title(what: str) -> str:
 
 def _curve_table(curves: Mapping[str, Sequence[Point]]) -> Table:
     sizes = [point.size for point in next(iter(curves.values()))]
-    table = _table("cache", *(f"{size:,}" for size in sizes))
+    table = figures_table("cache", *(f"{size:,}" for size in sizes))
     for name, points in curves.items():
         cells = (f"{point.match.p50_us:,.1f} / {point.insert.p50_us:,.1f}" for point in points)
         table.add_row(name, *cells)
@@ -98,16 +96,16 @@ def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[
     if outcome.cells:
         first = entrants.contestants[0].name
         loads = [run.load for cell in outcome.cells.values() for each in cell for run in each.runs]
-        began = f"Load when they began: {min(loads):.1f} to {max(loads):.1f}."
+        began = f"Load when the runs began: {min(loads):.1f} to {max(loads):.1f}."
         notes += [
             f"Medians of {plan.rounds} rounds; times are p50 / p99 of the calls. {began}",
-            f"x: {first} serves so many times the requests, or takes so many times less.",
-            "MiB: the most memory that came with the cache, of all that the process had.",
+            f"x: {first} serves x times the requests, or takes 1/x of the time or memory.",
+            "MiB: the most memory that the cache added to its process.",
         ]
         if any(not each.complete for cell in outcome.cells.values() for each in cell):
-            notes.append(f"*: of the requests that began within {plan.seconds:g} seconds only.")
+            notes.append(f"*: only requests that began within {plan.seconds:g} seconds.")
         if any(each.name == "vllm" for each in entrants.contestants):
-            notes.append("vllm makes room, allocates and inserts in one call, timed as the insert.")
+            notes.append("vllm evicts, allocates and inserts in one call, timed as the insert.")
     for release, stubbed in entrants.stubbed().items():
         notes.append(f"{release} ran with stand-ins for {', '.join(stubbed)}.")
     notes += [f"Left out: {name}: {why}." for name, why in entrants.missing.items()]
@@ -121,11 +119,3 @@ def _pair(result: Result, step: str) -> str:
 
 def _ratio(one: float | None, other: float | None) -> str:
     return f"{one / other:.2f}" if one is not None and other else "-"
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table

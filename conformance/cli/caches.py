@@ -1,7 +1,6 @@
-"""A cache for a replay, which needs all that the protocol has.
+"""Caches for a replay, which need every method of the protocol in spec/cache.py.
 
-What readers get wrong: `check` judges a cache that lacks operations by those that it has. A replay
-is an engine at work, and nothing is filled in for it.
+`check` accepts a cache that lacks methods, and judges those that it has. A replay does not.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 
 PROTOCOL = tuple(name for name in vars(Cache) if not name.startswith("_"))
-"""What a cache must have."""
+"""The methods that a cache must have."""
 
 
 def make_cache(name: str, config: CacheConfig) -> Cache:
-    """An empty cache of this name. Raises: UsageError."""
+    """Make an empty cache by its name. Raises: UsageError."""
     adapter = load_adapter(name)
     try:
         made = adapter.make(config)

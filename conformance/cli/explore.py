@@ -1,7 +1,7 @@
-"""`kvcanon explore`: every state of a cache within a scope, and every law on every step.
+"""`kvcanon explore`: visits every state of a cache within a scope, and checks all laws there.
 
-What readers get wrong: exit code 0 says that nothing is broken in what was visited. Whether that is
-all there is, the last line says.
+Exit code 0 means: no law is broken in the visited states. The last line says whether these are all
+states of the scope.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.search.campaign import adapter_as
@@ -52,31 +51,33 @@ def explore_command(
             help=f"What to explore: {', '.join(GROUPS)}, or some of {', '.join(SCOPES)}.",
         ),
     ] = "small",
-    only: Annotated[str | None, typer.Option(metavar="ID,...", help="Ask these laws only.")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="ID,...", help="Check these laws only.")
+    ] = None,
     levels: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Go no further than so many moves from the start."),
+        typer.Option(min=1, metavar="N", help="Go at most N moves from the start."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop each scope after so long.")
+        float | None, typer.Option(min=0, metavar="N", help="Stop each scope after N minutes.")
     ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Where progress is kept, a file a scope; go on from what is there.",
+            help="Folder for the progress, a file for each scope; continues from existing files.",
         ),
     ] = None,
     jobs: Jobs = None,
     premises: Annotated[
-        bool, typer.Option("--premises", help="Say of each law how often it was exercised.")
+        bool, typer.Option("--premises", help="Print how often each law was exercised.")
     ] = False,
     scripts: Scripts = None,
     markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
-    """Visit every state of a cache within a scope, and ask every law of every state and step."""
+    """Visit every state of a cache within a scope, and check every law in each state and step."""
     chosen = scopes_named(scope)
     law_ids = tuple(find_law(each.strip()).law_id for each in only.split(",")) if only else ()
     if checkpoint is not None:
@@ -89,9 +90,9 @@ def explore_command(
             None if minutes is None else 60 * minutes,
             None if checkpoint is None else checkpoint / _file_name(cache, each),
         )
-        with _shown(each) as tell:
-            asked = ExplorationSpec(cache, each, law_ids)
-            found.append(explore(asked, jobs or os.cpu_count() or 1, limits, tell))
+        with _level_bar(each) as show:
+            spec = ExplorationSpec(cache, each, law_ids)
+            found.append(explore(spec, jobs or os.cpu_count() or 1, limits, show))
         if not quiet:
             _print(out, found[-1], scripts, premises=premises)
     if markdown:
@@ -105,7 +106,7 @@ def explore_command(
 
 
 def _file_name(cache: str, scope: Scope) -> str:
-    """Where the progress of a cache in a scope is kept."""
+    """The file for the progress of a cache in a scope."""
     return f"{re.sub('[^A-Za-z0-9]+', '_', cache)}-{scope.name}.npz"
 
 
@@ -116,30 +117,22 @@ def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, prem
         return
     adapter = adapter_as(found.cache)
     failure = failure_of(adapter, found.scope, found.broken, found.law_ids)
-    told = retold(adapter, failure, found.law_ids)
+    replayed = retold(adapter, failure, found.law_ids)
     file = None
     if scripts is not None:
         scripts.mkdir(parents=True, exist_ok=True)
-        file = scripts / file_name(found.cache, told.failure.finding)
-        file.write_text(told.script, encoding="utf-8")
-    for part in failure_text(told, None if file is None else str(file)):
-        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+        file = scripts / file_name(found.cache, replayed.failure.finding)
+        file.write_text(replayed.script, encoding="utf-8")
+    print_parts(out, failure_text(replayed, None if file is None else str(file)))
 
 
 @contextmanager
-def _shown(scope: Scope) -> Iterator[Callable[[int, int, int], None]]:
-    """Progress on a terminal, a bar for the level that is gone through; silent off it."""
-    stderr = Console(stderr=True)
-    if not stderr.is_terminal:
-        yield lambda *_: None
-        return
-    columns = (
-        TextColumn("[progress.description]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=stderr, transient=True) as bars:
+def _level_bar(scope: Scope) -> Iterator[Callable[[int, int, int], None]]:
+    """Show a progress bar for the current level; none if stderr is no terminal."""
+    with progress_bars(TimeElapsedColumn()) as bars:
+        if bars is None:
+            yield lambda *_: None
+            return
         task = bars.add_task(scope.name)
         yield lambda level, done, of: bars.update(
             task, description=f"{scope.name}, level {level}", completed=done, total=of

@@ -18,9 +18,9 @@ from rich.text import Text
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.report.call_code import lines_of, literal
+from kvcanon.conformance.report.call_code import code_lines, literal
+from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.law_lookup import find_law
-from kvcanon.conformance.report.replayed import calls_of
 from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
@@ -148,7 +148,7 @@ def _print_witness(witness: Vector) -> None:
     fault = f"A cache with this fault breaks it: {witness.reason}"
     out.print(Padding(Text(fault), (0, 0, 1, 2)))
     out.print(Padding(Text(f"in {literal(witness.case.config)}"), (0, 0, 1, 2)))
-    lines = lines_of(calls_of(witness.case, PLAIN))
+    lines = code_lines(calls_of(witness.case, PLAIN))
     out.print(Padding(calls(lines, witness.case.actions, None), (0, 0, 1, 2)))
     out.print(Padding(Text("The answers are those of the plain cache."), (0, 0, 0, 2)))
 

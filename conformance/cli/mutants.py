@@ -1,7 +1,7 @@
-"""`kvcanon mutants`: the kill matrix, that is how soon each engine finds each planted fault.
+"""`kvcanon mutants`: the kill matrix, which shows how soon each way finds each planted fault.
 
-What readers get wrong: the faults are planted in the plain cache, in the checkout that one works
-in. What is judged here is the judge.
+The faults are planted in the reference cache of the current checkout. What is measured here is the
+judge.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.check import BROKEN
 from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.conformance.cli.options import AsJson, Seed
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
+from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, progress
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.equivalents import Core
 from kvcanon.conformance.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
@@ -32,7 +32,7 @@ from kvcanon.conformance.search.effort import effort_named
 
 EFFORTS = ("quick", "standard")
 WIDTH = 170
-"""Of the table in a pipe; it has a line for each mutant."""
+"""Columns of the table in a pipe."""
 
 HEADINGS = {
     "inside": "laws, by states",
@@ -41,7 +41,7 @@ HEADINGS = {
     "machine": "machine",
     "vectors": "vector",
 }
-"""What the ways to find a mutant are called."""
+"""The headings of the ways to find a mutant."""
 
 SURVIVED = "survived"
 
@@ -51,7 +51,7 @@ BY_WALKER = (*BY_LAWS, "agreement")
 
 @frozen
 class KillRow:
-    """A mutant, and what found it."""
+    """A mutant, and what each way found."""
 
     name: str
     law_id: str
@@ -59,16 +59,16 @@ class KillRow:
     founding: bool
     reason: str
     kills: Mapping[str, Kill | None]
-    """By way."""
+    """The result of each way."""
 
     def by(self, *ways: str) -> bool:
-        """Whether it was found in one of some ways."""
+        """Whether one of these ways found it."""
         return any(self.kills[way] is not None for way in ways)
 
 
 @frozen
 class Bar:
-    """How many mutants were found in some way, and how many have to be."""
+    """How many mutants some ways found, and how many they must find."""
 
     what: str
     found: int
@@ -77,7 +77,7 @@ class Bar:
 
     @property
     def reached(self) -> bool:
-        """Whether they are enough."""
+        """Whether enough were found."""
         return self.found >= self.least
 
 
@@ -87,46 +87,46 @@ def mutants_command(
         str | None, typer.Option(metavar="NAME,...", help="These mutants only.")
     ] = None,
     mechanical: Annotated[
-        bool, typer.Option("--mechanical", help="Mutants that a program makes, judged by laws.")
+        bool, typer.Option("--mechanical", help="Use generated mutants, and judge them by laws.")
     ] = False,
     core: Annotated[
-        Core, typer.Option(help="The cache that is changed; for --mechanical.")
+        Core, typer.Option(help="The cache to mutate; for --mechanical.")
     ] = Core.REFERENCE,
     sample: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="So many of them only; for --mechanical."),
+        typer.Option(min=1, metavar="N", help="Use only N mutants; for --mechanical."),
     ] = None,
     effort: Annotated[
         str | None,
         typer.Option(
             metavar="|".join(EFFORTS),
-            help="How much is played at most. Usual: standard; quick for --mechanical.",
+            help="Most cases to play. Usual: standard; quick for --mechanical.",
         ),
     ] = None,
     seed: Seed = 0,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Processes that play. Usual: one a core."),
+        typer.Option(min=1, metavar="N", help="Worker processes. Usual: one for each core."),
     ] = None,
     as_json: AsJson = False,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a page, without what differs by machine.")
+        bool, typer.Option("--markdown", help="Print a page for the docs, without times.")
     ] = False,
 ) -> None:
-    """Find every planted fault in every way, and print how soon; needs the checkout."""
+    """Look for every planted fault in every way, and print how soon; needs the checkout."""
     if mechanical:
         ids = tuple(each.strip() for each in only.split(",")) if only is not None else ()
-        asked = MeasurementSpec(
+        spec = MeasurementSpec(
             core, sample, ids, effort or "quick", seed, jobs or os.cpu_count() or 1
         )
-        if not mechanical_mutants(asked, as_json=as_json, as_markdown=as_markdown).reached:
+        if not mechanical_mutants(spec, as_json=as_json, as_markdown=as_markdown).reached:
             raise typer.Exit(BROKEN)
         return
     if sample is not None or core is not Core.REFERENCE:
-        raise UsageError("--sample and --core are for --mechanical; give that, too")
+        raise UsageError("--sample and --core need --mechanical; add it")
     effort = effort or "standard"
     if effort not in EFFORTS:
-        raise UsageError(f"no effort {effort!r} for mutants; choose of {', '.join(EFFORTS)}")
+        raise UsageError(f"no effort {effort!r} for mutants; choose one of {', '.join(EFFORTS)}")
     rows = _rows(only, effort, seed, jobs or os.cpu_count() or 1)
     bars = bars_of(rows)
     if as_json:
@@ -148,7 +148,7 @@ def mutants_command(
 
 
 def hunt(start: Path, name: str, way: str, effort: str, seed: int) -> Kill | None:
-    """Find a mutant in one way, in any process."""
+    """Look for a mutant in one way; runs in any process."""
     (mutant,) = (each for each in find_mutants(start) if each.name == name)
     return HUNTS[way](mutant, effort_named(effort), seed)
 
@@ -182,7 +182,7 @@ def _rows(only: str | None, effort: str, seed: int, jobs: int) -> list[KillRow]:
 
 
 def bars_of(rows: Sequence[KillRow]) -> list[Bar]:
-    """What has to be reached: all in every way, but for a tenth that takes a comparison."""
+    """What must be found: all in every way; laws alone may miss a tenth, which needs comparison."""
     founding = [row for row in rows if row.founding]
     every = len(rows)
     most = -(-9 * every // 10)
@@ -204,11 +204,8 @@ def bars_of(rows: Sequence[KillRow]) -> list[Bar]:
 
 
 def _print(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) -> None:
-    out = ReportConsole()
-    if not out.is_terminal:
-        out.width = WIDTH
-    title = f"  {len(rows)} of them, {effort} effort, seed {seed}"
-    out.print(Text.assemble(("mutants", "bold cyan"), title))
+    out = ReportConsole(WIDTH)
+    print_title(out, "mutants", f"{len(rows)} of them, {effort} effort, seed {seed}")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("mutant", "law", "modelled on", *HEADINGS.values()):
         table.add_column(heading, no_wrap=True)
@@ -222,17 +219,17 @@ def _print(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int)
             *(Text(cell, "bold red" if cell == SURVIVED else "") for cell in cells),
         )
     out.print(table)
-    out.print("Cases / steps / seconds until it was found; * is a founding bug.", style="dim")
+    out.print("Cases / steps / seconds until it was found; * marks a founding bug.", style="dim")
     for bar in bars:
         style = "green" if bar.reached else "bold red"
-        out.print(Text(_said(bar), style))
+        out.print(Text(_in_words(bar), style))
     slowest = [row.kills["outside"] for row in rows if row.founding]
     seconds = [kill.seconds for kill in slowest if kill is not None]
     if seconds:
         out.print(f"slowest founding bug from outside: {max(seconds):.1f} s")
 
 
-def _said(bar: Bar) -> str:
+def _in_words(bar: Bar) -> str:
     needed = f", of which {bar.least} are needed" if not bar.reached else ""
     return f"{bar.what}: {bar.found}/{bar.of}{needed}"
 
@@ -258,17 +255,17 @@ def _page(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) 
     return [
         "# The kill matrix",
         "",
-        "Faults that are planted in the plain cache, and what finds them. Written by",
+        "Faults that are planted in the reference cache, and what finds them. Written by",
         f"`kvcanon mutants --markdown --effort {effort} --seed {seed}`; not by hand.",
         "",
-        "Each fault overrides one function and is made to break one law; others may speak first.",
-        f"{founding} A cell says which law spoke, or what showed, after how",
-        "many cases / operations of the cache. *By states* and the *machine* ask every law of the",
-        "cache's states; *from outside* sees answers, events and bytes; *compared* asks no law,",
-        f"and holds the cache against the plain one. In these two ways {FEW} cases are played, or",
-        "as many as it takes for a founding bug; not every fault can be seen so.",
+        "Each fault overrides one function and is made to break one law; others may break first.",
+        f"{founding} A cell says which law broke, or what differed, after how",
+        "many cases / operations of the cache. *By states* and the *machine* check every law on",
+        "states; *from outside* sees answers, events and bytes; *compared* checks no law,",
+        f"and compares with the reference cache. In these two ways {FEW} cases are played, or",
+        "as many as it takes for a founding bug; not every fault shows there.",
         "",
-        *(f"- {_said(bar)}" for bar in bars),
+        *(f"- {_in_words(bar)}" for bar in bars),
         "",
         _line("mutant", "law", "modelled on", *HEADINGS.values()),
         _line(*["---"] * (3 + len(HEADINGS))),

@@ -1,4 +1,4 @@
-"""`kvcanon mutants --mechanical`: how many of the faults that a program plants the laws see."""
+"""`kvcanon mutants --mechanical`: how many generated mutants the laws find."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WORDS = {
 }
 
 
-def mechanical_mutants(asked: MeasurementSpec, *, as_json: bool, as_markdown: bool) -> Measure:
+def mechanical_mutants(spec: MeasurementSpec, *, as_json: bool, as_markdown: bool) -> Measure:
     """Measure and print. Raises: UsageError."""
-    found = measure(asked, find_checkout(Path.cwd()), progress)
+    found = measure(spec, find_checkout(Path.cwd()), progress)
     if as_json:
         print_json(to_json(found))
     elif as_markdown:
@@ -39,13 +39,13 @@ def mechanical_mutants(asked: MeasurementSpec, *, as_json: bool, as_markdown: bo
 
 
 def title(found: Measure) -> str:
-    """What was measured, in a line."""
+    """One line on what was measured."""
     of_all = f"{len(found.verdicts):,} of {found.places:,}"
     return f"{of_all} mechanical mutants of {found.core}, {found.effort} effort, seed {found.seed}"
 
 
 def summary(found: Measure) -> str:
-    """What came of it, in a line."""
+    """One line on the result."""
     ways = {
         Core.REFERENCE: "of those that show in any way, the laws alone see",
         Core.NATIVE: "of those that could show, a check against the reference sees",
@@ -55,7 +55,7 @@ def summary(found: Measure) -> str:
 
 
 def counts(found: Measure) -> dict[str, int]:
-    """How many mutants each sight had, and how many were left out."""
+    """How many mutants were found in each way, and how many were left out."""
     return {
         **{WORDS[sight]: len(found.by(sight)) for sight in Sight},
         "left out, as they do the same": len(found.of_kind(ReviewKind.EQUAL)),
@@ -89,8 +89,8 @@ def _print_list(out: ReportConsole, heading: str, verdicts: Sequence[MutantVerdi
         out.print(Text(f"  {verdict.place.place_id}"), soft_wrap=True)
         out.print(Text(f"    {verdict.place.diff}", "dim"), soft_wrap=True)
         if verdict.seen:
-            said = f"{', '.join(verdict.seen)} in {verdict.how}: {verdict.text}"
-            out.print(Text(f"    {said}", "dim"), soft_wrap=True)
+            seen = f"{', '.join(verdict.seen)} in {verdict.how}: {verdict.text}"
+            out.print(Text(f"    {seen}", "dim"), soft_wrap=True)
 
 
 # As JSON and as a page.
@@ -129,7 +129,7 @@ def _verdict_to_json(found: Measure, verdict: MutantVerdict) -> Mapping[str, Any
 
 
 def to_markdown(found: Measure) -> list[str]:
-    """A measure as a part of a page, without what differs by machine."""
+    """A measure as a part of a page, without times."""
     return [
         f"{title(found)}: {summary(found)}.",
         "",

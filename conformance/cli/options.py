@@ -1,7 +1,7 @@
-"""The options that several commands have, each declared once.
+"""Options that several commands share, each declared once.
 
-What readers get wrong: an option whose default is None is not off. Its usual value goes with the
-workload, small for generated chat and large for a recorded trace, and its help says both.
+An option whose default is None has a usual value that depends on the workload: small for generated
+chat, large for a recorded trace. Its help gives both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIZE = "N|unlimited"
 
 
 def usual(chat: object, trace: object) -> str:
-    """The end of a help text: what is taken where the option is not given."""
+    """The end of a help text: the values if the option is not given."""
     return f"Usual: {chat} for generated chat, {trace} for a trace."
 
 
@@ -31,7 +31,7 @@ Trace: TypeAlias = Annotated[
         dir_okay=False,
         readable=True,
         metavar="FILE",
-        help="Recorded requests in Mooncake's JSONL format; without it they are generated.",
+        help="Recorded requests in Mooncake's JSONL format; without it, requests are generated.",
     ),
 ]
 Conversations: TypeAlias = Annotated[
@@ -43,8 +43,9 @@ Seed: TypeAlias = Annotated[
         metavar="N", help="Seed of the generated conversations, and of the guard's sample."
     ),
 ]
+DrawSeed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Seed of all random draws.")]
 Limit: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Take the first so many requests only.")
+    int | None, typer.Option(min=1, metavar="N", help="Use only the first N requests.")
 ]
 PoolTokens: TypeAlias = Annotated[
     PoolSize | None,
@@ -63,17 +64,17 @@ SwaTokens: TypeAlias = Annotated[
     ),
 ]
 Markdown: TypeAlias = Annotated[
-    bool, typer.Option("--markdown", help="Print the tables of the docs, and nothing else.")
+    bool, typer.Option("--markdown", help="Print only the tables for the docs, as Markdown.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Jobs: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Processes that work. Usual: one a core.")
+    int | None, typer.Option(min=1, metavar="N", help="Worker processes. Usual: one for each core.")
 ]
 Scripts: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        help="Write the script of each failure there, and not into the report.",
+        help="Write a script for each failure to this folder, instead of into the report.",
     ),
 ]

@@ -1,9 +1,9 @@
-"""`kvcanon peers`: environments in which other people's caches can be measured and judged.
+"""`kvcanon peers`: environments in which the caches of other engines are measured and judged.
 
-`make` and `list` are about these environments; `table` looks in them for bugs of the past.
+`make` and `list` manage the environments; `table` looks in them for past bugs of the engines.
 
-What readers get wrong: nothing is installed where kvcanon itself runs. Each release gets a folder
-of its own, which may be deleted like any other.
+Nothing is installed into the environment of kvcanon. Each release gets a folder of its own, which
+you can delete.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.peers_report import table_json, table_text
-from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json, progress
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    columns,
+    print_json,
+    print_parts,
+    progress,
+)
 from kvcanon.conformance.engines.releases.catalogue import (
     RELEASES,
     STAND_INS,
@@ -39,7 +45,7 @@ from kvcanon.conformance.engines.releases.past_bugs import ROWS
 from kvcanon.conformance.engines.releases.table import HuntEffort, cell_of
 from kvcanon.conformance.errors import UsageError
 
-peers = typer.Typer(help="Environments for other people's caches.", no_args_is_help=True)
+peers = typer.Typer(help="Environments for the caches of other engines.", no_args_is_help=True)
 
 PeersFolder: TypeAlias = Annotated[
     Path,
@@ -49,7 +55,7 @@ PeersFolder: TypeAlias = Annotated[
         envvar="KVCANON_PEERS",
         show_default=False,
         default_factory=usual_folder,
-        help="Folder of the environments, one in it for each release. "
+        help="Folder of the environments, with a subfolder for each release. "
         "Usual: kvcanon/peers in the user's cache folder.",
     ),
 ]
@@ -57,7 +63,7 @@ PeersFolder: TypeAlias = Annotated[
 
 @peers.callback()
 def _group() -> None:
-    """Environments for other people's caches."""
+    """Environments for the caches of other engines."""
 
 
 @peers.command("list")
@@ -78,7 +84,7 @@ def make_command(
     *,
     into: PeersFolder,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Print the commands, and do not run them.")
     ] = False,
 ) -> None:
     """Make the environment of a release: a few minutes, and about two gigabytes."""
@@ -87,15 +93,15 @@ def make_command(
         for command in commands(wanted, into / wanted.folder):
             typer.echo(shlex.join(command))
     else:
-        with _telling() as run:
+        with _shown() as run:
             made = make(wanted, into, run)
         typer.echo(f"{release} is in {made.folder}.")
     _print_stand_ins(wanted)
 
 
 @contextmanager
-def _telling() -> Iterator[Run]:
-    """Run commands, and show on a terminal which is running."""
+def _shown() -> Iterator[Run]:
+    """Run commands; a terminal shows the one that is running."""
     with Console(stderr=True).status("") as status:
 
         def run(command: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -106,7 +112,7 @@ def _telling() -> Iterator[Run]:
 
 
 def _print_stand_ins(release: Release) -> None:
-    typer.echo("Stand-ins, for what no CPU can load:")
+    typer.echo("Stand-ins, for modules that need a GPU:")
     for name in release.stand_ins:
         typer.echo(f"  {name}: {STAND_INS[name].what}")
 
@@ -115,16 +121,19 @@ def _print_stand_ins(release: Release) -> None:
 def table_command(
     *,
     into: PeersFolder,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is drawn.")] = 0,
+    seed: DrawSeed = 0,
     cases: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Cases for each release of a row, at most.")
+        int, typer.Option(min=1, metavar="N", help="Most cases for each release of a row.")
     ] = 300,
     seconds: Annotated[
-        float, typer.Option(min=0, metavar="N", help="Seconds for each, after which none begins.")
+        float,
+        typer.Option(
+            min=0, metavar="N", help="After so many seconds for a release, no new case starts."
+        ),
     ] = 300.0,
     as_json: AsJson = False,
 ) -> None:
-    """Look for bugs of the past in the release before the fix and in the one with it."""
+    """Look for past bugs, in the release before the fix and in the release with the fix."""
     there = peers_in(into)
     if not any(release in there for row in ROWS for release in row.releases):
         needed = dict.fromkeys(release for row in ROWS for release in row.releases)
@@ -132,15 +141,13 @@ def table_command(
             f"{into} has no environment of {', '.join(needed)}; "
             "`kvcanon peers make RELEASE` makes one"
         )
-    asked = [(row, release) for row in ROWS for release in row.releases]
+    hunts = [(row, release) for row in ROWS for release in row.releases]
     effort = HuntEffort(seed, cases, seconds)
-    with progress(asked, "releases") as each:
+    with progress(hunts, "releases") as each:
         cells = [cell_of(row, release, there, effort) for row, release in each]
     if as_json:
         print_json(table_json(cells, effort))
     else:
-        out = ReportConsole()
-        for part in table_text(cells, effort):
-            out.print(part, soft_wrap=isinstance(part, str), markup=False)
+        print_parts(ReportConsole(), table_text(cells, effort))
     if not all(cell.is_as_expected for cell in cells):
         raise typer.Exit(1)

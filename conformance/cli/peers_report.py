@@ -1,7 +1,7 @@
-"""The table of regressions, as text and as JSON.
+"""The report of `peers table`, as text and as JSON.
 
-What readers get wrong: the cases count up to the one in which the bug was found. A release in which
-it was not found was looked at for longer, with the same cases.
+Cases are counted up to the one that shows the bug. A release without the bug is checked with more
+of the same cases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADS = ("bug", "release", "law", "outcome", "cases", "steps", "seconds")
 
 
 def table_text(cells: Sequence[TableCell], effort: HuntEffort) -> Iterator[RenderableType]:
-    """The table, then the shortest sequence of calls for each bug that was found."""
+    """The table, then the shortest sequence of calls that shows each bug."""
     ceiling = f"{effort.cases} cases and {effort.seconds:g} s"
     yield f"seed {effort.seed}, at most {ceiling} for each release of a row"
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -63,7 +63,7 @@ def _row(cell: TableCell) -> tuple[str, ...]:
 
 
 def table_json(cells: Sequence[TableCell], effort: HuntEffort) -> dict[str, object]:
-    """The same for machines, with the case and the script of each bug that was found."""
+    """The table as a value for JSON, with the case and the script of each bug that was found."""
     return {
         "format": FORMAT,
         "effort": asdict(effort),

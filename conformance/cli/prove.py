@@ -1,7 +1,7 @@
-"""`kvcanon prove`: what solvers say of the functions that laws, reference and judge rest on.
+"""`kvcanon prove`: lets solvers prove the oracle functions that laws, reference and judge use.
 
-What readers get wrong: "confirmed" is said of all inputs within the bounds that the table names.
-Beyond them nothing is said, and "not confirmed" says nothing at all.
+"confirmed" holds for all inputs within the bounds in the table, and only for these. "not confirmed"
+is neither a proof nor a counterexample.
 """
 
 from __future__ import annotations
@@ -36,37 +36,38 @@ from kvcanon.conformance.verify.prove.report import (
 )
 
 WIDTH = 170
-"""Of the table in a pipe; a line of a contract is long."""
+"""Columns of the table in a pipe; lines of contracts are long."""
 
 
 def prove_command(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FUNCTION]...", help="These functions, and what is claimed of them."
+            metavar="[FUNCTION]...", help="Prove the claims about these functions only."
         ),
     ] = None,
     *,
     budget: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Seconds for each line of a contract.")
+        float, typer.Option(min=0.1, metavar="S", help="Most seconds for each line of a contract.")
     ] = BUDGET_S,
     jobs: Jobs = None,
     faults: Annotated[
         bool,
-        typer.Option("--faults", help="Plant faults, and have them refuted by what is claimed."),
+        typer.Option("--faults", help="Plant faults, and show that a claim refutes each."),
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Record what is confirmed; needs the checkout.")
+        bool,
+        typer.Option("--record", help="Record what is confirmed; needs a checkout of kvcanon."),
     ] = False,
     markdown: Markdown = False,
     json: AsJson = False,
 ) -> None:
-    """Prove the contracts of small functions, or refute them by an input."""
+    """Prove the contracts of small functions, or find an input that refutes them."""
     if faults:
         _refute(names or [], budget, jobs or os.cpu_count() or 1, as_json=json)
         return
     if record and names:
-        raise UsageError("--record records everything; name no function with it")
+        raise UsageError("--record records everything; leave the names of functions out")
     chosen = chosen_claims(names or [])
     lines = lines_of(chosen)
     with progress(lines, "contracts") as shown:
@@ -75,14 +76,14 @@ def prove_command(
     if record:
         write_record(proofs)
     recorded = read_record()
-    asked = {claim.name for claim in chosen} if names else None
-    gone = lost(recorded, proofs, asked)
+    named = {claim.name for claim in chosen} if names else None
+    gone = lost(recorded, proofs, named)
     if markdown:
         typer.echo(markdown_of(chosen, proofs))
     elif json:
         print_json(json_of(proofs, gone))
     else:
-        out = _wide()
+        out = ReportConsole(WIDTH)
         for part in (*text_of(chosen, proofs), *trouble_of(proofs, gone)):
             out.print(part)
         out.print(verdict_of(proofs, gone, len(set(confirmed(proofs)) - set(recorded))))
@@ -98,15 +99,8 @@ def _refute(names: list[str], budget: float, jobs: int, *, as_json: bool) -> Non
     if as_json:
         print_json(refutations_json(refutations))
     else:
-        out = _wide()
+        out = ReportConsole(WIDTH)
         out.print(refutations_text(refutations))
         out.print(refutations_verdict(refutations))
     if any(each.mutant is None for each in refutations):
         raise typer.Exit(BROKEN)
-
-
-def _wide() -> ReportConsole:
-    out = ReportConsole()
-    if not out.is_terminal:
-        out.width = WIDTH
-    return out

@@ -1,12 +1,12 @@
-"""`kvcanon replay`: requests through a cache, and what came of it.
+"""`kvcanon replay`: serves requests from a cache, and reports hits, evictions, copies and time.
 
-What readers get wrong: without `--guard` nothing is judged, and the report says so. With it, a
-share of the steps is: 1 is every step.
+Without `--guard` nothing is judged, and the report says so. `--guard` gives the share of the steps
+that is judged; 1 is every step.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -32,6 +32,49 @@ from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 BROKEN = 1
 
+PageSize: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help=f"Tokens a page. {usual(CHAT_SIZES.page_size, TRACE_SIZES.page_size)}",
+    ),
+]
+HostTokens: TypeAlias = Annotated[
+    PoolSize | None,
+    typer.Option(
+        parser=pool_size,
+        metavar=SIZE,
+        help="Host pool, in tokens; every other host pool is as many times larger than its device "
+        f"pool as this one. {usual(CHAT_SIZES.host, TRACE_SIZES.host)}",
+    ),
+]
+Window: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Sliding window, in tokens; 0 for none. "
+        f"{usual(CHAT_SIZES.window_tokens, TRACE_SIZES.window_tokens)}",
+    ),
+]
+MambaStates: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Device pool of mamba states. Usual: none."),
+]
+Writes: TypeAlias = Annotated[
+    WritePolicy | None,
+    typer.Option(help="When data is copied to the host. Usual: write_through."),
+]
+Evictions: TypeAlias = Annotated[
+    EvictionPolicy | None, typer.Option(help="Which leaf is evicted first. Usual: lru.")
+]
+Events: TypeAlias = Annotated[bool, typer.Option(help="Whether the cache emits events.")]
+GuardRate: TypeAlias = Annotated[
+    float,
+    typer.Option(min=0, max=1, metavar="RATE", help="Share of the steps that are judged."),
+]
+
 
 def replay_command(
     cache: CacheName,
@@ -40,53 +83,19 @@ def replay_command(
     conversations: Conversations = 150,
     seed: Seed = 0,
     limit: Limit = None,
-    page_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=f"Tokens a page. {usual(CHAT_SIZES.page_size, TRACE_SIZES.page_size)}",
-        ),
-    ] = None,
+    page_size: PageSize = None,
     pool_tokens: PoolTokens = None,
-    host_tokens: Annotated[
-        PoolSize | None,
-        typer.Option(
-            parser=pool_size,
-            metavar=SIZE,
-            help="Host pool, in tokens; the other host pools are larger than their device pools "
-            f"by the same factor. {usual(CHAT_SIZES.host, TRACE_SIZES.host)}",
-        ),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Sliding window, in tokens; 0 for none. "
-            f"{usual(CHAT_SIZES.window_tokens, TRACE_SIZES.window_tokens)}",
-        ),
-    ] = None,
+    host_tokens: HostTokens = None,
+    window: Window = None,
     swa_tokens: SwaTokens = None,
-    mamba_states: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Device pool of recurrent states. Usual: none."),
-    ] = None,
-    write_policy: Annotated[
-        WritePolicy | None,
-        typer.Option(help="When data is copied to the host. Usual: write_through."),
-    ] = None,
-    eviction_policy: Annotated[
-        EvictionPolicy | None, typer.Option(help="Which leaf leaves first. Usual: lru.")
-    ] = None,
-    events: Annotated[bool, typer.Option(help="Whether the cache tells routers.")] = True,
-    guard: Annotated[
-        float,
-        typer.Option(min=0, max=1, metavar="RATE", help="Share of the steps that are judged."),
-    ] = 0.0,
+    mamba_states: MambaStates = None,
+    write_policy: Writes = None,
+    eviction_policy: Evictions = None,
+    events: Events = True,
+    guard: GuardRate = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Put requests through a cache: hits, evictions, copies, time, and the laws that were asked."""
+    """Replay requests on a cache: hits, evictions, copies, time, and which laws were exercised."""
     workload = Workload(trace, conversations, seed, limit)
     sizes = workload.usual_sizes.with_options(
         page_size=page_size,

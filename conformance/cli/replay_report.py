@@ -1,20 +1,18 @@
 """The report of a replay, as text and as JSON.
 
-What readers get wrong: events speak of full data only. What became of window data and of states is
-under evictions and load-backs.
+Events cover full data only; window data and mamba states count under evictions and load-backs.
 """
 
 from __future__ import annotations
 
 from attrs import asdict
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Judgement, Replay
-from kvcanon.conformance.cli.terminal import ReportConsole, columns
+from kvcanon.conformance.cli.terminal import ReportConsole, columns, figures_table, print_title
 from kvcanon.conformance.cli.workload import Workload
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
@@ -24,7 +22,7 @@ from kvcanon.spec.types import Counts
 def replay_json(
     cache: str, workload: Workload, config: CacheConfig, result: Replay
 ) -> dict[str, object]:
-    """What was replayed on what, and what came of it."""
+    """The report as a value for JSON."""
     return {
         "kvcanon": __version__,
         "cache": cache,
@@ -38,13 +36,21 @@ def replay_json(
 def print_replay(cache: str, workload: Workload, config: CacheConfig, result: Replay) -> None:
     """Print the report."""
     out = ReportConsole()
-    title = f"  {workload}, seed {workload.seed}"
-    out.print(Text.assemble((f"replay {cache}", "bold cyan"), title))
+    print_title(out, f"replay {cache}", f"{workload}, seed {workload.seed}")
     table = columns()
     for name, value in _rows(config, result).items():
         table.add_row(name, value)
     out.print(Padding(table, (0, 0, 1, 2)))
-    out.print(Padding(_operations(result), (0, 0, 1, 2)))
+    table = figures_table("operation", "calls", "p50 us", "p99 us", "seconds")
+    for name, latency in result.operations.items():
+        table.add_row(
+            name,
+            f"{latency.calls:,}",
+            f"{latency.p50_us:,.1f}",
+            f"{latency.p99_us:,.1f}",
+            f"{latency.seconds:.3f}",
+        )
+    out.print(Padding(table, (0, 0, 1, 2)))
     for line in _verdict(result.judgement):
         out.print(line)
 
@@ -60,7 +66,7 @@ def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
         f"{result.device_hit_tokens / prompt_tokens:.4f} on the device, "
         f"{result.host_hit_tokens / prompt_tokens:.4f} after a load-back",
         "evicted": f"{_of_components(config, result.evicted)} slots",
-        "backups": f"{result.backups:,} by inserts; no room for "
+        "backups": f"{result.backups:,} by inserts; no free host slots for "
         f"{result.backup_declined_pages:,} pages",
         "load-backs": f"{result.load_backs:,}, {_of_components(config, result.loaded)} slots",
         "events": ", ".join(f"{count:,} {name}" for name, count in result.events.items())
@@ -91,25 +97,9 @@ def _of_components(config: CacheConfig, counts: Counts) -> str:
     return " + ".join(f"{counts[each]:,} {each.value}" for each in config.components)
 
 
-def _operations(result: Replay) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("operation", no_wrap=True)
-    for heading in ("calls", "p50 us", "p99 us", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, latency in result.operations.items():
-        table.add_row(
-            name,
-            f"{latency.calls:,}",
-            f"{latency.p50_us:,.1f}",
-            f"{latency.p99_us:,.1f}",
-            f"{latency.seconds:.3f}",
-        )
-    return table
-
-
 def _verdict(judgement: Judgement | None) -> list[Text]:
     if judgement is None:
-        return [Text("Not judged: with --guard 1 every law is asked after every step.", "yellow")]
+        return [Text("Not judged; --guard 1 checks every law after every step.", "yellow")]
     exercised = [law_id for law_id, times in judgement.laws.items() if times]
     summary = (
         f"{judgement.judged:,} of {judgement.steps:,} steps judged; {len(exercised)} laws were "

@@ -1,46 +1,62 @@
-"""What goes to the terminal: progress on stderr, JSON and tables on stdout."""
+"""Output of the commands: progress on stderr, JSON and tables on stdout."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 Item = TypeVar("Item")
 
 WIDTH = 100
+"""Columns of a report in a pipe."""
 
 
 @contextmanager
-def progress(items: Sequence[Item], what: str) -> Iterator[Iterator[Item]]:
-    """The items one by one, with a bar that says how many were taken; silent off a terminal."""
+def progress_bars(clock: ProgressColumn) -> Iterator[Progress | None]:
+    """Progress bars on stderr; None if stderr is no terminal."""
     stderr = Console(stderr=True)
     if not stderr.is_terminal:
-        yield iter(items)
+        yield None
         return
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        clock,
     )
-    with Progress(*columns, console=stderr, transient=True) as shown:
-        yield iter(shown.track(items, description=what))
+    with Progress(*columns, console=stderr, transient=True) as bars:
+        yield bars
+
+
+@contextmanager
+def progress(items: Sequence[Item], label: str) -> Iterator[Iterator[Item]]:
+    """Iterate over items under a progress bar; without one if stderr is no terminal."""
+    with progress_bars(TimeRemainingColumn()) as bars:
+        yield iter(items) if bars is None else iter(bars.track(items, description=label))
 
 
 class ReportConsole(Console):
-    """Where reports go; off a terminal nobody knows the width, and tables get what they need."""
+    """The console for reports; in a pipe it has a fixed width."""
 
-    def __init__(self) -> None:
+    def __init__(self, width_in_pipe: int = WIDTH) -> None:
         super().__init__(highlight=False)
         if not self.is_terminal:
-            self.width = WIDTH
+            self.width = width_in_pipe
 
 
 def print_json(value: object) -> None:
@@ -48,8 +64,28 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
+def print_title(out: Console, command: str, about: str) -> None:
+    """Print the first line of a report: the command, and what it ran on."""
+    out.print(Text.assemble((command, "bold cyan"), f"  {about}"))
+
+
+def print_parts(out: Console, parts: Iterable[RenderableType]) -> None:
+    """Print the parts of a report; plain strings are for copying, and are not wrapped."""
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
 def columns() -> Table:
-    """A table without lines, whose first column is what its rows are called by."""
+    """Make a table without lines and headings; its first column names the rows."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
+    return table
+
+
+def figures_table(first: str, *others: str) -> Table:
+    """Make a table of figures: the first column names the rows, the others align right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -1,7 +1,7 @@
-"""Which requests, and what cache to put them through: what `replay` and `bench` are told.
+"""Workloads of `replay` and `bench`: the requests, and the sizes of the cache that serves them.
 
-What readers get wrong: options say sizes in tokens, while a cache counts slots, each of which holds
-a page. A size is cut down to whole pages.
+Options give sizes in tokens; a cache counts slots, each of which holds a page. Sizes are rounded
+down to whole pages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PoolSize:
     """The size of a pool."""
 
     tokens: int | None
-    """None where the pool is as large as the requests could ever need."""
+    """None for a pool that holds all requests at once."""
 
     def __str__(self) -> str:
         return "unlimited" if self.tokens is None else f"{self.tokens:,}"
@@ -37,7 +37,7 @@ NO_POOL = PoolSize(0)
 
 
 def pool_size(text: str) -> PoolSize:
-    """Read the size of a pool, as an option gives it. Raises: BadParameter."""
+    """Parse the value of an option. Raises: BadParameter."""
     if text == "unlimited":
         return PoolSize(None)
     try:
@@ -51,24 +51,24 @@ def pool_size(text: str) -> PoolSize:
 
 @frozen
 class WorkloadSizes:
-    """A cache, in the units of the options."""
+    """The sizes and policies of a cache, in the units of the options."""
 
     page_size: int
     pool: PoolSize
     host: PoolSize = NO_POOL
     window_tokens: int = 0
-    """0 where there is no window."""
+    """0 for no window."""
     swa: PoolSize | None = None
     """None for a quarter of the pool."""
     mamba_states: int = 0
-    """0 where there are no recurrent layers."""
+    """0 for a model without mamba layers."""
     write_policy: WritePolicy = WritePolicy.WRITE_THROUGH
-    """Of the host tier, if there is one."""
+    """The policy of the host tier, if there is one."""
     eviction_policy: EvictionPolicy = EvictionPolicy.LRU
     events: bool = True
 
     def with_options(self, **options: object) -> WorkloadSizes:
-        """These sizes, but for the options that were given: those that are not None."""
+        """These sizes, with every option that is not None in their place."""
         given: dict[str, Any] = {
             name: value for name, value in options.items() if value is not None
         }
@@ -77,7 +77,7 @@ class WorkloadSizes:
         return evolve(self, **given)
 
     def config(self, requests: Sequence[Request]) -> CacheConfig:
-        """The cache that is asked for. Raises: BadParameter."""
+        """The configuration of a cache for these requests. Raises: BadParameter."""
         most = sum(whole_pages(request.length_tokens, self.page_size) for request in requests)
 
         def slots(size: PoolSize) -> int:
@@ -85,7 +85,9 @@ class WorkloadSizes:
 
         full, host = slots(self.pool), slots(self.host)
         if not full:
-            raise _refused("--pool-tokens", f"{self.pool} tokens hold no page of {self.page_size}.")
+            raise _bad_option(
+                "--pool-tokens", f"{self.pool} tokens hold no page of {self.page_size}."
+            )
         swa = (full // 4 if self.swa is None else slots(self.swa)) if self.window_tokens else 0
         try:
             return CacheConfig(
@@ -101,18 +103,18 @@ class WorkloadSizes:
             )
         except BadArgument as error:
             option = f"--{error.argument.replace('_', '-')}"
-            raise _refused(option, f"{error.problem}.") from error
+            raise _bad_option(option, f"{error.problem}.") from error
 
 
 CHAT_SIZES = WorkloadSizes(
     page_size=8, pool=PoolSize(2048), host=PoolSize(4096), window_tokens=64, swa=PoolSize(768)
 )
-"""Small enough for generated chat to overflow every pool."""
+"""Generated chat overflows every pool of these sizes."""
 TRACE_SIZES = WorkloadSizes(page_size=64, pool=PoolSize(1_000_000))
-"""Those at which the peers' speeds on the conversation trace were measured."""
+"""The sizes at which peers were measured on the conversation trace."""
 CHAT_BENCH_SIZES = evolve(CHAT_SIZES, host=NO_POOL)
 TRACE_BENCH_SIZES = evolve(TRACE_SIZES, window_tokens=4096, swa=PoolSize(262_144))
-"""The peers' again: their second measurement is with this window."""
+"""The sizes of the second measurement of peers, which has this window."""
 
 
 @frozen
@@ -133,12 +135,12 @@ class Workload:
 
     @property
     def usual_sizes(self) -> WorkloadSizes:
-        """The cache to put them through where no option says otherwise."""
+        """The usual sizes for a replay of the requests."""
         return CHAT_SIZES if self.trace is None else TRACE_SIZES
 
     @property
     def bench_sizes(self) -> WorkloadSizes:
-        """The cache to measure them on where no option says otherwise."""
+        """The usual sizes for a benchmark with the requests."""
         return CHAT_BENCH_SIZES if self.trace is None else TRACE_BENCH_SIZES
 
     def __str__(self) -> str:
@@ -147,5 +149,5 @@ class Workload:
         return f"generated chat, {self.conversations} conversations"
 
 
-def _refused(option: str, problem: str) -> typer.BadParameter:
+def _bad_option(option: str, problem: str) -> typer.BadParameter:
     return typer.BadParameter(problem, param_hint=f"'{option}'")

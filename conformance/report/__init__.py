@@ -1,5 +1,4 @@
-"""Reports: what a check found, for people, for machines, and as scripts that show it again.
+"""Reports of a check: text, HTML, JSON, JUnit XML, and scripts that show a failure again.
 
-What readers get wrong: every report says the same. They are written from one value, `Report`, so
-that a page that somebody sends around and the JSON behind it cannot disagree.
+All are written from one value, `CheckReport`.
 """

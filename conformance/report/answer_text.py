@@ -1,8 +1,4 @@
-"""Wording: what a cache answered, in a few words.
-
-What readers get wrong: what is told here may be a fault, and the fault may be that an answer is
-made of nonsense. So whatever an answer is, it has words.
-"""
+"""Answers of a cache in a few words, for every value: a faulty cache may answer anything."""
 
 from __future__ import annotations
 
@@ -33,10 +29,10 @@ LONGEST = 110
 
 
 def answer_in_words(answer: object) -> str:
-    """What came of a call, in one line."""
+    """The answer of a call, in one line."""
     try:
         words = _in_words(answer)
-    except Exception:  # noqa: BLE001  # Nonsense may be of any kind.
+    except Exception:  # noqa: BLE001  # A faulty answer may raise anything.
         words = repr(answer)
     return " ".join(words.split())
 
@@ -81,8 +77,8 @@ def _(answer: Refused) -> str:
 def _(answer: ViolationError) -> str:
     law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
     outcome = getattr(getattr(answer, "step", None), "outcome", None)
-    said = "" if outcome is None else f"{answer_in_words(outcome)} "
-    return f"{said}<- breaks {law_ids}"
+    before = "" if outcome is None else f"{answer_in_words(outcome)} "
+    return f"{before}<- breaks {law_ids}"
 
 
 @_in_words.register

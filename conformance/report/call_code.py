@@ -1,10 +1,8 @@
-"""Coding: calls as lines of Python that can be run.
+"""Writes calls as lines of Python that run.
 
-Keys, receipts and slots get names where they come up, so that a line says which of them it means,
-and means the same though a mended cache hands out other slots.
-
-What readers get wrong: `slots_2.full[1:]` is what the second allocation gave, whatever became of it
-since. That it is still held is the client's business, or the mistake that the case is about.
+Keys, receipts and slots get a name where they first appear, so that a line means the same on a
+fixed cache that hands out other slots. `slots_2.full[1:]` are slots of the second allocation, even
+if they were freed since.
 """
 
 from __future__ import annotations
@@ -19,7 +17,13 @@ from attrs import NOTHING, AttrsInstance, fields, frozen, has
 
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.answer_text import answer_in_words
-from kvcanon.conformance.report.replayed import Ask, Asked, Decide, Fill, ReplayedCall
+from kvcanon.conformance.report.recorded_calls import (
+    Call,
+    RecordedCall,
+    RequestCall,
+    StampWrite,
+    TransferDecision,
+)
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import (
     Allocate,
@@ -43,27 +47,27 @@ from kvcanon.spec.types import Component, Counts, Key, Slots
 
 @frozen
 class CodeLine:
-    """A call as somebody reads it."""
+    """A call as a line of Python, and its answer in words."""
 
     action: int
     number: int | None
-    """Which operation of the cache it was; None where it was none."""
+    """The number of the cache's operation; None if the call is no operation."""
     before: tuple[str, ...]
-    """Python that defines what the code names."""
+    """Lines that define the names in the code."""
     code: str
     answer: str
     refused: bool
-    """Whether it was refused, so that the client went on without an answer."""
+    """Whether the cache refused the call."""
 
 
-def lines_of(calls: Sequence[ReplayedCall]) -> tuple[CodeLine, ...]:
-    """Calls in words."""
+def code_lines(calls: Sequence[RecordedCall]) -> tuple[CodeLine, ...]:
+    """Write calls as lines of Python."""
     names = _Names()
     return tuple(
         CodeLine(
             call.action,
             call.number,
-            *names.worded(call),
+            *names.code(call),
             answer_in_words(call.answer),
             isinstance(call.answer, CacheError),
         )
@@ -72,7 +76,7 @@ def lines_of(calls: Sequence[ReplayedCall]) -> tuple[CodeLine, ...]:
 
 
 def literal(value: object) -> str:
-    """A value as Python that makes it; fields that are as usual are left out."""
+    """A value as a Python expression; fields with their default values are left out."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if not has(type(value)):
@@ -86,7 +90,7 @@ def literal(value: object) -> str:
 
 
 class _Names:
-    """What keys, receipts and slots are called."""
+    """The names of keys, receipts and slots."""
 
     def __init__(self) -> None:
         self._keys: dict[str, Key] = {}
@@ -94,17 +98,17 @@ class _Names:
         self._slots: dict[str, Slots] = {}
         self._before: list[str] = []
 
-    def worded(self, call: ReplayedCall) -> tuple[tuple[str, ...], str]:
-        """Definitions that a call needs, and the call."""
+    def code(self, call: RecordedCall) -> tuple[tuple[str, ...], str]:
+        """The definitions that a call needs, and the code of the call."""
         self._before = []
-        code = self._code(call.asked)
-        name = self._named(call)
+        code = self._code(call.call)
+        name = self._answer_name(call)
         return tuple(self._before), f"{name} = {code}" if name else code
 
-    def _named(self, call: ReplayedCall) -> str:
-        """What the answer of a call is called, where later calls may speak of it."""
+    def _answer_name(self, call: RecordedCall) -> str:
+        """Name the answer of a call, if later calls may use it; empty if not."""
         answer, name = call.answer, ""
-        if isinstance(answer, Receipt) and isinstance(call.asked, Lock):
+        if isinstance(answer, Receipt) and isinstance(call.call, Lock):
             name = f"receipt_{len(self._receipts) + 1}"
             self._receipts[answer.receipt_id] = name
         elif _are_slots(answer):
@@ -116,89 +120,89 @@ class _Names:
         return name
 
     @singledispatchmethod
-    def _code(self, asked: Asked) -> str:
-        return f"cache.{type(asked).__name__.lower()}()"
+    def _code(self, call: Call) -> str:
+        return f"cache.{type(call).__name__.lower()}()"
 
     @_code.register
-    def _(self, asked: Match) -> str:
-        return f"cache.match({self._key(asked.key)})"
+    def _(self, call: Match) -> str:
+        return f"cache.match({self._key(call.key)})"
 
     @_code.register
-    def _(self, asked: Lock) -> str:
-        return f"cache.lock({self._key(asked.key)})"
+    def _(self, call: Lock) -> str:
+        return f"cache.lock({self._key(call.key)})"
 
     @_code.register
-    def _(self, asked: Unlock) -> str:
-        return f"cache.unlock({self._receipt(asked.receipt)})"
+    def _(self, call: Unlock) -> str:
+        return f"cache.unlock({self._receipt(call.receipt)})"
 
     @_code.register
-    def _(self, asked: UnlockWindow) -> str:
-        return f"cache.unlock_window({self._receipt(asked.receipt)})"
+    def _(self, call: UnlockWindow) -> str:
+        return f"cache.unlock_window({self._receipt(call.receipt)})"
 
     @_code.register
-    def _(self, asked: Allocate) -> str:
-        return f"cache.allocate({literal(asked.counts)})"
+    def _(self, call: Allocate) -> str:
+        return f"cache.allocate({literal(call.counts)})"
 
     @_code.register
-    def _(self, asked: Free) -> str:
-        return f"cache.free({self._slots_code(asked.slots)})"
+    def _(self, call: Free) -> str:
+        return f"cache.free({self._slots_code(call.slots)})"
 
     @_code.register
-    def _(self, asked: Evict) -> str:
-        return f"cache.evict({literal(asked.counts)})"
+    def _(self, call: Evict) -> str:
+        return f"cache.evict({literal(call.counts)})"
 
     @_code.register
-    def _(self, asked: EvictHost) -> str:
-        return f"cache.evict_host({literal(asked.counts)})"
+    def _(self, call: EvictHost) -> str:
+        return f"cache.evict_host({literal(call.counts)})"
 
     @_code.register
-    def _(self, asked: LoadBack) -> str:
-        quota = "" if asked.quota_pages is None else f", quota_pages={asked.quota_pages}"
-        return f"cache.load_back({self._key(asked.key)}{quota})"
+    def _(self, call: LoadBack) -> str:
+        quota = "" if call.quota_pages is None else f", quota_pages={call.quota_pages}"
+        return f"cache.load_back({self._key(call.key)}{quota})"
 
     @_code.register
-    def _(self, _asked: TakeEvents) -> str:
+    def _(self, _call: TakeEvents) -> str:
         return "cache.take_events()"
 
     @_code.register
-    def _(self, asked: Fill) -> str:
-        start = f", {asked.start_pages}" if asked.start_pages else ""
-        key, slots = self._key(asked.key), self._slots_code(asked.slots)
+    def _(self, call: StampWrite) -> str:
+        start = f", {call.start_pages}" if call.start_pages else ""
+        key, slots = self._key(call.key), self._slots_code(call.slots)
         return f"write_stamps(cache, {key}, {slots}{start})"
 
     @_code.register
-    def _(self, asked: Ask) -> str:
-        key = "" if asked.key is None else f", {self._key(asked.key)}"
-        return f"cache.{asked.how}({asked.request_id}{key})"
+    def _(self, call: RequestCall) -> str:
+        key = "" if call.key is None else f", {self._key(call.key)}"
+        return f"cache.{call.method}({call.request_id}{key})"
 
     @_code.register
-    def _(self, asked: Write) -> str:
-        return f"cache.write({literal(asked.component)}, {asked.slot}, {asked.data!r})"
+    def _(self, call: Write) -> str:
+        return f"cache.write({literal(call.component)}, {call.slot}, {call.data!r})"
 
     @_code.register
-    def _(self, asked: Read) -> str:
-        return f"cache.read({literal(asked.component)}, {literal(asked.medium)}, {asked.slot})"
+    def _(self, call: Read) -> str:
+        return f"cache.read({literal(call.component)}, {literal(call.medium)}, {call.slot})"
 
     @_code.register
-    def _(self, asked: Decide) -> str:
-        return f"copies.{asked.how}(copies.open_transfer_ids[{asked.index}])"
+    def _(self, call: TransferDecision) -> str:
+        return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
 
     @_code.register
-    def _(self, asked: Insert) -> str:
-        parts = [self._key(asked.key), str(asked.start_pages), self._slots_code(asked.slots)]
-        if asked.counted_pages:
-            parts.append(f"counted_pages={asked.counted_pages}")
-        if asked.priority:
-            parts.append(f"priority={asked.priority}")
+    def _(self, call: Insert) -> str:
+        parts = [self._key(call.key), str(call.start_pages), self._slots_code(call.slots)]
+        if call.counted_pages:
+            parts.append(f"counted_pages={call.counted_pages}")
+        if call.priority:
+            parts.append(f"priority={call.priority}")
         return f"cache.insert({', '.join(parts)})"
 
     @_code.register
-    def _(self, asked: InsertHost) -> str:
-        payload = asked.payload
+    def _(self, call: InsertHost) -> str:
+        payload = call.payload
         counts = Counts(len(payload.full), len(payload.swa), len(payload.mamba))
-        key = self._key(asked.key)
+        key = self._key(call.key)
         fetched = f"fetched(cache, {key}, {literal(counts)})"
-        return f"cache.insert_host({key}, {asked.start_pages}, {fetched})"
+        return f"cache.insert_host({key}, {call.start_pages}, {fetched})"
 
     def _key(self, key: Key) -> str:
         for name, known in self._keys.items():
@@ -219,11 +223,11 @@ class _Names:
         for name, known in reversed(self._slots.items()):
             if known == slots:
                 return name
-        parts = [f"{c.value}={self._stretch(c, some)}" for c, some in slots if some]
+        parts = [f"{c.value}={self._part(c, some)}" for c, some in slots if some]
         return f"Slots({', '.join(parts)})"
 
-    def _stretch(self, component: Component, some: tuple[int, ...]) -> str:
-        """Slots of one component, as parts of what was allocated with them last."""
+    def _part(self, component: Component, some: tuple[int, ...]) -> str:
+        """Slots of one component, as parts of the last allocations that contain them."""
         code, length = self._run(component, some)
         if length == len(some):
             return code
@@ -235,7 +239,7 @@ class _Names:
         return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
     def _run(self, component: Component, some: tuple[int, ...]) -> tuple[str, int]:
-        """The longest beginning that is a part of one allocation, the last such; its length."""
+        """Code and length of the longest beginning that is a part of one allocation."""
         code, longest = "", 0
         for name, known in reversed(self._slots.items()):
             there = known[component]
@@ -255,7 +259,7 @@ def _same(pair: tuple[int, int]) -> bool:
 
 
 def _are_slots(answer: object) -> bool:
-    """Whether an answer is made of slots; a faulty cache may say anything."""
+    """Whether an answer is made of slots; a faulty cache may answer anything."""
     return isinstance(answer, Slots) and all(isinstance(some, tuple) for _, some in answer)
 
 

@@ -1,7 +1,6 @@
-"""The report as one HTML page, which needs nothing but itself: no script, no font, no other file.
+"""The report as one HTML page, which needs no script, no font and no other file.
 
-What readers get wrong: colours say nothing that words do not. The page is read in the dark, on a
-phone, on paper and aloud.
+Words say everything that colours say: the page is also read on paper and aloud.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from kvcanon.conformance.report.report import (
 from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.report.text import (
     action_name,
-    came_up_too_little,
     held_least,
     holds,
     laws_counted,
     seen,
+    too_little_exercised,
 )
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Standing
@@ -64,7 +63,7 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
             class_="kicker",
         ),
         tag("h1", _standing(report.verdict.value, _verdict(report))),
-        *([tag("p", too_little)] if (too_little := came_up_too_little(report)) else []),
+        *([tag("p", too_little)] if (too_little := too_little_exercised(report)) else []),
     )
 
 
@@ -95,7 +94,7 @@ def _summary(report: CheckReport) -> Markup:
         )
         for number, cache in enumerate(report.caches, 1)
     ]
-    return _table("Laws of each cache, by what came of them", headings, rows)
+    return _table("Laws of each cache, by standing", headings, rows)
 
 
 def _stages(report: CheckReport) -> Markup:
@@ -121,9 +120,9 @@ def _caches(report: CheckReport) -> list[Markup]:
             "section",
             tag("h2", cache.name, id=f"cache-{number}"),
             _facts(cache),
-            *(_failure(retold) for retold in cache.failures),
+            *(_failure(replay) for replay in cache.failures),
             *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
-            *(_failure(retold) for retold in cache.unkept),
+            *(_failure(replay) for replay in cache.unkept),
             _laws(cache),
         )
         for number, cache in enumerate(report.caches, 1)
@@ -145,38 +144,38 @@ def _facts(cache: CacheReport) -> Markup:
         rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
     if cache.least_exercised:
         rows.append(("Held least", joined(held_least(cache))))
-    rows += [("Not exercised", joined(told)) for told in cache.not_exercised]
-    return tag("dl", *(joined(tag("dt", name), tag("dd", told)) for name, told in rows))
+    rows += [("Not exercised", joined(reason)) for reason in cache.not_exercised]
+    return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows))
 
 
-def _failure(retold: ReplayedFailure) -> Markup:
-    finding = retold.failure.finding
+def _failure(replay: ReplayedFailure) -> Markup:
+    finding = replay.failure.finding
     law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
     return tag(
         "article",
         tag("h3", headline(finding)),
         tag("p", sentence(law), class_="soft") if law else joined(),
         tag("p", finding.text, class_="said"),
-        tag("p", " ".join(seen(retold)), class_="soft"),
+        tag("p", " ".join(seen(replay)), class_="soft"),
         _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation", "words")),
-        _folded(f"The {len(retold.lines)} calls that lead to it", _calls(retold), open_=True)
-        if retold.lines
+        _folded(f"The {len(replay.lines)} calls that lead to it", _calls(replay), open_=True)
+        if replay.lines
         else joined(),
-        _folded("A script that shows it again", _pre(retold.script, "script", "code")),
+        _folded("A script that shows it again", _pre(replay.script, "script", "code")),
         class_="failure",
     )
 
 
-def _calls(retold: ReplayedFailure) -> Markup:
+def _calls(replay: ReplayedFailure) -> Markup:
     rows: list[Markup] = []
     last = None
-    for line in retold.lines:
+    for line in replay.lines:
         if line.action != last:
             last = line.action
-            name = action_name(retold, last)
+            name = action_name(replay, last)
             rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
         rows += [_row("", definition, "") for definition in line.before]
-        rows.append(_call(line, is_last=line.number == retold.failure.finding.operation))
+        rows.append(_call(line, is_last=line.number == replay.failure.finding.operation))
     return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
 
 
@@ -237,7 +236,7 @@ def _table(
 
 
 def _scrolling(label: str, table: Markup) -> Markup:
-    """A box of its own for what may be wider than a phone, which the keyboard can reach."""
+    """A scrolling box that the keyboard can reach, for content that may be wider than a phone."""
     return tag("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
 
 

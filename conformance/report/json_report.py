@@ -1,7 +1,6 @@
-"""The report as JSON, in a format of its own version.
+"""The report as JSON, in a versioned format.
 
-What readers get wrong: the format is what `schema/check.schema.json` says, not what this release
-happens to write. A field that changes its meaning gives the format a new number.
+`schema/check.schema.json` defines the format. A field that changes its meaning needs a new version.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from kvcanon.conformance.search.result import Standing
 FORMAT = "kvcanon-check/2"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
-"""A JSON Schema of what `check_json` returns, draft 2020-12."""
+"""The JSON Schema of the value that `check_json` returns, draft 2020-12."""
 
 
 def check_json(report: CheckReport) -> dict[str, object]:
-    """The report of a check."""
+    """The report of a check as a value for JSON."""
     result = report.result
     return {
         "format": FORMAT,
@@ -41,7 +40,7 @@ def check_json(report: CheckReport) -> dict[str, object]:
 
 
 def json_text(value: dict[str, object]) -> str:
-    """JSON as it stands in a file."""
+    """A value as the text of a JSON file."""
     return f"{json.dumps(value, indent=2)}\n"
 
 
@@ -74,13 +73,13 @@ def _cache(cache: CacheReport) -> dict[str, object]:
             }
             for judged in cache.laws
         ],
-        "failures": [_failure(retold) for retold in cache.failures],
-        "not_kept": [_failure(retold) for retold in cache.unkept],
+        "failures": [_failure(replay) for replay in cache.failures],
+        "not_kept": [_failure(replay) for replay in cache.unkept],
     }
 
 
-def _failure(retold: ReplayedFailure) -> dict[str, object]:
-    failure, finding = retold.failure, retold.failure.finding
+def _failure(replay: ReplayedFailure) -> dict[str, object]:
+    failure, finding = replay.failure, replay.failure.finding
     return {
         "grounds": finding.grounds.value,
         "name": finding.name,
@@ -93,10 +92,10 @@ def _failure(retold: ReplayedFailure) -> dict[str, object]:
         "times": failure.times,
         "black_box": failure.black_box,
         "against": failure.against,
-        "shown_again": retold.again,
+        "shown_again": replay.again,
         "case": case_to_json(failure.case),
-        "calls": [_call(line) for line in retold.lines],
-        "script": retold.script,
+        "calls": [_call(line) for line in replay.lines],
+        "script": replay.script,
     }
 
 

@@ -1,8 +1,8 @@
 """The report as JUnit XML, which most CI servers read.
 
-What readers get wrong: the same tests are there in every run, whatever the outcome, so that a CI
-server can tell their history. A law that was not exercised is skipped, with the reason; one that
-held has a property that says how often it was exercised.
+Every run has the same tests, whatever the outcome, so that a CI server can show their history. A
+law that was not exercised is skipped, with the reason; a held law has a property `exercised`, which
+says how often.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_junit(report: CheckReport) -> str:
         if result.against is not None:
             _other(suite, cache, f"agreement with {result.against}", Grounds.AGREEMENT)
         _other(suite, cache, "no crash", Grounds.CRASH)
-        _enough(suite, cache)
+        _essentials(suite, cache)
         _count(suite, [suite])
     _count(root, list(root))
     indent(root)
@@ -52,8 +52,8 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
         case Standing.BROKEN:
             failures = list(_breaking(cache, law.law_id))
             first = failures[0].failure.finding.text if failures else "broken"
-            told = "\n\n".join(_told(each) for each in failures)
-            SubElement(case, "failure", type=law.law_id, message=_text(first)).text = _text(told)
+            words = "\n\n".join(_in_words(each) for each in failures)
+            SubElement(case, "failure", type=law.law_id, message=_text(first)).text = _text(words)
         case Standing.NOT_KEPT:
             failures = list(_breaking(cache, law.law_id))
             first = failures[0].failure.finding.text if failures else "broken"
@@ -68,7 +68,7 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
 
 
 def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
-    """The failures in which a law is broken; those come first that have their name from it."""
+    """The failures in which a law is broken; first those that are named after it."""
     failures = [
         each
         for each in (*cache.failures, *cache.unkept)
@@ -78,30 +78,30 @@ def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
 
 
 def _other(suite: Element, cache: CacheReport, name: str, grounds: Grounds) -> None:
-    """A test of what is no law."""
+    """A test for findings that are of no law."""
     case = _case(suite, cache, name)
     failures = [each for each in cache.failures if each.failure.finding.grounds is grounds]
     if failures:
         finding = failures[0].failure.finding
         tag = "error" if grounds is Grounds.CRASH else "failure"
-        told = SubElement(case, tag, type=_text(finding.name), message=_text(finding.text))
-        told.text = _text("\n\n".join(_told(each) for each in failures))
+        failed = SubElement(case, tag, type=_text(finding.name), message=_text(finding.text))
+        failed.text = _text("\n\n".join(_in_words(each) for each in failures))
 
 
-def _enough(suite: Element, cache: CacheReport) -> None:
-    """A test of whether that came up which has to, for a cache to hold."""
+def _essentials(suite: Element, cache: CacheReport) -> None:
+    """A test that everything essential was exercised."""
     case = _case(suite, cache, "essentials came up")
     if cache.result.missing:
-        told = _text("; ".join(cache.result.missing))
-        SubElement(case, "failure", type=CheckVerdict.NOT_EXERCISED.value, message=told)
+        missing = _text("; ".join(cache.result.missing))
+        SubElement(case, "failure", type=CheckVerdict.NOT_EXERCISED.value, message=missing)
 
 
 def _case(suite: Element, cache: CacheReport, name: str) -> Element:
     return SubElement(suite, "testcase", classname=_text(cache.name), name=_text(name), time="0")
 
 
-def _told(retold: ReplayedFailure) -> str:
-    return f"{retold.failure.finding.words}\n\nThis script shows it:\n\n{retold.script}"
+def _in_words(replay: ReplayedFailure) -> str:
+    return f"{replay.failure.finding.words}\n\nThis script shows it:\n\n{replay.script}"
 
 
 def _count(element: Element, suites: list[Element]) -> None:
@@ -112,5 +112,5 @@ def _count(element: Element, suites: list[Element]) -> None:
 
 
 def _text(text: str) -> str:
-    """Text without the characters that no XML may hold; a cache may say anything."""
+    """Text without characters that XML forbids; a cache may answer anything."""
     return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,15 +1,14 @@
 """Known differences: laws that a cache is known to break, each with a reason and a link.
 
-The file is TOML, a table a line of it:
+The file is TOML, with a table for each law:
 
     [[known]]
     law = "EVICT-3"
     reason = "a leaf's window data is freed with its lock"
     link = "https://example.org/issues/1"
 
-What readers get wrong: a known difference is proved, not believed. Vectors, which come out the same
-each time, must show it; where none does, the line is at fault, and the check says so. In random
-cases a known law is not asked at all, so that what else is wrong comes up.
+A vector must show each known difference; otherwise the check refuses the entry as out of date.
+Random cases do not check known laws, because a broken law ends a case and hides other faults.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class KnownDifference:
     """A law that a cache is known to break."""
 
     law: str
-    """Its id."""
+    """The id of the law."""
     reason: str
     link: str
 
@@ -42,7 +41,7 @@ def read_known(path: Path) -> tuple[KnownDifference, ...]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}") from error
+        raise UsageError(f"{path} is not TOML: {error}") from error
     entries = document.get("known")
     if document.keys() != {"known"} or not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} must hold [[known]] tables, and nothing else")
@@ -55,17 +54,17 @@ def read_known(path: Path) -> tuple[KnownDifference, ...]:
 
 
 def require_shown(path: Path, known: Collection[KnownDifference], broken: Collection[str]) -> None:
-    """Refuse lines whose laws no vector showed as broken. Raises: UsageError."""
+    """Refuse entries whose laws no vector broke. Raises: UsageError."""
     stale = [each.law for each in known if each.law not in broken]
     if stale:
-        lines = "lines that no vector shows" if len(stale) > 1 else "a line that no vector shows"
-        raise UsageError(f"{path} has {lines}: {', '.join(stale)}; remove what is mended")
+        entries = "entries that no vector shows" if stale[1:] else "an entry that no vector shows"
+        raise UsageError(f"{path} has {entries}: {', '.join(stale)}; remove what is fixed")
 
 
 def _known(path: Path, number: int, entry: object) -> KnownDifference:
     where = f"{path}, [[known]] number {number}"
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is no table")
+        raise UsageError(f"{where} is not a table")
     unknown = sorted(entry.keys() - set(FIELDS))
     if unknown:
         raise UsageError(f"{where} has {', '.join(unknown)}; it takes {', '.join(FIELDS)}")
@@ -73,7 +72,7 @@ def _known(path: Path, number: int, entry: object) -> KnownDifference:
         if not isinstance(entry.get(name), str) or not entry[name].strip():
             raise UsageError(f"{where} needs a {name}")
     if not entry["link"].strip().startswith(("https://", "http://")):
-        raise UsageError(f"{where}: {entry['link']!r} is no link")
+        raise UsageError(f"{where}: {entry['link']!r} is not a link; give an http or https address")
     return KnownDifference(
         find_law(entry["law"]).law_id, entry["reason"].strip(), entry["link"].strip()
     )

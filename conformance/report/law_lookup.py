@@ -1,7 +1,4 @@
-"""The book as the judge looks things up in it: laws by their ids, as people type them.
-
-What readers get wrong: an id is looked up in any case of letters, and is always said in capitals.
-"""
+"""Finds a law by its id, in upper or lower case."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from kvcanon.spec.law import LAWS, RETIRED, Law
 
 
 def find_law(law_id: str) -> Law:
-    """The law of this id. Raises: UsageError."""
+    """The law with this id. Raises: UsageError."""
     wanted = law_id.upper()
     if wanted in LAWS:
         return LAWS[wanted]

@@ -1,8 +1,4 @@
-"""Markup: HTML out of nested calls, in which text is escaped unless it was made here.
-
-What readers get wrong: a plain string is text, whatever it looks like. A cache may say `<script>`,
-and the page must show just that.
-"""
+"""Writes HTML by nested calls. Plain strings are escaped, so that a cache cannot inject markup."""
 
 from __future__ import annotations
 
@@ -10,13 +6,13 @@ from html import escape
 
 
 class Markup(str):
-    """HTML that is what it is."""
+    """HTML, which is not escaped again."""
 
     __slots__ = ()
 
 
 def tag(name: str, *children: str, **attributes: str) -> Markup:
-    """An element; an attribute that is a keyword of Python ends with an underscore."""
+    """Make an element; an attribute that is a Python keyword takes an underscore at its end."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
@@ -25,5 +21,5 @@ def tag(name: str, *children: str, **attributes: str) -> Markup:
 
 
 def joined(*children: str) -> Markup:
-    """Elements and text, one after the other."""
+    """Join elements and text."""
     return Markup("".join(c if isinstance(c, Markup) else escape(c, quote=False) for c in children))

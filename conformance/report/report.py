@@ -1,8 +1,8 @@
-"""The report of a check as a value: all that each way of writing it down has to say.
+"""The report of a check as a value, from which text, JSON, JUnit and HTML are written.
 
-What readers get wrong: a law that was not exercised has a reason. The cache does not offer or show
-what the law looks at, or the law was not asked for, or its situation never came up; these are
-three, and only the last one goes away with more effort.
+A law is not exercised for one of three reasons: the cache does not offer or show what the law
+needs, the law was left out of the check, or its situation never came up. More effort helps only in
+the last case.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from attrs import fields, frozen
 
 from kvcanon.conformance.blackbox.coverage import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.report.call_code import CodeLine, lines_of, literal
+from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal
+from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.report.known_differences import KnownDifference
-from kvcanon.conformance.report.replayed import judges_of, retell
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
@@ -25,20 +25,20 @@ from kvcanon.spec.law import LAWS, Law
 
 
 class CheckVerdict(StrEnum):
-    """What came of a check; each has an exit code of its own."""
+    """The result of a check."""
 
     HOLDS = "holds"
     BROKEN = "broken"
     NOT_EXERCISED = "not exercised"
-    """Nothing was found, and too little came up: an operation that every cache has, or a law."""
+    """No fault was found, but an essential operation or law was not exercised."""
     NOT_JUDGED = "not judged"
-    """Nothing was found, and no law was exercised at all."""
+    """No fault was found, but no law was exercised at all."""
 
 
-NOT_ASKED = "not asked for"
+LEFT_OUT = "left out by --only"
 
 FEW = 3
-"""How many of the laws that were exercised least are named."""
+"""How many of the least exercised laws are named."""
 
 DEPARTURES = {
     "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
@@ -70,12 +70,12 @@ DEPARTURES = {
     "cushion_refreshed": "a use leaves the window data of the page before its window as it was",
     "limits": "calls are refused that the table of grounds has no ground against",
 }
-"""What it means that a field of a profile is not as in the canon."""
+"""The meaning of each field of a profile that differs from the canon."""
 
 
 @frozen
 class Departure:
-    """A choice in which a cache is not as the canon."""
+    """A field of a cache's profile that differs from the canon."""
 
     field: str
     value: str
@@ -85,67 +85,67 @@ class Departure:
 
 @frozen
 class ReplayedFailure:
-    """A failure, and the calls that lead to it."""
+    """A failure, and the calls of its replay."""
 
     failure: Failure
     lines: tuple[CodeLine, ...]
     again: bool
-    """Whether it showed again when the case was played for the report."""
+    """Whether the replay for the report showed the fault again."""
     script: str
 
     @property
     def last_number(self) -> int:
-        """The operation at which it shows."""
+        """The number of the operation at which the fault shows."""
         return self.failure.finding.operation
 
 
 @frozen
 class Judged:
-    """What is known of a law and a cache."""
+    """The standing of a law with a cache."""
 
     law: Law
     standing: Standing
     stages: Mapping[str, int]
-    """How often it was exercised in each stage."""
+    """How often the law was exercised in each stage."""
     remark: str
-    """Why it was not exercised, or what is known of it; empty otherwise."""
+    """Why the law was not exercised, or the reason of a known difference; empty otherwise."""
 
     @property
     def times(self) -> int:
-        """How often it was exercised."""
+        """How often the law was exercised."""
         return sum(self.stages.values())
 
 
 @frozen
 class CacheReport:
-    """All that is to be said of one cache."""
+    """The report of one cache."""
 
     name: str
-    """As on the command line."""
+    """The name on the command line."""
     result: CacheResult
     laws: tuple[Judged, ...]
-    """Every law of the book."""
+    """Every law."""
     failures: tuple[ReplayedFailure, ...]
     unkept: tuple[ReplayedFailure, ...]
-    """Of laws that it should keep, and need not."""
+    """Failures of SHOULD laws alone."""
 
     def count(self, standing: Standing) -> int:
-        """How many laws stand so."""
+        """How many laws have this standing."""
         return sum(each.standing is standing for each in self.laws)
 
     @property
-    def asked(self) -> int:
-        """How many laws were asked for."""
-        return sum(each.remark != NOT_ASKED for each in self.laws)
+    def checked(self) -> int:
+        """How many laws the check was for."""
+        return sum(each.remark != LEFT_OUT for each in self.laws)
 
     @property
     def exercised(self) -> int:
-        """How many laws were exercised, whatever came of it."""
+        """How many laws were exercised, held or broken."""
         return len(self.laws) - self.count(Standing.NOT_EXERCISED)
 
     @property
     def verdict(self) -> CheckVerdict:
-        """What came of it for this cache."""
+        """The result for this cache."""
         if self.failures or self.count(Standing.BROKEN):
             return CheckVerdict.BROKEN
         if not self.exercised:
@@ -154,37 +154,37 @@ class CacheReport:
 
     @property
     def departures(self) -> tuple[Departure, ...]:
-        """Where the cache departs from the canon."""
+        """The fields in which the profile departs from the canon."""
         return tuple(_departures(self.result.profile))
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """What the cache can be made with, where that is not everything."""
+        """The fields of the offer that are not the usual ones."""
         return tuple(_offered(adapter_as(self.name).offer))
 
     @property
     def least_exercised(self) -> tuple[Judged, ...]:
-        """The few laws that held, and were exercised least."""
+        """The few held laws that were exercised least."""
         held = [each for each in self.laws if each.standing is Standing.HELD]
         return tuple(sorted(held, key=lambda each: each.times)[:FEW])
 
     @property
     def not_exercised(self) -> tuple[str, ...]:
-        """The laws that were not exercised, by the reason, in words."""
+        """The laws that were not exercised, a line for each reason."""
         reasons: dict[str, list[str]] = {}
         for each in self.laws:
             if each.standing is Standing.NOT_EXERCISED:
                 reasons.setdefault(each.remark, []).append(each.law.law_id)
         return tuple(
-            # Who asked for some laws knows that all the others were left out.
-            f"{len(ids)} laws: {reason}" if reason == NOT_ASKED else f"{', '.join(ids)}: {reason}"
+            # A list of all laws that --only leaves out would be long, and of no use.
+            f"{len(ids)} laws: {reason}" if reason == LEFT_OUT else f"{', '.join(ids)}: {reason}"
             for reason, ids in reasons.items()
         )
 
 
 @frozen
 class CheckReport:
-    """All that is to be said of a check."""
+    """The report of a check."""
 
     result: CheckResult
     caches: tuple[CacheReport, ...]
@@ -192,7 +192,7 @@ class CheckReport:
 
     @property
     def verdict(self) -> CheckVerdict:
-        """What came of it: one cache of which too little is known makes the whole check void."""
+        """The result: the worst verdict of a cache is that of the check."""
         verdicts = {cache.verdict for cache in self.caches}
         for verdict in (CheckVerdict.BROKEN, CheckVerdict.NOT_JUDGED, CheckVerdict.NOT_EXERCISED):
             if verdict in verdicts:
@@ -201,16 +201,16 @@ class CheckReport:
 
     @property
     def seconds(self) -> float:
-        """The time that all stages took."""
+        """The time of all stages together."""
         return sum(stage.seconds for stage in self.result.stages)
 
 
 def report_of(
     result: CheckResult, only: Collection[str] = (), known: Sequence[KnownDifference] = ()
 ) -> CheckReport:
-    """The report of a check, of certain laws only and with known differences, if there are any.
+    """Make the report of a check, given the laws of `--only` and the known differences.
 
-    Every failure is played once more, so that its calls can be told.
+    Every failure is replayed once, to record its calls.
     """
     caches = tuple(_of_cache(cache, only, known) for cache in result.caches)
     return CheckReport(result, caches, tuple(known))
@@ -228,20 +228,22 @@ def _of_cache(
         )
         for law in LAWS.values()
     )
-    asked = [each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)]
+    checked = [
+        each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)
+    ]
     adapter = adapter_as(cache.name)
-    failures = tuple(_retold(failure, adapter, asked) for failure in cache.failures)
-    unkept = tuple(_retold(failure, adapter, asked) for failure in cache.unkept)
+    failures = tuple(replayed(failure, adapter, checked) for failure in cache.failures)
+    unkept = tuple(replayed(failure, adapter, checked) for failure in cache.unkept)
     return CacheReport(cache.name, cache, laws, failures, unkept)
 
 
-def _retold(failure: Failure, adapter: Adapter, asked: Collection[str]) -> ReplayedFailure:
-    judges = judges_of(failure, asked)
-    told = retell(failure, adapter, judges)
-    lines = lines_of(told.calls)
-    return ReplayedFailure(
-        failure, lines, told.again, script_of(adapter.name, failure, judges, lines)
-    )
+def replayed(failure: Failure, adapter: Adapter, law_ids: Collection[str]) -> ReplayedFailure:
+    """Replay a failure; `law_ids` are the laws to check if the failure is of no law."""
+    judges = judges_of(failure, law_ids)
+    replay = replay_failure(failure, adapter, judges)
+    lines = code_lines(replay.calls)
+    script = script_of(adapter.name, failure, judges, lines)
+    return ReplayedFailure(failure, lines, replay.again, script)
 
 
 def _remark(
@@ -252,9 +254,9 @@ def _remark(
     if standing is not Standing.NOT_EXERCISED:
         return excuse
     if excuse:
-        return "it is known to be broken, and no vector came to it"
+        return "it is known to be broken, and no vector exercised it"
     if LAWS.keys() & only and law.law_id not in only:
-        return NOT_ASKED
+        return LEFT_OUT
     return why_not_exercised(law, cache.lacks)
 
 
@@ -263,8 +265,8 @@ def _offered(offer: Offer) -> Iterator[str]:
         value, usual = getattr(offer, each.name), each.default
         if value != usual:
             options = value if isinstance(value, tuple) else (value,)
-            told = ", ".join(dict.fromkeys("none" if one is None else str(one) for one in options))
-            yield f"{each.name.replace('_', ' ')}: {told}"
+            words = ", ".join(dict.fromkeys("none" if one is None else str(one) for one in options))
+            yield f"{each.name.replace('_', ' ')}: {words}"
 
 
 def _departures(profile: Profile) -> Iterator[Departure]:

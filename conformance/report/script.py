@@ -1,9 +1,9 @@
-"""Scripts: a failure as a Python file that shows it again, with nothing but kvcanon and the cache.
+"""Writes a failure as a Python script that needs only kvcanon and the cache.
 
-The calls stand there one a line, each with what was answered, for a reader who steps through them.
+The script has one call in each line, with its answer as a comment, to step through in a debugger.
 
-What readers get wrong: a script is of the cache that it was written for. Another cache answers
-otherwise, so that a call may be refused there; then the case is played instead.
+A script is for the cache that it was written for. Another cache may refuse a call; then the script
+plays the case instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FROM = {
 
 
 def script_of(cache: str, failure: Failure, judges: JudgeConfig, lines: Sequence[CodeLine]) -> str:
-    """The script of a failure of the cache that is named so on the command line."""
+    """The script of a failure; `cache` is the name on the command line."""
     body = "\n".join(_body(failure, lines)) or "pass"
     call = f"with judged(\n{_arguments(cache, failure, judges)}) as (cache, copies):"
     case = f"CASE = {_case(failure)}\n"
@@ -42,14 +42,14 @@ def script_of(cache: str, failure: Failure, judges: JudgeConfig, lines: Sequence
 
 
 def file_name(cache: str, finding: Finding) -> str:
-    """What the script of a finding is called; findings of one check differ in it."""
+    """The file name of a finding's script; it differs for each finding of a check."""
     return (
         "-".join(re.sub(r"\W+", "_", part).strip("_") for part in (cache, _what(finding))) + ".py"
     )
 
 
 def headline(finding: Finding) -> str:
-    """What was found, in one line: the law's id and name, or what else is wrong."""
+    """The finding in one line: the law's id and name, or what else is wrong."""
     match finding.grounds:
         case Grounds.LAW:
             return f"{finding.name} {LAWS[finding.name].name}"
@@ -68,25 +68,26 @@ def _what(finding: Finding) -> str:
 
 
 def _docstring(cache: str, finding: Finding) -> str:
-    told = wrap(finding.text, WIDTH) or [""]
-    seen = (
-        "it does not end while the cache gives no answer; interrupt it to see where that is. It "
-        "ends with exit code 0"
+    text = wrap(finding.text, WIDTH) or [""]
+    exit_codes = (
+        "it does not end while the cache gives no answer; interrupt it to see where the cache "
+        "hangs. It ends with exit code 0"
         if is_silence(finding)
-        else "it ends with exit code 1 and the words of what is wrong, or with 0"
+        else "it ends with exit code 1 and an explanation of the fault, or with exit code 0"
     )
-    ending = wrap(f"Run it where the cache can be imported: {seen} once that is mended.", WIDTH)
+    run = f"Run it where the cache can be imported: {exit_codes} once the fault is fixed."
+    ending = wrap(run, WIDTH)
     lines = [
         f"{headline(finding)}, shown by {cache}.",
         "",
-        *told,
+        *text,
         "",
         *ending,
         "",
         f"Written by kvcanon {__version__}.",
     ]
-    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
-    return f'"""{text}\n"""'
+    docstring = "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{docstring}\n"""'
 
 
 def _imports(code: str) -> str:
@@ -110,7 +111,7 @@ def _arguments(cache: str, failure: Failure, judges: JudgeConfig) -> str:
 
 
 def _case(failure: Failure) -> str:
-    """The case as a literal, an action a line. JSON would do, but for its names of constants."""
+    """The case as a Python literal, one action in each line."""
     case = json.loads(json.dumps(case_to_json(failure.case)))
     config = "".join(
         f'        "{name}": {_value(value)},\n' for name, value in case["config"].items()
@@ -126,7 +127,7 @@ def _case(failure: Failure) -> str:
 
 
 def _value(value: object) -> str:
-    """A value of a configuration: a number, a word or counts, none of which has a quote in it."""
+    """A value of a configuration; none has a quote in it."""
     return repr(value).replace("'", '"')
 
 
@@ -143,7 +144,7 @@ def _body(failure: Failure, lines: Sequence[CodeLine]) -> Iterator[str]:
 
 
 def _commented(line: CodeLine) -> tuple[str, ...]:
-    comments = tuple(f"# {part}" for part in wrap(told(line), WIDTH - 6))
+    comments = tuple(f"# {part}" for part in wrap(answer_line(line), WIDTH - 6))
     if line.refused:
         return *comments, "with suppress(CacheError):", f"    {line.code}"
     if sum(map(len, comments)) + len(line.code) + 2 <= WIDTH - 4:
@@ -151,8 +152,8 @@ def _commented(line: CodeLine) -> tuple[str, ...]:
     return *comments, line.code
 
 
-def told(line: CodeLine) -> str:
-    """What came of a call, in one line; of what is no operation only what went wrong."""
+def answer_line(line: CodeLine) -> str:
+    """The answer of a call in one line; empty for calls that are no operations and went well."""
     answer = next(iter(line.answer.splitlines()), "")
     if line.number is None:
         return "" if answer == "done" else answer

@@ -1,12 +1,10 @@
-"""Reproducing: what the script of a failure stands on.
+"""What the scripts of failures import: a judged cache, stamps, and fetched pages.
 
-A script makes the calls that led to the failure, one a line, on a cache that is judged all the
-while. The line at which a law is broken raises, so that a debugger stops there. Where all lines
-went well, or where the cache now refuses what it granted when the script was written, the case
-itself is played: its clients go on from whatever they are answered.
+A script makes the calls that led to the failure, one in each line, on a judged cache. The line that
+breaks a law raises, so that a debugger stops there. If no line raises, or the cache now refuses a
+call, the case itself is played: its client goes on from the answers that it gets.
 
-What readers get wrong: a script that ends with exit code 0 says that its own case holds. Whether
-the cache does, `kvcanon check` says.
+A script that ends with exit code 0 says that its own case holds, not that the cache does.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ def judged(
     black_box: bool = False,
     against: str | None = None,
 ) -> Iterator[tuple[Cache | RequestBlackboxGuard, CopyControl | None]]:
-    """Make the cache of this name, as a case has it, and judge what is called inside.
+    """Make the named cache with the configuration of a case, and judge the calls inside.
 
-    Yields the cache, and the hand on its copies. The laws are all, unless some are given.
-    Raises: ViolationError, at the call; SystemExit at the end, where only the case as a whole shows
-    what is wrong; UsageError: there is no such cache.
+    Yields the cache, and the control of its copies. All laws are checked unless `laws` is given.
+    Raises: ViolationError, at the call; SystemExit at the end, if only the case as a whole shows
+    the fault; UsageError: there is no such cache.
     """
     played = case_from_json(case)
     trial = Trial(
@@ -56,11 +54,11 @@ def judged(
     try:
         yield cache, copies
     except CacheError as refusal:
-        sys.stdout.write(f"The cache now refuses what it granted: {refusal}\n")
+        sys.stdout.write(f"The cache now refuses a call that it served: {refusal}\n")
     finding, _ = trial.play(played)
     if finding is not None:
         raise SystemExit(finding.words)
-    sys.stdout.write("Holds: what this script was written for does not happen.\n")
+    sys.stdout.write("Holds: the fault of this script does not show.\n")
 
 
 def _made(
@@ -73,17 +71,17 @@ def _made(
 
 
 def write_stamps(cache: Cache, key: Key, slots: Slots, start_pages: int = 0) -> None:
-    """Write the data of the last pages of a key into slots, of those from some page on."""
+    """Write the data of the last pages of a key into slots, from page `start_pages` on."""
     count = len(key) - start_pages
     stamps.write_stamps(cache, key, Slots(*(some[-count:] for _, some in slots)))
 
 
 def fetched(cache: Cache, key: Key, counts: Counts) -> HostPayload:
-    """What storage would give for the last pages of a key: so many pages of each component."""
-    names = page_hashes(namespace_seed(key.namespace), key.pages)
+    """The data that storage holds for the last pages of a key, `counts` pages of each component."""
+    hashes = page_hashes(namespace_seed(key.namespace), key.pages)
 
     def some(component: Component) -> tuple[bytes, ...]:
-        pages = names[len(names) - counts[component] :]
+        pages = hashes[len(hashes) - counts[component] :]
         return tuple(stamps.stamp(component, page, cache.config.slot_bytes) for page in pages)
 
     return HostPayload(some(FULL), some(SWA), some(MAMBA))

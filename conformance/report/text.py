@@ -1,8 +1,4 @@
-"""The report as text, for a terminal or a pipe.
-
-What readers get wrong: the last line is the verdict, and the exit code says the same. All that
-stands above it is for those who want to know why.
-"""
+"""The report as text, for a terminal or a pipe. Its last line is the verdict."""
 
 from __future__ import annotations
 
@@ -27,9 +23,9 @@ from kvcanon.conformance.search.result import CheckResult, Standing
 
 
 def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[RenderableType]:
-    """The parts of the report; `scripts` are files by the number of their failure, if written.
+    """The parts of the report; `scripts` are the files of scripts by the number of their failure.
 
-    A part that is a plain string is to be copied, and must not be wrapped.
+    A part that is a plain string is for copying, and must not be wrapped.
     """
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
@@ -40,15 +36,15 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     for cache in report.caches:
         yield Text(cache.name, "bold cyan")
         yield Padding(_facts(cache), (0, 0, 1, 2))
-        for retold in (*cache.failures, *cache.unkept):
+        for replay in (*cache.failures, *cache.unkept):
             number += 1
-            unkept = retold in cache.unkept
-            yield from _failure(number, retold, scripts.get(number), unkept=unkept)
+            unkept = replay in cache.unkept
+            yield from _failure(number, replay, scripts.get(number), unkept=unkept)
             if number not in scripts:
-                unwritten.append((number, retold))
-    for each, retold in unwritten:
+                unwritten.append((number, replay))
+    for each, replay in unwritten:
         yield Text(f"Script of failure {each}; --scripts DIR writes it to a file", "bold")
-        yield f"\n{retold.script}"
+        yield f"\n{replay.script}"
     yield _verdict(report)
 
 
@@ -90,13 +86,13 @@ def _facts(cache: CacheReport) -> Table:
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
-    for told in cache.not_exercised:
-        table.add_row("not exercised", Text(told))
+    for reason in cache.not_exercised:
+        table.add_row("not exercised", Text(reason))
     return table
 
 
 def laws_counted(cache: CacheReport) -> str:
-    """What came of the laws, in a line."""
+    """How many laws have each standing, in a line."""
     always = (Standing.HELD, Standing.BROKEN, Standing.NOT_EXERCISED)
     return ", ".join(
         f"{cache.count(standing)} {standing.value}"
@@ -106,18 +102,18 @@ def laws_counted(cache: CacheReport) -> str:
 
 
 def held_least(cache: CacheReport) -> str:
-    """The laws that held in the fewest situations, and in how many."""
+    """The held laws that were exercised least, and how often."""
     return ", ".join(f"{each.law.law_id} {times(each.times)}" for each in cache.least_exercised)
 
 
-def came_up_too_little(report: CheckReport) -> str:
-    """What did not come up that has to, of which cache if there are several; empty if all did."""
-    told = [
+def too_little_exercised(report: CheckReport) -> str:
+    """The essentials that were not exercised, for each cache; empty if all were exercised."""
+    parts = [
         f"{cache.name}: {', '.join(missing)}" if len(report.caches) > 1 else ", ".join(missing)
         for cache in report.caches
         if (missing := cache.result.missing)
     ]
-    return f"NOT EXERCISED: {'; '.join(told)}" if told else ""
+    return f"NOT EXERCISED: {'; '.join(parts)}" if parts else ""
 
 
 def _profile(cache: CacheReport) -> Iterator[str]:
@@ -131,65 +127,68 @@ def _profile(cache: CacheReport) -> Iterator[str]:
 
 
 def _failure(
-    number: int, retold: ReplayedFailure, script: str | None, *, unkept: bool
+    number: int, replay: ReplayedFailure, script: str | None, *, unkept: bool
 ) -> Iterator[RenderableType]:
-    finding = retold.failure.finding
+    finding = replay.failure.finding
     heading = f"{number}: {headline(finding)}"
     if unkept:
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
         yield Text(f"Failure {heading}", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
-    yield Padding(Text("\n".join(seen(retold))), (0, 0, 1, 2))
-    if retold.lines:
-        actions = retold.failure.case.actions
-        yield Padding(calls(retold.lines, actions, retold.last_number), (0, 0, 1, 2))
+    yield Padding(Text("\n".join(seen(replay))), (0, 0, 1, 2))
+    if replay.lines:
+        actions = replay.failure.case.actions
+        yield Padding(calls(replay.lines, actions, replay.last_number), (0, 0, 1, 2))
     if script is not None:
         yield f"  Script: {script}\n"
 
 
-def seen(retold: ReplayedFailure) -> Iterator[str]:
-    """Where and how often a failure was seen, a sentence a line."""
-    failure, finding = retold.failure, retold.failure.finding
-    yield f"First seen by the {failure.origin}; {times(failure.times)} in all."
+def seen(replay: ReplayedFailure) -> Iterator[str]:
+    """Where and how often a failure was found, one sentence in each line."""
+    failure, finding = replay.failure, replay.failure.finding
+    yield f"First found by the {failure.origin}; {times(failure.times)} in all."
     if finding.operation:
-        yield f"In the shortest case it shows at operation {finding.operation}, {_where(retold)}."
+        yield f"Shown by the shortest case at operation {finding.operation}, {_where(replay)}."
     others = [law_id for law_id in finding.broken if law_id != finding.name]
     if others:
         yield f"Broken at the same operation: {', '.join(others)}."
     if failure.black_box:
-        yield "Answers and events are enough to see it."
+        yield "Answers and events alone show it."
     if failure.against is not None and finding.grounds is Grounds.AGREEMENT:
-        yield f"It was to agree with {failure.against}."
-    if not retold.again:
-        yield "Played once more for this report, the case did not show it: is there chance in it?"
+        yield f"The cache had to agree with {failure.against}."
+    if not replay.again:
+        yield "A replay for this report did not show it: the cache may not be deterministic."
 
 
 def times(count: int) -> str:
-    """How often, in words."""
+    """A number of times, in words."""
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _where(retold: ReplayedFailure) -> str:
-    count = len(retold.failure.case.actions)
-    at = retold.failure.finding.action
+def _where(replay: ReplayedFailure) -> str:
+    count = len(replay.failure.case.actions)
+    at = replay.failure.finding.action
     if at >= count:
         return "in the drain at the end"
-    return f"in action {at + 1} of {count}, {action_name(retold, at)}"
+    return f"in action {at + 1} of {count}, {action_name(replay, at)}"
 
 
-def action_name(retold: ReplayedFailure, at: int) -> str:
-    """What an action of the failure's case is called."""
-    return name_of(retold.failure.case.actions, at)
+def action_name(replay: ReplayedFailure, at: int) -> str:
+    """The name of an action of the failure's case."""
+    return name_of(replay.failure.case.actions, at)
 
 
 def name_of(actions: Sequence[Action], at: int) -> str:
-    """What the action at some place of a case is called."""
+    """The name of the action at an index of a case."""
     return actions[at].name if at < len(actions) else "the drain"
 
 
 def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int | None) -> Table:
-    """The calls of a case, one a line, under the names of its actions; one of them may be last."""
+    """The calls of a case, one in each line, under the names of its actions.
+
+    The operation `last_number`, at which the fault shows, is highlighted.
+    """
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="dim")
     table.add_column()
@@ -213,31 +212,31 @@ def _verdict(report: CheckReport) -> Text:
         case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))
         case CheckVerdict.NOT_EXERCISED:
-            return Text(came_up_too_little(report), "bold red")
+            return Text(too_little_exercised(report), "bold red")
         case CheckVerdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
         case CheckVerdict.BROKEN:
             broken = f"BROKEN: {', '.join(_names(report))}"
-            told = [broken, *filter(None, [came_up_too_little(report)])]
-            return Text(". ".join(told), "bold red")
+            parts = [broken, *filter(None, [too_little_exercised(report)])]
+            return Text(". ".join(parts), "bold red")
 
 
 def holds(report: CheckReport) -> str:
-    """What to say of a check that found nothing new."""
+    """The verdict of a check without failures."""
     if unkept := _standing_so(report, Standing.NOT_KEPT):
-        return f"No law is broken but what only SHOULD be kept: {', '.join(unkept)}"
+        return f"No MUST law is broken; SHOULD laws not kept: {', '.join(unkept)}"
     known = any(cache.count(Standing.KNOWN) for cache in report.caches)
-    return "No law is broken but what is known" if known else "No law is broken"
+    return "No law is broken except the known ones" if known else "No law is broken"
 
 
 def laws_exercised(report: CheckReport) -> str:
-    """How many laws were exercised, of each cache if they differ."""
-    counts = {f"{cache.exercised} of {cache.asked}": None for cache in report.caches}
+    """How many laws were exercised, for each cache if the numbers differ."""
+    counts = {f"{cache.exercised} of {cache.checked}": None for cache in report.caches}
     return f"{' and '.join(counts)} laws were exercised."
 
 
 def _names(report: CheckReport) -> list[str]:
-    """The laws that are broken, all of them, and what was found besides laws."""
+    """All broken laws, and then the findings of no law."""
     laws = _standing_so(report, Standing.BROKEN)
     findings = [each.failure.finding for cache in report.caches for each in cache.failures]
     others = [headline(each) for each in findings if each.grounds is not Grounds.LAW]
@@ -245,6 +244,6 @@ def _names(report: CheckReport) -> list[str]:
 
 
 def _standing_so(report: CheckReport, standing: Standing) -> list[str]:
-    """The ids of the laws that stand so with some cache."""
+    """The ids of the laws that have this standing with some cache."""
     laws = (each for cache in report.caches for each in cache.laws)
     return list(dict.fromkeys(each.law.law_id for each in laws if each.standing is standing))

@@ -1,5 +1,4 @@
-"""Judging: cases are drawn, played on caches, and reduced to what breaks a law.
+"""The search for faults: draws cases, plays them on judged caches, and reduces those that fail.
 
-What readers get wrong: acceptance and agreement are two questions. A cache that does another lawful
-thing than the reference is accepted, and does not agree.
+A cache may hold every law and still not agree with the reference: laws leave some choices open.
 """

@@ -1,10 +1,9 @@
-"""The campaign: many cases of the walker on one cache, in blocks, by several processes at once.
+"""The campaign: plays many cases of the walker on one cache, in blocks, in several processes.
 
-A block is a run of case numbers. It comes out the same wherever it is played, and blocks are taken
-in by their order, so that the number of processes changes nothing but the time.
+A block is a range of case numbers. Its result does not depend on the process, and results are added
+in the order of the blocks, so that the number of processes changes only the time.
 
-What readers get wrong: what is found is reduced after the search, once for each fingerprint. The
-case that counts is the first one, not the one that some process happened to be done with first.
+Findings are reduced after the search, once for each fingerprint, from the first case that shows it.
 """
 
 from __future__ import annotations
@@ -34,32 +33,32 @@ from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.search.walker import draw_case, scale_of
 
 WHITE_EVERY = 2
-"""One case in so many is judged by the cache's states; the others from outside, far faster."""
+"""One case in WHITE_EVERY is judged by the cache's states; the others from outside, far faster."""
 COMPARED_EVERY = 4
-"""Where caches must agree, one case in so many is compared, at the cost of all their states."""
+"""One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 
 FAULTS_ENOUGH = 12
-"""Different faults after which a cache is not searched any further."""
+"""Different faults after which the search of a cache ends."""
 FINDINGS_ENOUGH = 64
-"""Findings after which it is not, either: they hide what else there is."""
+"""Findings after which the search ends: they hide other faults."""
 SILENCES_ENOUGH = 2
-"""Cases without an answer after which it is not: each takes as long as a hundred others."""
+"""Cases without an answer after which the search ends: each takes as long as a hundred others."""
 
 Fingerprint = tuple[str, str, str]
 
 
 @frozen
 class Search:
-    """What is asked of one cache."""
+    """The cases to play on one cache, and how to judge it."""
 
     adapter: Adapter
     seed: int = 0
     against: Adapter | None = None
     law_ids: tuple[str, ...] | None = None
-    """The laws that are asked; None, all."""
+    """The ids of the laws to check; None for all."""
 
     def trial(self, number: int) -> Trial:
-        """How the case of a number is played."""
+        """How the case with a number is played."""
         white = self._is_white(number)
         compared = number % COMPARED_EVERY == 1
         against = self.against if compared else None
@@ -68,7 +67,7 @@ class Search:
         )
 
     def case(self, number: int) -> Case:
-        """The case of a number; those of another seed are others."""
+        """The case with a number; each seed has other cases."""
         scale = scale_of(number, inside=self._is_white(number))
         return draw_case((self.seed << 40) + number, self.adapter.offer, scale=scale)
 
@@ -78,26 +77,26 @@ class Search:
 
 @frozen
 class FindingGroup:
-    """Findings of one fingerprint: how many, and the first of them."""
+    """Findings with the same fingerprint: the first of them, and how many there are."""
 
     finding: Finding
     case: Case
     number: int
-    """Of the case."""
+    """The number of the case."""
     times: int
     laws: frozenset[str]
-    """The ids of all laws that were broken in them."""
+    """The ids of all laws that these findings break."""
     earlier: bool = False
-    """Whether it is of an earlier run, of a cache that may have changed since."""
+    """Whether an earlier run found it, on a cache that may have changed since."""
 
     def and_later(self, other: FindingGroup) -> FindingGroup:
-        """The same with what was found later."""
+        """The same with later findings."""
         return evolve(self, times=self.times + other.times, laws=self.laws | other.laws)
 
 
 @define
 class CampaignReport:
-    """What came of some blocks."""
+    """The result of some blocks."""
 
     tally: Tally = Factory(Tally)
     found: dict[Fingerprint, FindingGroup] = Factory(dict)
@@ -105,18 +104,18 @@ class CampaignReport:
     """Whether the time was over before all cases were played."""
 
     def note(self, finding: Finding, case: Case, number: int) -> None:
-        """Take in a finding of a case."""
+        """Add a finding of a case."""
         self.take(FindingGroup(finding, case, number, 1, frozenset(finding.broken)))
 
     def add(self, later: CampaignReport) -> None:
-        """Take in what came of a later block."""
+        """Add the report of a later block."""
         self.tally.add(later.tally)
         for found in later.found.values():
             self.take(found)
 
     @property
     def enough(self) -> bool:
-        """Whether there is no point in going on. What only should be kept hides nothing else."""
+        """Whether enough was found to stop. Findings of SHOULD laws alone do not count."""
         found = [each for each in self.found.values() if not each.finding.only_should]
         silences = sum(each.times for each in found if is_silence(each.finding))
         findings = sum(each.times for each in found)
@@ -127,13 +126,13 @@ class CampaignReport:
         )
 
     def take(self, found: FindingGroup) -> None:
-        """Take in findings of one fingerprint."""
+        """Add findings with the same fingerprint."""
         first = self.found.get(found.finding.fingerprint)
         self.found[found.finding.fingerprint] = first.and_later(found) if first else found
 
 
 def play_block(search: Search, numbers: Collection[int], deadline: float) -> CampaignReport:
-    """Play the cases of a block, up to the deadline, a moment of `monotonic`."""
+    """Play the cases of a block until the deadline, a moment of `monotonic`."""
     report = CampaignReport()
     for number in numbers:
         if monotonic() > deadline:
@@ -150,9 +149,9 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
 
 
 def reduced(search: Search, found: FindingGroup) -> Failure | None:
-    """What was found, in the smallest case; judged from outside if that is enough to see it.
+    """Reduce findings to the smallest case, judged from outside if that shows the fault.
 
-    None if it was found in an earlier run, and the cache does not do it any more.
+    None if an earlier run found it, and the cache does not show it any more.
     """
     trial = search.trial(found.number)
     origin = f"walker, seed {search.seed}, case {found.number}"
@@ -180,7 +179,7 @@ def reduced(search: Search, found: FindingGroup) -> Failure | None:
 
 
 def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """One failure for each fingerprint, the shortest: reducing shows that some are of one fault."""
+    """Keep the shortest failure for each fingerprint: reduced cases may show the same fault."""
     kept: dict[Fingerprint, Failure] = {}
     for failure in failures:
         fingerprint = failure.finding.fingerprint
@@ -199,7 +198,7 @@ def _joined(one: Failure, other: Failure) -> Failure:
 
 @frozen
 class SearchSpec:
-    """A search whose caches are named, so that another process can make them."""
+    """A search with caches by name, so that another process can make them."""
 
     cache: str
     seed: int = 0
@@ -208,28 +207,28 @@ class SearchSpec:
     black_box: bool = False
 
     def search(self) -> Search:
-        """The search. Raises: UsageError."""
+        """Make the search. Raises: UsageError."""
         against = adapter_as(self.against) if self.against else None
         adapter = adapter_as(self.cache, black_box=self.black_box)
         return Search(adapter, self.seed, against, self.law_ids)
 
 
 def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
-    """The adapter of this name, called by it, so that a report leads back to it.
+    """Load an adapter, and give it the name from the command line, for reports.
 
-    As a black box it shows answers, events and bytes, whatever else it has. Raises: UsageError.
+    As a black box it shows answers, events and bytes only. Raises: UsageError.
     """
     adapter = evolve(load_adapter(name), name=name)
     return evolve(adapter, hides=adapter.hides | INSIDE) if black_box else adapter
 
 
-Asked = Search | SearchSpec
+AnySearch = Search | SearchSpec
 Does = ParamSpec("Does")
 Done = TypeVar("Done")
 
 
 class _Here(Executor):
-    """Does what is submitted at once, in this process."""
+    """Runs what is submitted at once, in this process."""
 
     def submit(
         self, fn: Callable[Does, Done], /, *args: Does.args, **kwargs: Does.kwargs
@@ -241,7 +240,7 @@ class _Here(Executor):
 
 @frozen
 class Workers:
-    """Who plays, and how many of them."""
+    """The processes that play cases."""
 
     executor: Executor
     jobs: int
@@ -249,11 +248,11 @@ class Workers:
 
 @contextmanager
 def workers(jobs: int) -> Iterator[Workers]:
-    """As many processes, or this one if one is enough."""
+    """Start worker processes; `jobs` of 1 uses this process."""
     if jobs == 1:
         yield Workers(_Here(), 1)
         return
-    # A fresh process has no threads and no locks of this one's.
+    # A spawned process inherits no threads and no locks.
     context = get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts)
     try:
@@ -263,22 +262,22 @@ def workers(jobs: int) -> Iterator[Workers]:
 
 
 def _leave_interrupts() -> None:
-    """An interrupt is for the process that the user sees; it ends the others."""
+    """Leave interrupts to the parent process, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-Tell = Callable[[int, CampaignReport], None]
-"""Is told what came of each block, in their order."""
+OnBlock = Callable[[int, CampaignReport], None]
+"""Called with the number and the report of each block, in the order of the blocks."""
 
 
 @frozen
 class CaseBlocks:
-    """The blocks of a campaign, as they are handed out."""
+    """The blocks of a campaign, as they are given to workers."""
 
     numbers: Iterator[int]
-    """Of the blocks to play; it ends where the campaign does."""
+    """The numbers of the blocks to play."""
     cases_each: int
-    done: Tell
+    done: OnBlock
 
     def cases(self, block: int) -> range:
         """The numbers of a block's cases."""
@@ -290,11 +289,11 @@ ENOUGH = "enough was found"
 
 
 def search_blocks(
-    asked: Asked, blocks: CaseBlocks, by: Workers, deadline: float
+    search: AnySearch, blocks: CaseBlocks, by: Workers, deadline: float
 ) -> tuple[CampaignReport, str]:
-    """Play blocks until there are none left, enough was found, or the time is over.
+    """Play blocks until none are left, enough was found, or the time is over.
 
-    Returns what came of them, and why it ended before it was done, if it did. Raises: UsageError.
+    Returns the report, and why the search ended early, or else "". Raises: UsageError.
     """
     waiting: deque[tuple[int, Future[CampaignReport]]] = deque()
     total, cut_short = CampaignReport(), ""
@@ -305,7 +304,7 @@ def search_blocks(
                 if block is None:
                     break
                 cases = blocks.cases(block)
-                waiting.append((block, by.executor.submit(_play, asked, cases, deadline)))
+                waiting.append((block, by.executor.submit(_play, search, cases, deadline)))
             if not waiting:
                 return total, cut_short
             block, future = waiting[0]
@@ -314,13 +313,13 @@ def search_blocks(
             blocks.done(block, report)
             total.add(report)
             if report.cut:
-                # Those that still wait are over at once.
+                # The blocks that still wait end at once.
                 cut_short = OUT_OF_TIME
             if total.enough:
                 return total, ENOUGH
     except BrokenProcessPool:
         first, last = blocks.cases(waiting[0][0])[0], blocks.cases(waiting[-1][0])[-1]
-        name = _search(asked).adapter.name
+        name = _made(search).adapter.name
         raise UsageError(
             f"{name} ended its process, in one of the cases {first} to {last}"
         ) from None
@@ -329,27 +328,27 @@ def search_blocks(
             future.cancel()
 
 
-def reduce_all(asked: Asked, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
-    """What was found, each in its smallest case, in the order of the first cases."""
+def reduce_all(search: AnySearch, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
+    """Reduce all findings, in the order of their first cases."""
     firsts = sorted(report.found.values(), key=lambda found: found.number)
-    futures = [by.executor.submit(_reduce, asked, found) for found in firsts]
+    futures = [by.executor.submit(_reduce, search, found) for found in firsts]
     failures = [future.result() for future in futures]
     return distinct(failure for failure in failures if failure is not None)
 
 
-def _play(asked: Asked, numbers: range, deadline: float) -> CampaignReport:
-    return play_block(_search(asked), numbers, deadline)
+def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
+    return play_block(_made(search), numbers, deadline)
 
 
-def _reduce(asked: Asked, found: FindingGroup) -> Failure | None:
-    return reduced(_search(asked), found)
+def _reduce(search: AnySearch, found: FindingGroup) -> Failure | None:
+    return reduced(_made(search), found)
 
 
-def _search(asked: Asked) -> Search:
-    return asked if isinstance(asked, Search) else _named(asked)
+def _made(search: AnySearch) -> Search:
+    return search if isinstance(search, Search) else _made_from(search)
 
 
 @cache
-def _named(asked: SearchSpec) -> Search:
-    """The search, once a process: to make an adapter may start a child."""
-    return asked.search()
+def _made_from(spec: SearchSpec) -> Search:
+    """Make a search once in each process: making an adapter may start a child process."""
+    return spec.search()

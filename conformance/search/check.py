@@ -1,7 +1,6 @@
-"""The check: all stages on all caches, and what is known of every law in the end.
+"""The check: runs all stages on all caches, and gives every law its standing.
 
-What readers get wrong: a stage that was cut short found what it found, and says that there was more
-to do. It is no smaller check that was done.
+A stage that its time limit cuts short keeps its findings, and says that it was cut short.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from kvcanon.conformance.protocol.adapter import (
     make_request_subject,
     make_subject,
 )
+from kvcanon.conformance.search import machine_stage, walker_stage
 from kvcanon.conformance.search.campaign import adapter_as, distinct, workers
 from kvcanon.conformance.search.effort import effort_named
+from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
-from kvcanon.conformance.search.random_stages import draw, walk
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
-from kvcanon.conformance.search.sufficiency import always_refused, missing
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 from kvcanon.conformance.search.vector_stage import hold
@@ -57,16 +56,16 @@ def check(
     store: str | None = None,
     progress: Progress = silent,
 ) -> CheckResult:
-    """Check caches, each by its name.
+    """Check caches by their names.
 
-    `only` names stages, laws, or both; `known` the laws that are known to be broken; where it is
-    `strict`, laws that should be kept must be. Raises: UsageError, also where
-    nothing was judged of a cache.
+    `only` names stages, laws, or both; `known` names laws that are known to be broken; with
+    `strict`, broken SHOULD laws fail the check. Raises: UsageError, also if no law was exercised on
+    a cache.
     """
     stages, law_ids = _chosen(only)
     unknown = sorted(set(known) - LAWS.keys())
     if unknown:
-        raise UsageError(f"no law {unknown[0]}, which is said to be known")
+        raise UsageError(f"no law {unknown[0]}, which is given as known to be broken")
     plan = CheckPlan(
         names=tuple(dict.fromkeys(names)),
         effort=effort_named(effort, minutes),
@@ -85,7 +84,9 @@ def check(
     made = {name: _made(adapter) for name, adapter in adapters.items()}
     for name, subject in made.items():
         if against is not None and isinstance(subject, RequestSubject):
-            raise UsageError(f"{name} is used by requests; agreement is between caches of prefixes")
+            raise UsageError(
+                f"{name} is a request cache, which cannot be compared; leave `against` out"
+            )
     outcomes = _run(plan, stages)
     results = tuple(_result(adapters[name], made[name], outcomes, plan) for name in made)
     for result in results:
@@ -99,7 +100,7 @@ def check(
 def _require_judged(result: CacheResult) -> None:
     """Refuse a check in which no law was exercised. Raises: UsageError."""
     if not result.failures and not result.unkept and not result.tally.laws:
-        lacks = f"it lacks {', '.join(result.lacks)}" if result.lacks else "no case came to it"
+        lacks = f"it lacks {', '.join(result.lacks)}" if result.lacks else "no case was played"
         raise UsageError(f"nothing was judged of {result.name}; {lacks}")
 
 
@@ -115,18 +116,18 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _made(adapter: Adapter) -> Subject | RequestSubject:
-    """One cache, to see what it has. Raises: UsageError."""
+    """Make one cache, to see what it offers and shows. Raises: UsageError."""
     make = make_request_subject if adapter.kind is CacheKind.REQUEST else make_subject
     for seed in range(CONFIGS_TRIED):
         try:
             return make(adapter, draw_case(seed, adapter.offer).config)
         except Unoffered:
             continue
-    raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} configurations")
+    raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations")
 
 
 def _run(plan: CheckPlan, stages: Sequence[str]) -> list[StageOutcome]:
-    """Run stages one by one; each has its share of what is left of the time."""
+    """Run the stages one by one; each has its share of the remaining time."""
     outcomes: list[StageOutcome] = []
     end = monotonic() + plan.effort.seconds
     with workers(plan.jobs) as by:
@@ -138,10 +139,10 @@ def _run(plan: CheckPlan, stages: Sequence[str]) -> list[StageOutcome]:
 
 
 def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckPlan:
-    """The plan without caches that did not answer: nothing more is to be learnt of them."""
+    """The plan without caches that gave no answer: further stages would only wait for them."""
     failures = (failure for outcome in outcomes for failure in outcome.failures)
-    silent_ones = {each.finding.cache for each in failures if is_silence(each.finding)}
-    return evolve(plan, names=tuple(name for name in plan.names if name not in silent_ones))
+    silent_caches = {each.finding.cache for each in failures if is_silence(each.finding)}
+    return evolve(plan, names=tuple(name for name in plan.names if name not in silent_caches))
 
 
 def _result(
@@ -150,7 +151,7 @@ def _result(
     outcomes: Sequence[StageOutcome],
     plan: CheckPlan,
 ) -> CacheResult:
-    """What the stages found out about one cache."""
+    """The result of all stages for one cache."""
     tallies = {each.stage.name: each.tallies.get(adapter.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
     failures = distinct(each for each in everything if each.finding.cache == adapter.name)
@@ -172,7 +173,7 @@ def _result(
 def _standings(
     tally: Tally, failures: Collection[Failure], plan: CheckPlan
 ) -> Mapping[str, Standing]:
-    """What is known of every law of the book."""
+    """The standing of every law."""
     broken = {law_id for failure in failures for law_id in failure.laws}
     return {law_id: _standing(law, tally, plan, broken) for law_id, law in LAWS.items()}
 
@@ -187,9 +188,9 @@ def _standing(law: Law, tally: Tally, plan: CheckPlan, broken: Collection[str]) 
 
 
 def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str, ...]:
-    """What has to come up for a cache to hold, and did not.
+    """The essentials that were not exercised.
 
-    The cases of a broken one end early, so that only what it was asked for tells something.
+    The cases of a broken cache end early, so only operations that it always refused count.
     """
     if result.failures:
         return always_refused(kind, result.tally)
@@ -199,11 +200,15 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     for name, tally in result.tallies.items():
         if name != VECTORS:
             drawn.add(tally)
-    # What is known to be broken is asked by vectors alone.
+    # Random cases do not check known laws.
     return missing(kind, result.tally, drawn, exercised | plan.known, plan.only)
 
 
-STAGES: dict[str, RunStage] = {VECTORS: hold, "walker": walk, "machine": draw}
-"""What a check consists of, in this order."""
-SHARES = {VECTORS: 1, "walker": 3, "machine": 1}
-"""How the time is divided among the stages that have not run yet."""
+STAGES: dict[str, RunStage] = {
+    VECTORS: hold,
+    walker_stage.NAME: walker_stage.walk_all,
+    machine_stage.NAME: machine_stage.draw_all,
+}
+"""The stages of a check, in their order."""
+SHARES = {VECTORS: 1, walker_stage.NAME: 3, machine_stage.NAME: 1}
+"""The shares of the stages in the remaining time."""

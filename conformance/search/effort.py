@@ -1,7 +1,7 @@
-"""Efforts: how much is played before a cache is said to hold.
+"""Efforts: how many cases a check plays.
 
-What readers get wrong: an effort is a number of cases, so that equal checks give equal results on
-every machine. The time is only a ceiling; a check that it cuts short says so.
+An effort is a number of cases, so that equal checks give equal results on every machine. It also
+has a time limit; a check that the limit cuts short says so.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ class Effort:
 
     name: str
     walker_cases: int | None
-    """None where the walker goes on until the time is over."""
+    """None if the walker plays until the time is over."""
     machine_cases: int | None
-    """Cases that Hypothesis draws; None likewise."""
+    """Cases that Hypothesis draws; None as above."""
     seconds: float
-    """After so many for all caches together the check is cut short."""
+    """The time limit for all caches together."""
     block: int = 16
-    """Cases of the walker that are played, and taken in, at a time."""
+    """Cases of the walker in a block."""
     run: int = 50
-    """Cases that Hypothesis draws in one run; it knows nothing of its other runs."""
+    """Cases that Hypothesis draws in one run; runs share nothing."""
 
 
 QUICK_CASES, STANDARD_CASES = 800, 15_000
@@ -42,12 +42,12 @@ EFFORTS = {
 
 
 def effort_named(name: str, minutes: float | None = None) -> Effort:
-    """The effort of this name; `minutes` are for a deep one. Raises: UsageError."""
+    """The effort with this name; `minutes` set the time limit of a deep one. Raises: UsageError."""
     if name not in EFFORTS:
-        raise UsageError(f"no effort {name!r}; choose of {', '.join(EFFORTS)}")
+        raise UsageError(f"no effort {name!r}; choose one of {', '.join(EFFORTS)}")
     effort = EFFORTS[name]
     if minutes is None:
         return effort
     if effort.walker_cases is not None:
-        raise UsageError(f"an effort that is {name} has no minutes; only a deep one is that long")
+        raise UsageError(f"a {name} effort takes no minutes; only a deep one does")
     return evolve(effort, seconds=minutes * 60)

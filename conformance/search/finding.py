@@ -1,7 +1,7 @@
-"""A finding: something that a cache did in a case, and that it must not do.
+"""Findings: what is wrong with a cache in a case.
 
-What readers get wrong: a finding is of a case, not of a law. One fault breaks many laws, in many
-cases; that two findings are of one fault is a guess, made by what broke first.
+One fault may break many laws in many cases. Two findings count as the same fault if the same law
+was broken first; that is a guess.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kvcanon.spec.law import LAWS, Level
 
 
 class Grounds(StrEnum):
-    """Why something is a finding."""
+    """The kind of a finding."""
 
     LAW = "law"
-    """A law does not hold."""
+    """A law is broken."""
     AGREEMENT = "agreement"
-    """Another cache, which it was to agree with, did something else."""
+    """The cache differs from the one that it must agree with."""
     CRASH = "crash"
-    """The cache raised what is no refusal, or said nothing in time."""
+    """The cache raised an exception that is no refusal, or gave no answer in time."""
 
 
 @frozen
@@ -32,49 +32,49 @@ class Finding:
     cache: str
     grounds: Grounds
     name: str
-    """The id of the law that was broken first; what diverged; or what was raised."""
+    """The id of the law that was broken first, what differs, or the class of the exception."""
     broken: tuple[str, ...]
-    """The ids of all laws that were broken at that operation."""
+    """The ids of all laws that are broken after the operation."""
     text: str
-    """What is wrong, in a sentence."""
+    """One sentence on what is wrong."""
     words: str
     """The whole explanation: the operation, its answer, and each law that is broken."""
     action: int
-    """Index of the action in its case; the number of actions for the drain."""
+    """Index of the action in the case; the number of actions for the drain."""
     operation: int
-    """Which operation of the cache it was, counted from 1."""
+    """The number of the cache's operation, from 1; 0 if there was none."""
 
     @property
     def only_should(self) -> bool:
-        """Whether no law is broken but such as should be kept, and need not."""
+        """Whether only SHOULD laws are broken."""
         should = (LAWS[law_id].level is Level.SHOULD for law_id in self.broken)
         return self.grounds is Grounds.LAW and all(should)
 
     @property
     def fingerprint(self) -> tuple[str, Grounds, str]:
-        """What findings of one fault most likely share."""
+        """Findings with the same fingerprint count as the same fault."""
         return self.cache, self.grounds, self.name
 
 
 @define
 class Tally:
-    """What came up in cases, added up."""
+    """Counts of cases, operations and law checks."""
 
     cases: int = 0
     actions: int = 0
     steps: int = 0
-    """Operations of caches."""
+    """Operations of the cache."""
     laws: Counter[str] = Factory(Counter)
     """How often each law was exercised, by id."""
     served: Counter[str] = Factory(Counter)
-    """How often each operation was served, by its name."""
+    """How often each operation was served, by name."""
     refused: Counter[str] = Factory(Counter)
-    """How often each was refused."""
+    """How often each operation was refused, by name."""
     unoffered: int = 0
-    """Cases that the cache sat out, as it is not made with their configuration."""
+    """Cases that were not played, because the cache does not offer their configuration."""
 
     def add(self, other: Tally) -> None:
-        """Add what came up elsewhere."""
+        """Add the counts of other cases."""
         self.cases += other.cases
         self.actions += other.actions
         self.steps += other.steps

@@ -1,11 +1,8 @@
-"""Constants: what Hypothesis finds in the source of loaded modules, and what it draws from it.
+"""Keeps Hypothesis from drawing constants of the loaded modules.
 
-Hypothesis takes numbers from the code of the folder that one works in, and draws them now and then.
-For code under test that is a help. For a suite it means that one seed gives other cases wherever
-other modules are loaded: in a worker, under pytest, in another folder.
-
-What readers get wrong: this is about modules, not about randomness. What is drawn from a seed is
-the same everywhere once nothing is taken from whatever is loaded.
+Hypothesis collects numbers from the source of loaded local modules, and draws them now and then.
+Then one seed gives different cases wherever other modules are loaded: in a worker, under pytest, or
+in another folder.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from hypothesis.internal.conjecture import providers
 
 @contextmanager
 def no_local_constants() -> Iterator[None]:
-    """Let Hypothesis draw from the seed alone, as versions did that look at no modules."""
+    """Let Hypothesis draw from the seed alone."""
     if not hasattr(providers, "_get_local_constants"):
         yield
         return

@@ -1,10 +1,10 @@
-"""The machine: Hypothesis draws cases, one rule an action, and reduces those in which a law breaks.
+"""The machine: Hypothesis draws cases, with one rule for each action, and reduces failing cases.
 
-A rule takes plain numbers, so that what Hypothesis prints is code to paste. What it finds is also a
-`Case`, which anyone can play, and which needs no Hypothesis.
+A rule takes plain numbers, so that Hypothesis prints code that can be pasted. Each failure is also
+a `Case`, which can be played without Hypothesis.
 
-What readers get wrong: a rule takes only the picks that its action uses. Hypothesis leaves out a
-step only if few things were drawn for it; with three picks each, reduced cases stay long.
+A rule takes only the picks that its action uses: Hypothesis leaves out a step only if few values
+were drawn for it, so that unused picks would keep reduced cases long.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ CI = settings(
     derandomize=True,
     database=None,
     deadline=None,  # A deadline would measure the machine.
-    # To explain is to trace every line that is run, which is far slower than all the rest.
+    # The explain phase traces every line, which is far slower than all other phases.
     phases=(Phase.reuse, Phase.generate, Phase.shrink),
-    # Where several are reported, how many there are depends on the clock.
+    # The number of reported bugs would depend on the clock.
     report_multiple_bugs=False,
     verbosity=Verbosity.quiet,
     print_blob=False,
-    # Two busy cores make an innocent draw slow.
+    # A busy machine makes any draw slow.
     suppress_health_check=[HealthCheck.too_slow],
 )
-"""Remembers nothing: the same seed finds the same."""
+"""No database: the same seed finds the same failures."""
 
 DEEP = settings(CI, derandomize=False)
-"""For a database, which is given with it: what was found before is tried first."""
+"""Settings for a database, which tries earlier failures first."""
 
 
 class HypothesisFailure(AssertionError):
-    """A law does not hold in a case that Hypothesis drew."""
+    """A finding in a case that Hypothesis drew."""
 
     def __init__(self, finding: Finding, case: Case) -> None:
         super().__init__(finding.words)
@@ -81,18 +81,18 @@ class HypothesisFailure(AssertionError):
 
 @define
 class Journal:
-    """What came of the cases that were drawn."""
+    """The results of the drawn cases."""
 
     tally: Tally = Factory(Tally)
-    """What came up, to the first finding that ends a case; what comes later only reduces it."""
+    """The counts up to the first finding that ends a case; later cases only reduce it."""
     closed: bool = False
     shortest: HypothesisFailure | None = None
     unkept: HypothesisFailure | None = None
-    """The shortest case in which nothing is broken but a law that should be kept."""
+    """The shortest case that breaks SHOULD laws alone."""
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """One case, as Hypothesis draws it. `machine_of` makes a machine with a trial and rules."""
+    """One case that Hypothesis draws. `machine_of` adds the trial and the rules."""
 
     trial: Trial
     journal: Journal
@@ -105,7 +105,7 @@ class CacheMachine(RuleBasedStateMachine):
         self._actions: list[Action] = []
 
     def start(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
-        """Make the caches. Raises: Found."""
+        """Make the caches. Raises: HypothesisFailure."""
         self.config = config_from_json(config)
         self._drain = tuple(map(Component, drain))
         trial = self.trial
@@ -118,7 +118,7 @@ class CacheMachine(RuleBasedStateMachine):
                 self._raise(finding, case)
 
     def act(self, action: Action) -> None:
-        """Do an action. Raises: Found."""
+        """Do an action. Raises: HypothesisFailure."""
         if self._caches is None or self._caches.over:
             return
         self._actions.append(action)
@@ -127,7 +127,7 @@ class CacheMachine(RuleBasedStateMachine):
             self._raise(finding, Case(self.config, tuple(self._actions), ()))
 
     def teardown(self) -> None:
-        """Drain, unless something was found. Raises: Found."""
+        """Drain, unless there is a finding. Raises: HypothesisFailure."""
         if self._caches is None:
             return
         found_before = bool(self._caches.findings())
@@ -150,14 +150,14 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:
-    """The one of two findings that takes fewer actions; the first if they are as long."""
+    """The finding with fewer actions; the first if they are as long."""
     if one is None or len(other.case.actions) < len(one.case.actions):
         return other
     return one
 
 
 def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
-    """A machine for a cache: a class, whose `TestCase` is what unittest and pytest run."""
+    """Make a machine for a cache: a class whose `TestCase` runs under unittest and pytest."""
     drains = st.permutations([component.value for component in DRAIN])
     begins = initialize(config=_configs(trial.adapter.offer), drain=drains)
     members: dict[str, Any] = {name: _rule_of(name) for name in ACTIONS}
@@ -174,16 +174,15 @@ def run_machine(
     from_seed: int = 0,
     database: ExampleDatabase | None = None,
 ) -> tuple[Failure | None, Tally]:
-    """Draw so many cases of a seed; the smallest in which something is found, and what came up.
+    """Draw cases from a seed. Returns the failure in its smallest case, and the counts.
 
-    Laws that should be kept, and need not, are reported only where all others are.
+    A failure of SHOULD laws alone is returned only if there is no other.
 
-    A database may be shared by processes, and must not be by caches: each needs a folder, or a
-    prefix of keys, of its own.
+    Processes may share a database; caches must not: each needs its own folder or prefix of keys.
     """
     journal = Journal()
     machine = seed(from_seed)(machine_of(trial, journal))
-    asked = settings(
+    chosen = settings(
         CI if database is None else DEEP,
         max_examples=examples,
         stateful_step_count=steps + 1,  # The first is `begin`.
@@ -191,7 +190,7 @@ def run_machine(
     )
     try:
         with no_local_constants():
-            run_state_machine_as_test(machine, settings=asked)
+            run_state_machine_as_test(machine, settings=chosen)
     except HypothesisFailure as found:
         return _failure(trial, found, from_seed), journal.tally
     except Flaky:
@@ -204,7 +203,7 @@ def run_machine(
 
 
 def _failure(trial: Trial, found: HypothesisFailure, from_seed: int) -> Failure:
-    # A cache that answers one case in two ways cannot be reduced: it stands as it was seen.
+    # A failure of a cache that is not deterministic may not be reducible.
     case, finding = reduce_case(found.case, found.finding, trial) or (found.case, found.finding)
     return Failure(
         finding,
@@ -222,7 +221,7 @@ Option = TypeVar("Option")
 
 @st.composite
 def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
-    """A configuration as JSON has it, which prints as code."""
+    """A configuration as a value for JSON, which prints as code."""
 
     def pick(options: Sequence[Option], /) -> Option:
         return draw(st.sampled_from(options))
@@ -233,7 +232,7 @@ def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
 
 
 def begin(machine: CacheMachine, config: Mapping[str, Any], drain: Sequence[str]) -> None:
-    """Make the caches of a case, and say in which order they are drained at its end."""
+    """Make the caches of a case, and set the order of the drain."""
     machine.start(config, drain)
 
 
@@ -248,7 +247,7 @@ def _rule_of(name: str) -> Rule:
         machine.act(Action(name, **picked))
 
     do.__name__ = name
-    # Picks that an action does not use have names that say so: they begin with an underscore.
+    # Unused picks have names with an underscore in front.
     used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
     as_rule: Callable[..., Callable[[Rule], Rule]] = rule
     made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)

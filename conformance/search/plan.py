@@ -1,7 +1,7 @@
-"""The plan of a check: what every stage is told, and what it has to tell in the end.
+"""The plan of a check, which every stage gets, and the outcome, which every stage returns.
 
-What readers get wrong: laws that are known to be broken are asked by vectors alone. A random case
-that ran into one would end there, and hide what else there is.
+Only vectors check laws that are known to be broken. In a random case such a law would end the case,
+and hide other faults.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kvcanon.conformance.search.result import Failure, StageResult
 from kvcanon.spec.law import LAWS
 
 Progress = Callable[[str, int, int | None], None]
-"""Is told of a stage how many of its cases are done, and of how many, if that is known."""
+"""Called with the name of a stage, its played cases, and their number if it is known."""
 
 
 def silent(_stage: str, _done: int, _of: int | None) -> None:
-    """Progress that nobody watches."""
+    """Show no progress."""
 
 
 @frozen
 class CheckPlan:
-    """What is to be checked."""
+    """The caches to check, and how."""
 
     names: tuple[str, ...]
     effort: Effort
@@ -34,20 +34,20 @@ class CheckPlan:
     jobs: int
     against: str | None = None
     only: tuple[str, ...] = ()
-    """The ids of the laws that are asked; none given, all."""
+    """The ids of the laws to check; empty for all."""
     known: frozenset[str] = frozenset()
     """The ids of laws that are known to be broken."""
     black_box: bool = False
-    """Whether to judge by answers, events and bytes, though a cache may show its state."""
+    """Whether to judge by answers, events and bytes, even if a cache shows its state."""
     strict: bool = False
-    """Whether laws that should be kept must be."""
+    """Whether broken SHOULD laws fail the check."""
     store: str | None = None
-    """Where a deep check keeps what was done: a directory, or the URL of a Redis."""
+    """Where a deep check keeps its results: a directory, or the URL of a Redis."""
     progress: Progress = silent
 
     @property
     def law_ids(self) -> tuple[str, ...] | None:
-        """The laws that random cases ask; None, all."""
+        """The ids of the laws that random cases check; None for all."""
         if not self.known:
             return self.only or None
         return tuple(law_id for law_id in self.only or LAWS if law_id not in self.known)
@@ -55,13 +55,13 @@ class CheckPlan:
 
 @frozen
 class StageOutcome:
-    """What came of a stage."""
+    """The result of a stage."""
 
     stage: StageResult
     tallies: Mapping[str, Tally]
-    """By cache."""
+    """The counts of each cache."""
     failures: tuple[Failure, ...]
 
 
 RunStage = Callable[[CheckPlan, Workers, float], StageOutcome]
-"""A stage: takes who plays, and the moment of `monotonic` at which it has to be over."""
+"""A stage; it gets the moment of `monotonic` at which it must end."""

@@ -1,7 +1,7 @@
-"""Playing a case: clients act on caches side by side, under judges, until something is found.
+"""Plays a case: clients call judged caches side by side until the case ends or each has failed.
 
-What readers get wrong: every cache has its own client. After the first lawful difference two caches
-are asked different things, and each is judged by what it was asked.
+Each cache has its own client. After the first difference, two caches may get different calls, and
+each is judged by the calls that it got.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
 from kvcanon.conformance.errors import OnShould, UsageError, ViolationError, describe_exception
 from kvcanon.conformance.observe.agreement import Recorder, first_difference
@@ -31,12 +31,13 @@ from kvcanon.conformance.protocol.adapter import (
     make_request_subject,
     make_subject,
 )
+from kvcanon.conformance.search.clients import ClientFactory, namespaces_of
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
 from kvcanon.conformance.search.time_limit import ACTION_SECONDS, CacheSilent, within
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Law, Need
-from kvcanon.spec.types import DEFAULT_NAMESPACE, Component
+from kvcanon.spec.types import Component
 from kvcanon.spec.views import PageNumbers
 
 
@@ -45,25 +46,25 @@ class JudgeConfig:
     """How a cache is judged."""
 
     black_box: bool = False
-    """Whether to look at answers and events only, though the cache shows more."""
+    """Whether to judge by answers and events only, even if the cache shows its state."""
     laws: tuple[Law, ...] | None = None
-    """The laws that are asked; None asks all, and an empty tuple none."""
+    """The laws to check; None for all, an empty tuple for none."""
     thorough: bool = False
-    """Whether every law is asked about everything, and not of what a step touched alone."""
+    """Whether to check every law on everything, instead of on what a step touched."""
     events_late: bool = False
-    """Whether events are heard only when a client takes them, as a case may have it."""
+    """Whether the judge sees events only when a client takes them, as some cases have it."""
 
     def of_case(self, case: Case) -> JudgeConfig:
-        """The same, who listen as a case has it."""
+        """The same, with `events_late` as in a case."""
         return evolve(self, events_late=case.events_late)
 
-    def asked(self, shows: Collection[Need]) -> list[Law]:
-        """The laws whose needs a cache meets."""
+    def laws_for(self, shows: Collection[Need]) -> list[Law]:
+        """The laws that can be checked on a cache that shows this much."""
         return [each for each in self.every_law if each.needs <= set(shows)]
 
     @property
     def every_law(self) -> tuple[Law, ...]:
-        """The laws that are asked, whatever a cache shows."""
+        """The laws to check, whatever a cache shows."""
         return tuple(LAWS.values()) if self.laws is None else self.laws
 
 
@@ -71,7 +72,7 @@ ALL_JUDGES = JudgeConfig()
 
 
 def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
-    """The laws of these ids; of None they are None, which asks all."""
+    """The laws with these ids; None for None, which means all laws."""
     return None if law_ids is None else tuple(LAWS[law_id] for law_id in law_ids)
 
 
@@ -81,16 +82,15 @@ def make_judged(
     judges: JudgeConfig = ALL_JUDGES,
     on_should: OnShould | None = None,
 ) -> tuple[Subject, GuardedCache | BlackboxGuard]:
-    """Make an empty cache, and the judge that it is used through. Raises: as `make_subject`.
+    """Make an empty cache, and the judge through which it is used. Raises: as `make_subject`.
 
-    Where only laws are broken that should be kept, the judge tells `on_should`, or else raises.
+    If only SHOULD laws are broken, the judge calls `on_should`; without it, the judge raises.
     """
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
-        laws = judges.asked(subject.shows)
         return subject, guard(
             subject.cache,
-            laws=laws,
+            laws=judges.laws_for(subject.shows),
             copies=subject.copies,
             new=True,
             on_should=on_should,
@@ -106,7 +106,7 @@ def make_judged_requests(
     judges: JudgeConfig = ALL_JUDGES,
     on_should: OnShould | None = None,
 ) -> tuple[RequestSubject, RequestBlackboxGuard]:
-    """The same of a cache that is used by requests. Raises: as `make_request_subject`."""
+    """As `make_judged`, for a request cache. Raises: as `make_request_subject`."""
     subject = make_request_subject(adapter, config)
     laws, black_box = judges.every_law, judges.black_box
     return subject, RequestBlackboxGuard(
@@ -115,7 +115,7 @@ def make_judged_requests(
 
 
 class CaseRun:
-    """One cache through one case, up to the first finding that ends it."""
+    """One cache in one case, up to the first finding that ends it."""
 
     def __init__(
         self,
@@ -124,31 +124,39 @@ class CaseRun:
         stamps: Stamps,
         judges: JudgeConfig,
         *,
-        compared: bool,
+        compared: bool = False,
+        ends_at_should: bool = False,
+        clients: ClientFactory | None = None,
     ) -> None:
+        """Make the cache, its judge and its client. Raises: as `make_subject`.
+
+        `compared` keeps the answers for `compare_with`. A broken SHOULD law ends the run only with
+        `ends_at_should`. `clients` makes the client, and so may observe its calls.
+        """
         self.name = adapter.name
         self.finding: Finding | None = None
         self.unkept: Finding | None = None
-        """The first that only a law which should be kept is broken: it does not end the case."""
+        """The first finding of broken SHOULD laws alone; it does not end the case."""
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
         self.client: Client | RequestClient
         self._actions = 0
         self._at = 0
-        """Index of the action that is being done, or was done last."""
-        namespaces = NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+        """Index of the current or last action."""
+        factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
+        on_should = None if ends_at_should else self._note_should
         if adapter.kind is CacheKind.REQUEST:
-            asked, judge = make_judged_requests(adapter, config, judges, self._note_should)
+            request_subject, judge = make_judged_requests(adapter, config, judges, on_should)
             self._judge, self._service = judge, judge.service
-            self.client = RequestClient(self._judge, asked.can, stamps, namespaces)
+            self.client = factory.request_client(judge, request_subject, stamps, namespaces)
         else:
-            subject, self._judge = make_judged(adapter, config, judges, self._note_should)
+            subject, self._judge = make_judged(adapter, config, judges, on_should)
             self.recorder = Recorder(self._judge, recording=compared)
             self._service = self.recorder.service
-            self.client = Client(self.recorder, subject.can, subject.copies, stamps, namespaces)
+            self.client = factory.tree_client(self.recorder, subject, stamps, namespaces)
 
     def act(self, action: Action) -> None:
-        """Do an action of the case. What is wrong becomes the finding, and ends the run."""
+        """Do an action of the case. A fault becomes the finding, and ends the run."""
         client = self.client
         self._at = self._actions
         if isinstance(client, RequestClient):
@@ -158,12 +166,12 @@ class CaseRun:
         self._actions += 1
 
     def drain(self, order: Sequence[Component]) -> None:
-        """Drain the cache, unless something was found."""
+        """Drain the cache, unless there is a finding."""
         self._at = self._actions
         self._try(lambda: self.client.drain(order))
 
     def tally(self) -> Tally:
-        """What came up so far."""
+        """The counts so far."""
         exercised, service = Counter(self._judge.laws_exercised), self._service
         return Tally(
             1,
@@ -174,31 +182,25 @@ class CaseRun:
             Counter(service.refused),
         )
 
-    def found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
-        """Note a finding, and stop."""
-        self.finding = Finding(
-            self.name, grounds, name, (), text, words, self._at, self._judge.steps
-        )
-
     def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:
-        """Note where the cache did something else than the one that it must agree with."""
+        """Note the first difference from the cache that this one must agree with."""
         ours, theirs = model.recorder, self.recorder
         if ours is not None and theirs is not None and not (self.finding or model.finding):
             try:
                 difference = first_difference(ours, theirs, numbers)
-            except Exception as error:  # noqa: BLE001  # No law may have asked if it is a state.
+            except Exception as error:  # noqa: BLE001  # Perhaps no law checked the state.
                 text = f"shows a state that cannot be compared: {describe_exception(error)}"
-                self.found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                self._found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
                 return
             if difference is not None:
-                self.found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+                self._found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
                 if difference.index is not None and self.finding is not None:
                     later = max(0, len(theirs.facts) - 1 - difference.index)
                     self.finding = evolve(self.finding, operation=self._judge.steps - later)
         self.forget_recorded()
 
     def forget_recorded(self) -> None:
-        """Forget what was recorded: it was compared."""
+        """Drop the recorded answers, which were compared."""
         if self.recorder is not None:
             self.recorder.forget()
 
@@ -210,17 +212,23 @@ class CaseRun:
         except ViolationError as broken:
             self.finding = self._finding_of(broken)
         except CacheError as refusal:
-            text = f"refused in the drain, where nobody holds anything: {refusal}"
-            self.found(Grounds.CRASH, type(refusal).__name__, text, text)
+            text = f"refused in the drain, where no client holds anything: {refusal}"
+            self._found(Grounds.CRASH, type(refusal).__name__, text, text)
         except CacheSilent as silence:
             text = str(silence)
-            self.found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
-        except Exception as error:  # noqa: BLE001  # Whatever it is, the cache must not raise it.
+            self._found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
+        except Exception as error:  # noqa: BLE001  # A cache may raise nothing but refusals.
             text = f"raised {describe_exception(error)}"
-            self.found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+            self._found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+
+    def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
+        """Note a finding that is of no law; it ends the run."""
+        self.finding = Finding(
+            self.name, grounds, name, (), text, words, self._at, self._judge.steps
+        )
 
     def _note_should(self, broken: ViolationError) -> None:
-        """Note the first time that a law is not kept which should be, and go on."""
+        """Note the first broken SHOULD laws, add later ones to it, and go on."""
         if self.unkept is None:
             self.unkept = self._finding_of(broken)
         else:
@@ -243,10 +251,10 @@ class CaseRun:
 
 
 class SideBySide:
-    """Caches through one case, each with a client of its own, up to the first finding of each.
+    """Caches in one case, each with its own client, up to the first finding of each.
 
     `against` is a cache that the others must agree with. A cache that does not offer the
-    configuration sits the case out, which its tally says. Raises: UsageError.
+    configuration is not played, and its tally says so. Raises: UsageError.
     """
 
     def __init__(
@@ -259,7 +267,7 @@ class SideBySide:
         self._stamps = Stamps(config.slot_bytes)
         everyone = [*adapters, against] if against is not None else adapters
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
-            raise UsageError("agreement is between caches that are used by prefixes; leave it out")
+            raise UsageError("request caches cannot be compared; leave `against` out")
         self._absent: list[str] = []
         made = [self._run(each, config, judges, against) for each in adapters]
         self._runs = [run for run in made if run is not None]
@@ -268,7 +276,7 @@ class SideBySide:
             self._model = self._run(against, config, judges, against)
         self._everyone = [self._model, *self._runs] if self._model else self._runs
         if self._model is not None:
-            # What one of them lacks nobody is asked for: else their clients part ways at once.
+            # All clients use only what all caches have; otherwise their calls would differ at once.
             can = frozenset.intersection(*(run.client.can for run in self._everyone))
             namespaces = min((run.client.namespaces for run in self._everyone), key=len)
             for run in self._everyone:
@@ -276,7 +284,7 @@ class SideBySide:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to ask: something was found of every cache."""
+        """Whether every cache has a finding, so that no further action changes the result."""
         return all(run.finding is not None for run in self._runs)
 
     def act(self, action: Action) -> None:
@@ -292,22 +300,22 @@ class SideBySide:
         self._compare()
 
     def findings(self) -> list[Finding]:
-        """What was found so far, and ended the case for a cache."""
+        """The findings so far that ended the case for a cache."""
         return [run.finding for run in self._everyone if run.finding is not None]
 
     def unkept(self) -> list[Finding]:
-        """What should be kept and was not, of each cache, so far."""
+        """The findings so far of broken SHOULD laws, one for each cache that has any."""
         return [run.unkept for run in self._everyone if run.unkept is not None]
 
     def tallies(self) -> dict[str, Tally]:
-        """What came up so far, with each cache."""
+        """The counts so far, by cache."""
         played = {run.name: run.tally() for run in self._everyone}
         return played | {name: Tally(unoffered=1) for name in self._absent}
 
     def _run(
         self, adapter: Adapter, config: CacheConfig, judges: JudgeConfig, against: Adapter | None
     ) -> CaseRun | None:
-        """One cache of the case; None where it does not offer the configuration."""
+        """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
             return CaseRun(adapter, config, self._stamps, judges, compared=against is not None)
         except Unoffered:
@@ -315,7 +323,7 @@ class SideBySide:
             return None
 
     def _compare(self) -> None:
-        """Note where a cache did something else than the one that it must agree with."""
+        """Compare every cache with the one that it must agree with."""
         model = self._model
         if model is None:
             return
@@ -332,9 +340,8 @@ def play(
 ) -> tuple[list[Finding], dict[str, Tally]]:
     """Play a case on caches side by side; `against` is a cache that the others must agree with.
 
-    A cache with a finding is asked nothing more, unless it is of a law that should be kept, and
-    need not: such findings come last. Returns the findings, and what came up with each cache.
-    Raises: UsageError.
+    A finding ends the case for its cache, unless only SHOULD laws are broken; such findings come
+    last. Returns the findings, and the counts of each cache. Raises: UsageError.
     """
     caches = SideBySide(case.config, adapters, judges.of_case(case), against)
     for action in case.actions:

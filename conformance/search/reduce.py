@@ -1,10 +1,8 @@
-"""Reducing: the same fault in fewer actions, smaller picks and a plainer configuration.
+"""Reduces a case: the same fault with fewer actions, smaller picks and a plainer configuration.
 
-Parts of the case are left out as long as the fault shows (*delta debugging*); then what is left is
-made plainer, and as that may make more of it superfluous, all is tried again until nothing helps.
-
-What readers get wrong: the reduced case need not break only the law that the first one broke. It
-breaks that one too, and what it says is of the reduced case.
+It leaves parts of the case out as long as the fault shows (*delta debugging*), then makes the rest
+plainer, and repeats both until nothing helps. The reduced case breaks the law of the original, and
+may break others; the finding is that of the reduced case.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
 
 PLAYS = 1500
-"""How often a case is played at most while it is reduced."""
+"""The most plays to reduce a case."""
 PLAYS_IF_SILENT = 12
-"""The same where a play takes until the cache is given up."""
+"""The most plays if the cache gives no answer, so that each play takes long."""
 
 SMALL = 42
-"""Smaller picks are tried one by one: namespaces times lengths of a prompt."""
+"""Picks below this are tried one by one: namespaces times lengths of a prompt."""
 PAIRS_UP_TO = 16
-"""Actions of a case that are left out two by two, where leaving out one does not do."""
+"""In cases up to this length, pairs of actions are left out, too."""
 
 LEAST = Counts(full=2, swa=2, mamba=1)
 """The smallest pools that are tried."""
@@ -38,15 +36,15 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 def reduce_case(
     case: Case, finding: Finding, trial: Trial, plays: int | None = None
 ) -> tuple[Case, Finding] | None:
-    """The smallest case that was found to show the same fault, and what is found in it.
+    """The smallest case found that shows the same fault, and its finding.
 
-    The same arguments give the same case. None where the case does not show the fault.
+    The same arguments give the same case. None if the case does not show the fault.
     """
     usual = PLAYS_IF_SILENT if is_silence(finding) else PLAYS
     reducer = _Reducer(case, finding, trial, usual if plays is None else plays)
     if not reducer.tries(case):
         return None
-    # What comes after the fault never was of use.
+    # Actions after the fault are of no use.
     reducer.tries(_ending(case, finding))
     earlier = None
     while earlier != reducer.best:
@@ -57,7 +55,7 @@ def reduce_case(
 
 
 class _Reducer:
-    """The best case so far, and the plays that are left."""
+    """The best case so far, and the remaining plays."""
 
     def __init__(self, case: Case, finding: Finding, trial: Trial, plays: int) -> None:
         self.best, self.finding = case, finding
@@ -66,7 +64,7 @@ class _Reducer:
         self._tried: set[Case] = set()
 
     def tries(self, case: Case) -> bool:
-        """Whether a case shows the fault; if so it is the best from now on."""
+        """Play a case; if it shows the fault, it becomes the best, and the result is True."""
         if case in self._tried or self._plays == 0:
             return False
         self._tried.add(case)
@@ -86,7 +84,7 @@ def _ending(case: Case, finding: Finding) -> Case:
 
 
 def _drain(reducer: _Reducer) -> None:
-    """No drain, or the shortest that will do."""
+    """Take the shortest drain that shows the fault, or none."""
     drain = reducer.best.drain
     for length in range(len(drain)):
         for order in permutations(sorted(drain), length):
@@ -95,7 +93,7 @@ def _drain(reducer: _Reducer) -> None:
 
 
 def _actions(reducer: _Reducer) -> None:
-    """Leave out as many actions as can be: large parts first, then single ones."""
+    """Leave out as many actions as possible: large parts first, then single actions."""
     part = max(1, len(reducer.best.actions) // 2)
     while True:
         left_out = False
@@ -114,7 +112,7 @@ def _actions(reducer: _Reducer) -> None:
 
 
 def _pairs(reducer: _Reducer) -> None:
-    """Leave out two actions that only make sense together, as a call and what undoes it."""
+    """Leave out pairs of actions, such as a call and the call that undoes it."""
     length = len(reducer.best.actions)
     if length > PAIRS_UP_TO:
         return
@@ -126,7 +124,7 @@ def _pairs(reducer: _Reducer) -> None:
 
 
 def _config(reducer: _Reducer) -> None:
-    """Make the configuration plainer, one thing at a time."""
+    """Make the configuration plainer, one field at a time."""
     for plainer in PLAINER:
         for config in plainer(reducer.best.config, reducer.offer):
             if reducer.tries(evolve(reducer.best, config=config)):
@@ -134,7 +132,7 @@ def _config(reducer: _Reducer) -> None:
 
 
 def _picks(reducer: _Reducer) -> None:
-    """Make the picks small, action by action, all three at once if that will do."""
+    """Make the picks of each action small; all three at once if possible."""
     for at in range(len(reducer.best.actions)):
         if not reducer.tries(_replaced(reducer.best, at, Action(reducer.best.actions[at].name))):
             for field in ("a", "b", "c"):
@@ -142,7 +140,7 @@ def _picks(reducer: _Reducer) -> None:
 
 
 def _pick(reducer: _Reducer, at: int, field: str) -> None:
-    """Make one pick of one action small, or else leave out the bits that it does not need."""
+    """Make one pick of an action small, or else clear the bits that it does not need."""
 
     def tries(pick: int) -> bool:
         action = Action(**{**reducer.best.actions[at]._asdict(), field: pick})
@@ -161,7 +159,7 @@ def _replaced(case: Case, at: int, action: Action) -> Case:
     return evolve(case, actions=(*case.actions[:at], action, *case.actions[at + 1 :]))
 
 
-# What is plainer.
+# Plainer configurations.
 
 Plainer = Callable[[CacheConfig, Offer], Iterator[CacheConfig]]
 
@@ -236,7 +234,7 @@ def _smaller_host_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConf
 
 
 def _smaller(slots: Counts, config: CacheConfig, offer: Offer) -> Iterator[Counts]:
-    """Fewer slots of one component; none where it does not exist."""
+    """Fewer slots of one component; 0 if the component does not exist."""
     for component in Component:
         least = offer.least_slots if component is FULL else LEAST[component]
         there = component in config.components

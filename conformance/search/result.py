@@ -1,7 +1,6 @@
-"""What came of a check: failures with their reduced cases, and what is known of every law.
+"""The result of a check: failures with their reduced cases, and the standing of every law.
 
-What readers get wrong: a law has held only where it was exercised. One that was asked all the time,
-and to which nothing ever came that a faulty cache could have done wrong, is not exercised.
+A law is held only if it was exercised, in a situation where a faulty cache could break it.
 """
 
 from __future__ import annotations
@@ -17,34 +16,34 @@ from kvcanon.spec.config import Profile
 
 
 class Standing(StrEnum):
-    """What is known of a law and a cache."""
+    """Whether a cache holds a law."""
 
     HELD = "held"
-    """It was exercised, and never found broken."""
+    """The law was exercised, and never broken."""
     BROKEN = "broken"
     NOT_KEPT = "not kept"
-    """It should be kept, need not, and is broken; where the check is strict that is `BROKEN`."""
+    """A SHOULD law is broken; in a strict check that is `BROKEN`."""
     KNOWN = "known"
-    """Broken, as the file of known differences says."""
+    """The law is broken, as the file of known differences says."""
     NOT_EXERCISED = "not exercised"
 
 
 @frozen
 class Failure:
-    """A finding, and the shortest case in which it was seen."""
+    """A finding, and the shortest case that shows it."""
 
     finding: Finding
     case: Case
     origin: str
-    """Where it was found first, as "vector LOAD-1-a", "walker, seed 17" or "machine"."""
+    """Where it was found first, such as "vector LOAD-1-a" or "walker, seed 17"."""
     times: int
-    """How many findings had its fingerprint."""
+    """How many findings have its fingerprint."""
     black_box: bool = False
-    """Whether it shows with a judge that sees answers and events only."""
+    """Whether answers and events alone show it."""
     against: str | None = None
-    """The cache that it was to agree with."""
+    """The cache to agree with."""
     laws: frozenset[str] = frozenset()
-    """The ids of all laws that were broken in findings with its fingerprint."""
+    """The ids of all laws that findings with its fingerprint break."""
 
 
 @frozen
@@ -52,38 +51,38 @@ class StageResult:
     """One part of a check."""
 
     name: str
-    """As "vectors", "walker" or "machine"."""
+    """"vectors", "walker" or "machine"."""
     cases: int
     steps: int
     seconds: float
     cut_short: str = ""
-    """Why it ended before it was done; empty where it was done."""
+    """Why the stage ended early; empty if it did not."""
     unoffered: int = 0
-    """Cases that a cache sat out, as it is not made with their configurations."""
+    """Cases that were not played, because a cache does not offer their configurations."""
 
 
 @frozen
 class CacheResult:
-    """What was found out about one cache."""
+    """The result of a check for one cache."""
 
     name: str
     profile: Profile
     lacks: tuple[str, ...]
-    """Operations that the cache has not, and needs of laws that it cannot show."""
+    """Operations that the cache lacks, and needs of laws that it does not show."""
     tallies: Mapping[str, Tally]
-    """What came up in each stage, by its name."""
+    """The counts of each stage, by its name."""
     standings: Mapping[str, Standing]
-    """Of every law of the book, by id."""
+    """The standing of every law, by its id."""
     failures: tuple[Failure, ...]
-    """What it fails the check for."""
+    """The failures that fail the check."""
     unkept: tuple[Failure, ...] = ()
-    """What it should keep, and does not."""
+    """The failures of SHOULD laws alone."""
     missing: tuple[str, ...] = ()
-    """What has to come up for a cache to hold, and did not; a sentence each, without its stop."""
+    """The essentials that were not exercised, in words."""
 
     @property
     def tally(self) -> Tally:
-        """What came up in all stages."""
+        """The counts of all stages together."""
         total = Tally()
         for tally in self.tallies.values():
             total.add(tally)

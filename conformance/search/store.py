@@ -1,10 +1,8 @@
-"""The store: what was done of a campaign, where several machines and later runs can see it.
+"""The store: the finished blocks of a campaign, for several machines and for later runs.
 
-It is a directory, or a Redis. Whoever takes part claims a block, plays it, and leaves its report.
-A claim that nobody completes is void after a while, so that a machine may fail at any time.
-
-What readers get wrong: a block may be played twice, when a claim went void too early. The two
-reports are the same, and the second takes the place of the first.
+A store is a directory or a Redis. Each process claims a block, plays it, and stores its report. A
+claim expires after a while, so that a machine may fail at any time. If a claim expires too early, a
+block is played twice; the second report is the same as the first, and replaces it.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_from_json, case_to_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.search.campaign import (
-    Asked,
+    AnySearch,
     CampaignReport,
     CaseBlocks,
     FindingGroup,
+    OnBlock,
     SearchSpec,
-    Tell,
     Workers,
     search_blocks,
 )
@@ -41,25 +39,25 @@ if TYPE_CHECKING:
     from redis import Redis
 
 FORMAT = 2
-"""Of the reports in a store; those of another one are of another campaign."""
+"""The version of stored reports; another version is another campaign."""
 CLAIM_SECONDS = 1800
-"""After so long a claim is void; no block should take that."""
+"""A claim expires after this time; no block should take so long."""
 
 
 class Store(ABC):
-    """The blocks of one campaign: claimed, done, and what came of them."""
+    """The blocks of one campaign: claims and reports."""
 
     def __init__(self) -> None:
         self._first_open = 0
 
     def claim(self) -> int:
-        """The next block that nobody has done, and nobody else is at."""
+        """Claim the next block that is neither done nor claimed."""
         block = self._first_open
         while True:
             if self._is_done(block):
                 self._first_open += block == self._first_open
             elif self._take(block):
-                # Somebody may have completed it since.
+                # Another process may have completed it meanwhile.
                 if not self._is_done(block):
                     return block
                 self.release(block)
@@ -67,11 +65,11 @@ class Store(ABC):
 
     @abstractmethod
     def complete(self, block: int, report: CampaignReport) -> None:
-        """Leave the report of a block that was claimed."""
+        """Store the report of a claimed block."""
 
     @abstractmethod
     def release(self, block: int) -> None:
-        """Give a claim back."""
+        """Release a claim."""
 
     @abstractmethod
     def reports(self) -> Iterator[CampaignReport]:
@@ -82,11 +80,11 @@ class Store(ABC):
 
     @abstractmethod
     def _take(self, block: int) -> bool:
-        """Claim a block, unless somebody else has; at most one of several gets it."""
+        """Claim a block; False if it is claimed. At most one of several processes gets it."""
 
 
 class DirectoryStore(Store):
-    """A directory that all who take part can write to."""
+    """A store in a directory that all machines can write to."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -95,14 +93,14 @@ class DirectoryStore(Store):
             each.mkdir(parents=True, exist_ok=True)
 
     def complete(self, block: int, report: CampaignReport) -> None:
-        """Leave the report of a block that was claimed."""
+        """Store the report of a claimed block."""
         with NamedTemporaryFile("w", dir=self._claims, suffix=".part", delete=False) as part:
             part.write(report_to_json(report))
         Path(part.name).replace(self._report(block))
         self.release(block)
 
     def release(self, block: int) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         self._claim(block).unlink(missing_ok=True)
 
     def reports(self) -> Iterator[CampaignReport]:
@@ -134,7 +132,7 @@ class DirectoryStore(Store):
 
 
 class RedisStore(Store):
-    """A Redis that all who take part can reach."""
+    """A store in a Redis that all machines can reach."""
 
     def __init__(self, client: Redis, campaign: str) -> None:
         super().__init__()
@@ -143,12 +141,12 @@ class RedisStore(Store):
         self._claims = f"kvcanon:{campaign}:claim"
 
     def complete(self, block: int, report: CampaignReport) -> None:
-        """Leave the report of a block that was claimed."""
+        """Store the report of a claimed block."""
         self._client.hset(self._done, str(block), report_to_json(report))
         self.release(block)
 
     def release(self, block: int) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         self._client.delete(f"{self._claims}:{block}")
 
     def reports(self) -> Iterator[CampaignReport]:
@@ -165,17 +163,17 @@ class RedisStore(Store):
         return bool(self._client.set(claim, "claimed", nx=True, ex=CLAIM_SECONDS))
 
 
-def open_store(location: str, asked: SearchSpec, cases_each: int) -> Store:
-    """The store of a campaign in a directory, or at the URL of a Redis. Raises: UsageError."""
-    campaign = campaign_name(asked, cases_each)
+def open_store(location: str, spec: SearchSpec, cases_each: int) -> Store:
+    """Open the store of a campaign in a directory or a Redis. Raises: UsageError."""
+    campaign = campaign_name(spec, cases_each)
     if _is_redis(location):
         return RedisStore(_redis(location), campaign)
     return DirectoryStore(Path(location) / campaign)
 
 
-def open_examples(location: str, asked: SearchSpec) -> ExampleDatabase:
-    """What Hypothesis keeps of a campaign at the same location. Raises: UsageError."""
-    campaign = campaign_name(asked, 0)
+def open_examples(location: str, spec: SearchSpec) -> ExampleDatabase:
+    """Open the database of Hypothesis at the same location. Raises: UsageError."""
+    campaign = campaign_name(spec, 0)
     if _is_redis(location):
         client = _redis(location)
         from hypothesis.extra.redis import RedisExampleDatabase  # noqa: PLC0415  # It needs redis.
@@ -184,12 +182,12 @@ def open_examples(location: str, asked: SearchSpec) -> ExampleDatabase:
     return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
 
 
-def campaign_name(asked: SearchSpec, cases_each: int) -> str:
-    """One name for all who play the same: a part to read, and a part that tells all apart."""
-    facts = [__version__, FORMAT, *asdict(asked).values(), cases_each]
+def campaign_name(spec: SearchSpec, cases_each: int) -> str:
+    """The name of a campaign: a readable part, and a digest of everything that defines it."""
+    facts = [__version__, FORMAT, *asdict(spec).values(), cases_each]
     digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
-    readable = "".join(each if each.isalnum() else "-" for each in asked.cache)
-    return f"{readable}-seed-{asked.seed}-{digest}"
+    readable = "".join(each if each.isalnum() else "-" for each in spec.cache)
+    return f"{readable}-seed-{spec.seed}-{digest}"
 
 
 def _is_redis(location: str) -> bool:
@@ -197,9 +195,9 @@ def _is_redis(location: str) -> bool:
 
 
 def _redis(url: str) -> Redis:
-    """A Redis that answers. Raises: UsageError."""
+    """Connect to a Redis. Raises: UsageError: it does not answer."""
     try:
-        from redis import Redis  # noqa: PLC0415  # Only those who have a Redis need it.
+        from redis import Redis  # noqa: PLC0415  # An optional dependency.
         from redis.exceptions import RedisError  # noqa: PLC0415  # As above.
     except ImportError as error:
         raise UsageError("a store in Redis needs the extra kvcanon[redis]") from error
@@ -212,11 +210,12 @@ def _redis(url: str) -> Redis:
 
 
 def share_blocks(
-    asked: Asked, store: Store, cases_each: int, by: Workers, *, deadline: float, done: Tell
+    search: AnySearch, store: Store, cases_each: int, by: Workers, *, deadline: float, done: OnBlock
 ) -> tuple[CampaignReport, str]:
-    """Play blocks that nobody else plays, until the time is over or enough was found.
+    """Play unclaimed blocks until the time is over or enough was found.
 
-    Returns what came of all blocks in the store, those of others and of earlier runs included.
+    Returns the report of all blocks in the store, also of other processes and earlier runs, and why
+    the search ended.
     """
     claimed: set[int] = set()
     unfinished = CampaignReport()
@@ -236,7 +235,7 @@ def share_blocks(
         done(block, report)
 
     try:
-        ours, why = search_blocks(asked, CaseBlocks(claims(), cases_each, keep), by, deadline)
+        ours, why = search_blocks(search, CaseBlocks(claims(), cases_each, keep), by, deadline)
     finally:
         for block in claimed:
             store.release(block)
@@ -262,7 +261,7 @@ def report_to_json(report: CampaignReport) -> str:
 
 
 def report_from_json(text: str | bytes) -> CampaignReport:
-    """The report of an earlier run, or of another machine."""
+    """The report of an earlier run or another machine."""
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
     counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused")}

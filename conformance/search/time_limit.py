@@ -1,7 +1,6 @@
-"""Patience: how long an action of a case may take.
+"""The time limit of an action: finds a cache that never answers, instead of hanging with it.
 
-What readers get wrong: this is no measure of speed. It ends what would never end, such as a walk in
-a ring of nodes, so that a campaign finds it instead of hanging in it.
+The limit does not measure speed.
 """
 
 from __future__ import annotations
@@ -12,20 +11,19 @@ from collections.abc import Callable
 from types import FrameType
 
 ACTION_SECONDS = 20.0
-"""A few operations on a small cache, with every law asked after each, take a thousandth of this."""
+"""An action with all law checks takes about a thousandth of this on a small cache."""
 AGAIN_SECONDS = 1.0
-"""Until the next interruption, where the first one was not heard."""
+"""The time to the next interruption, if Python lost the first."""
 
 
 class CacheSilent(BaseException):
-    """An action did not end in time. No `Exception`, so that a cache does not catch it."""
+    """An action did not end in time. It is no `Exception`, so that a cache does not catch it."""
 
 
 def within(seconds: float, do: Callable[[], object]) -> None:
-    """Do something, and raise CacheSilent where it takes longer.
+    """Call `do`, and raise CacheSilent if it takes longer.
 
-    Only the main thread can be interrupted, only between two steps of Python, and only where
-    nobody else has set the clock; elsewhere it takes as long as it takes.
+    There is no limit outside the main thread, inside native code, and if another timer is set.
     """
     free = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not free or signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
@@ -36,7 +34,7 @@ def within(seconds: float, do: Callable[[], object]) -> None:
         raise CacheSilent(f"no answer within {seconds:g} s")
 
     earlier = signal.signal(signal.SIGALRM, interrupt)
-    # It rings again: an exception is lost where Python calls somebody back, as at a collection.
+    # The timer repeats: Python drops an exception that is raised in a callback, as in a finalizer.
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
         do()

@@ -1,7 +1,7 @@
-"""A trial: one cache, the judges that it is before, and cases that are played on it.
+"""A trial: plays cases on one judged cache.
 
-What readers get wrong: a cache that cannot be made has not passed, unless it said that it does not
-offer the configuration. Whatever else its factory raises is a finding of the case.
+If the cache does not offer a configuration, the case is not played. Any other exception of its
+factory is a finding.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kvcanon.conformance.search.time_limit import CacheSilent
 
 @frozen
 class Trial:
-    """How cases are played."""
+    """A cache, and how it is judged."""
 
     adapter: Adapter
     judges: JudgeConfig = ALL_JUDGES
     against: Adapter | None = None
-    """The cache that it must agree with."""
+    """The cache to agree with."""
 
     def play(self, case: Case) -> tuple[Finding | None, Tally]:
-        """Play a case: what was found, of the cache or else of the other, and what came up."""
+        """Play a case. Returns the finding, of the cache or else of `against`, and the counts."""
         try:
             found, tallies = play(case, [self.adapter], self.judges, self.against)
         except UsageError as fault:
@@ -36,7 +36,7 @@ class Trial:
         return next(iter(ours or found), None), tallies[self.adapter.name]
 
     def from_outside(self) -> Trial:
-        """The same by answers and events only."""
+        """The same trial, judged by answers and events only."""
         return evolve(self, judges=evolve(self.judges, black_box=True))
 
     def _not_made(self, fault: UsageError) -> Finding:
@@ -46,16 +46,16 @@ class Trial:
 
 
 SILENT = frozenset({ChildSilent.__name__, CacheSilent.__name__})
-"""What is raised where a cache did not answer in time."""
+"""Exceptions for a cache that gave no answer in time."""
 
 
 def is_silence(finding: Finding) -> bool:
-    """Whether a cache did not answer, so that each further look at it takes long."""
+    """Whether a cache gave no answer, so that each further case may take long."""
     return finding.grounds is Grounds.CRASH and finding.name in SILENT
 
 
 def same_fault(one: Finding, other: Finding | None) -> bool:
-    """Whether another finding is most likely of the same fault."""
+    """Whether two findings count as the same fault."""
     if other is None or (one.cache, one.grounds) != (other.cache, other.grounds):
         return False
     return one.name == other.name or one.name in other.broken

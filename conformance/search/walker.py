@@ -1,10 +1,9 @@
-"""The walker: cases drawn from a seed, as fast as they can be played.
+"""The walker: draws a case from a seed.
 
-Each case has weights of its own (*swarm*): some actions are left out and some are frequent, so that
-a case can be full of what an even mixture hardly ever does twice.
+Each case has its own weights (*swarm testing*): some actions are left out and some are frequent, so
+that a case can repeat actions that an even mixture rarely repeats.
 
-What readers get wrong: a case is a function of its seed and of what the cache offers, and of
-nothing else. Which process draws it, and when, makes no difference.
+A case depends only on its seed and on what the cache offers, not on the process that draws it.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from kvcanon.spec.config import CacheConfig
 LENGTHS = (10, 25, 50, 90)
 LONG = 320
 SWARM = (0, 0, 0.3, 1, 1, 6)
-"""What the weight of an action may be multiplied with in a case."""
+"""The factors for the weights of actions, one drawn for each action of a case."""
 
 USUAL_SHARE = 1 / 8
-"""The share of small cases on the usual configuration, where a cache can show it."""
+"""The share of small cases with the usual configuration, if the cache offers it."""
 LONG_SHARE = 1 / 24
-"""The share of small cases that are long: some faults need a cache that has seen a lot."""
+"""The share of long cases among small ones: some faults need many actions."""
 
 LATE_SHARE = 1 / 4
-"""The share of cases in which events wait for clients, where they are judged from outside."""
+"""The share of cases where the judge sees events only when a client takes them."""
 
 WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
-"""Of so many cases those of these numbers are large or vast, where they are judged from outside."""
+"""In each WIDE_EVERY cases that are judged from outside, these numbers are large or vast."""
 WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
-"""One case in so many is wide, where the laws are asked of its states: that takes long."""
+"""One case in WIDE_INSIDE_EVERY is wide if states are judged, which takes long."""
 WIDE_LENGTHS = (10, 20, 30)
 WIDE_WEIGHT = 4
-"""What the weight of wide actions is multiplied with in wide cases."""
+"""The factor for the weights of wide actions in wide cases."""
 
 
 def scale_of(number: int, *, inside: bool) -> Scale:
-    """How large the case of a number is, which depends on how it is judged."""
+    """The scale of the case with a number; `inside` says that its states are judged."""
     if inside:
         return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
     at = number % WIDE_EVERY
@@ -51,7 +50,7 @@ def scale_of(number: int, *, inside: bool) -> Scale:
 def draw_case(
     seed: int, offer: Offer, config: CacheConfig | None = None, scale: Scale = Scale.SMALL
 ) -> Case:
-    """The case of a seed; of a given configuration, or of any that is offered at a scale."""
+    """Draw the case of a seed, with a given configuration or any offered one of a scale."""
     random = Random(seed)
     large = None if scale is Scale.SMALL else wide_config(random.choice, offer, scale)
     drawn = large or any_config(random.choice, offer)
@@ -79,7 +78,7 @@ def draw_case(
 
 
 def is_offered(config: CacheConfig, offer: Offer) -> bool:
-    """Whether a cache can be made with a configuration."""
+    """Whether an offer has a configuration."""
     return (
         config.page_size in offer.page_sizes
         and config.window_tokens in offer.windows_tokens

@@ -1,10 +1,9 @@
-"""The suite: what is asked of a cache in somebody's own tests, law by law and case by case.
+"""The checks of the suite, for the tests of a cache's own project.
 
-`check_cache` asks all of it in one line. `pytest --pyargs kvcanon.conformance` asks the same as
-tests with names, which run side by side.
+`check_cache` runs all of them in one call. `pytest --pyargs kvcanon.conformance` runs them as named
+tests, which can run in parallel.
 
-What readers get wrong: a law is asked in cases that are played for all laws at once. That it held
-says that it was exercised there and not found broken, not that a case was made for it alone.
+A law is checked in cases that are played for all laws at once.
 """
 
 from __future__ import annotations
@@ -31,35 +30,35 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.search.campaign import Search, distinct, play_block, reduced
 from kvcanon.conformance.search.effort import EFFORTS, Effort
+from kvcanon.conformance.search.essentials import missing
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.machine import run_machine
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.sufficiency import missing
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import is_offered
 from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.spec.law import Law
 
 LAW_CASES = {"quick": 24, "standard": 96}
-"""Cases in which laws are asked with a look at the cache's states."""
+"""Drawn cases for the tests of laws, which are judged by the cache's states."""
 WALKS = {"quick": 8, "standard": 40}
-"""In how many parts the walker's cases are played."""
+"""The number of parts into which the walker's cases are divided."""
 MACHINE_CASES = 100
-"""Cases of the machine that are drawn from one seed."""
+"""Cases that the machine draws from one seed."""
 
 
 @frozen(eq=False)
 class Suite:
-    """A cache, and how much is asked of it."""
+    """A cache, and how it is checked."""
 
     adapter: Adapter
     effort: Effort = EFFORTS["quick"]
     seed: int = 0
     against: Adapter | None = None
-    """The cache that it must agree with."""
+    """The cache to agree with."""
     strict: bool = False
-    """Whether laws that should be kept must be."""
+    """Whether broken SHOULD laws fail the suite."""
     search: Search = field(init=False)
 
     @search.default
@@ -68,15 +67,15 @@ class Suite:
 
 
 class LawNotExercised(Exception):
-    """A law was not exercised, which the cache may have good reasons for."""
+    """A law was not exercised; the cache may not offer what the law needs."""
 
 
 @frozen
 class CampaignPart:
-    """What came of some cases."""
+    """The result of some cases."""
 
     failures: tuple[Failure, ...]
-    """What was found, reduced."""
+    """The failures, with reduced cases."""
     tally: Tally
 
 
@@ -84,14 +83,17 @@ class CampaignPart:
 
 
 def law_cases(suite: Suite, law: Law) -> Sequence[Case]:
-    """The cases in which a law is asked: its vectors, and some that are drawn."""
+    """The cases for a law: its vectors, and some drawn cases."""
     vectors = (each.case for each in read_vectors() if each.law_id == law.law_id)
     offer = suite.adapter.offer
-    return [*(case for case in vectors if is_offered(case.config, offer)), *_walked(suite)]
+    return [*(case for case in vectors if is_offered(case.config, offer)), *_drawn_cases(suite)]
 
 
 def law_failures(suite: Suite, law: Law) -> list[Failure]:
-    """Where a law was broken. Raises: LawNotExercised; AssertionError: no law was exercised."""
+    """Check a law in its cases, up to the first failure.
+
+    Raises: LawNotExercised; AssertionError: no law was exercised.
+    """
     cases = law_cases(suite, law)
     played = [_played(suite, case) for case in cases]
     for case, (finding, _) in zip(cases, played, strict=True):
@@ -107,7 +109,7 @@ def law_failures(suite: Suite, law: Law) -> list[Failure]:
 
 
 def _reduced(suite: Suite, law: Law, case: Case, finding: Finding) -> Failure:
-    """The smallest case in which the law is broken; others may be broken there, too."""
+    """Reduce a case that breaks the law; other laws may be broken there, too."""
     of_the_law = evolve(finding, name=law.law_id)
     smallest = reduce_case(case, of_the_law, Trial(suite.adapter))
     case, finding = smallest or (case, finding)
@@ -116,9 +118,9 @@ def _reduced(suite: Suite, law: Law, case: Case, finding: Finding) -> Failure:
 
 @cache
 def _lacks(suite: Suite) -> tuple[str, ...]:
-    """What the cache has not, of what laws need."""
+    """What the cache lacks of what laws need."""
     make = make_request_subject if suite.adapter.kind is CacheKind.REQUEST else make_subject
-    for case in _walked(suite):
+    for case in _drawn_cases(suite):
         try:
             return lacks_of(make(suite.adapter, case.config))
         except Unoffered:
@@ -127,7 +129,7 @@ def _lacks(suite: Suite) -> tuple[str, ...]:
 
 
 @cache
-def _walked(suite: Suite) -> tuple[Case, ...]:
+def _drawn_cases(suite: Suite) -> tuple[Case, ...]:
     return tuple(suite.search.case(number) for number in range(LAW_CASES[suite.effort.name]))
 
 
@@ -147,7 +149,7 @@ def _sum(tallies: Iterable[Tally]) -> Tally:
 
 
 def walk(suite: Suite, part: int) -> CampaignPart:
-    """A part of the walker's cases."""
+    """Play a part of the walker's cases. Raises: AssertionError: nothing was judged."""
     cases = -(-(suite.effort.walker_cases or 0) // WALKS[suite.effort.name])
     numbers = range(part * cases, (part + 1) * cases)
     report = play_block(suite.search, numbers, math.inf)
@@ -157,12 +159,12 @@ def walk(suite: Suite, part: int) -> CampaignPart:
 
 
 def machine_parts(effort: Effort) -> int:
-    """In how many parts the machine's cases are drawn."""
+    """The number of parts into which the machine's cases are divided."""
     return -(-(effort.machine_cases or 0) // MACHINE_CASES)
 
 
 def draw(suite: Suite, part: int) -> CampaignPart:
-    """A part of the machine's cases."""
+    """Play a part of the machine's cases. Raises: AssertionError: nothing was judged."""
     trial = Trial(suite.adapter, against=suite.against)
     from_seed = (suite.seed << 16) + part
     failure, tally = run_machine(trial, examples=MACHINE_CASES, from_seed=from_seed)
@@ -182,11 +184,11 @@ def _require_judged(tally: Tally, found: Collection[object]) -> None:
 
 
 def require_essentials(suite: Suite) -> None:
-    """See that in the cases of the laws all came up which has to. Raises: AssertionError.
+    """Require that the cases of the laws exercised all essentials. Raises: AssertionError.
 
-    Nobody asks that of a cache that broke a law there.
+    A cache that broke a law there need not: its cases end early.
     """
-    played = [_played(suite, case) for case in _walked(suite)]
+    played = [_played(suite, case) for case in _drawn_cases(suite)]
     if all(finding is None or finding.only_should for finding, _ in played):
         _require_essentials(suite, _sum(tally for _, tally in played))
 
@@ -197,7 +199,7 @@ def _require_essentials(suite: Suite, tally: Tally) -> None:
 
 
 def fails(suite: Suite, failure: Failure) -> bool:
-    """Whether a failure is of what the cache must do, and not only of what it should."""
+    """Whether a failure fails the suite; one of SHOULD laws alone does only if it is strict."""
     return suite.strict or not failure.finding.only_should
 
 
@@ -209,33 +211,33 @@ def check_cache(
     against: Adapter | None = None,
     strict: bool = False,
 ) -> None:
-    """Judge the caches that a factory makes, or an adapter, until something is found.
+    """Judge the caches that a factory or an adapter makes, up to the first failure.
 
-    A law that should be kept, and is not, is a warning, unless it is `strict`.
+    A broken SHOULD law is a warning; with `strict` it is a failure.
 
-    Raises: AssertionError: what was found, in words, or what never came up.
+    Raises: AssertionError: the failure, or the essentials that were not exercised.
     """
     adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
     suite = Suite(adapter, EFFORTS[effort], seed, against, strict)
-    asked = [partial(walk, suite, part) for part in range(WALKS[effort])]
-    asked += [partial(draw, suite, part) for part in range(machine_parts(suite.effort))]
+    plays = [partial(walk, suite, part) for part in range(WALKS[effort])]
+    plays += [partial(draw, suite, part) for part in range(machine_parts(suite.effort))]
     unkept: dict[str, Failure] = {}
     total = Tally()
-    for ask in asked:
-        part = ask()
+    for play in plays:
+        part = play()
         if failing := [each for each in part.failures if fails(suite, each)]:
-            raise AssertionError("\n\n".join(map(told, failing)))
+            raise AssertionError("\n\n".join(map(in_words, failing)))
         unkept = {each.finding.name: each for each in part.failures} | unkept
         total.add(part.tally)
     _require_essentials(suite, total)
     for failure in unkept.values():
-        warnings.warn(f"{UNKEPT}: {told(failure)}", stacklevel=2)
+        warnings.warn(f"{UNKEPT}: {in_words(failure)}", stacklevel=2)
 
 
 UNKEPT = "SHOULD, not kept"
 
 
-def told(failure: Failure) -> str:
-    """A failure in words, and as a case to play again."""
+def in_words(failure: Failure) -> str:
+    """A failure in words, with its case in JSON."""
     case = json.dumps(case_to_json(failure.case))
     return f"{failure.finding.words}\n\nfound by: {failure.origin}\nthe case: {case}"

@@ -1,10 +1,8 @@
-"""The tests of somebody's cache: `pytest --pyargs kvcanon.conformance --kvcanon-cache ...`.
+"""The tests for a cache: `pytest --pyargs kvcanon.conformance --kvcanon-cache ...`.
 
-One test a law, and the campaigns in parts. What is wrong is said in words, without a traceback: its
-lines would all be of the judge.
-
-What readers get wrong: these are not the tests of kvcanon. A test that fails here is a finding
-about the cache, and one that is skipped says why the law was not exercised.
+These are not the tests of kvcanon. There is a test for each law, and the cases of walker and
+machine in parts. A failed test is a finding about the cache; its message has no traceback, which
+would only show the judge. A skipped test says why its law was not exercised.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ from kvcanon.conformance.suite.checks import (
     Suite,
     draw,
     fails,
+    in_words,
     law_failures,
     machine_parts,
     require_essentials,
-    told,
     walk,
 )
 from kvcanon.spec.law import LAWS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make one test of each law, and one of each part of a campaign. Raises: CollectError."""
+    """Make a test for each law and for each part of the cases. Raises: CollectError."""
     if metafunc.config.getoption("kvcanon_cache") is None:
         raise pytest.Collector.CollectError(NO_CACHE)
     effort = EFFORTS[metafunc.config.getoption("kvcanon_effort")]
@@ -48,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def suite(pytestconfig: pytest.Config) -> Suite:
-    """The cache, and how much is asked of it."""
+    """The cache, and how it is checked."""
     name, against = (
         pytestconfig.getoption("kvcanon_cache"),
         pytestconfig.getoption("kvcanon_against"),
@@ -60,7 +58,7 @@ def suite(pytestconfig: pytest.Config) -> Suite:
 
 
 def test_essentials(suite: Suite) -> None:
-    """An operation that every cache has was never served, or the law of hits never exercised."""
+    """The cache serves the operations that all caches have, and exercises the essential laws."""
     try:
         require_essentials(suite)
     except AssertionError as lacking:
@@ -68,30 +66,30 @@ def test_essentials(suite: Suite) -> None:
 
 
 def test_law(suite: Suite, law_id: str) -> None:
-    """The cache breaks this law, or no law was exercised at all."""
+    """The cache holds this law."""
     try:
-        fail_with(suite, lambda: law_failures(suite, LAWS[law_id]))
+        require_none(suite, lambda: law_failures(suite, LAWS[law_id]))
     except LawNotExercised as why:
         pytest.skip(str(why))
 
 
 def test_walk(suite: Suite, part: int) -> None:
-    """The cache breaks a law in a case of the walker."""
-    fail_with(suite, lambda: walk(suite, part).failures)
+    """The cache holds all laws in cases of the walker."""
+    require_none(suite, lambda: walk(suite, part).failures)
 
 
 def test_machine(suite: Suite, part: int) -> None:
-    """The cache breaks a law in a case that Hypothesis draws."""
-    fail_with(suite, lambda: draw(suite, part).failures)
+    """The cache holds all laws in cases that Hypothesis draws."""
+    require_none(suite, lambda: draw(suite, part).failures)
 
 
-def fail_with(suite: Suite, ask: Callable[[], Iterable[Failure]]) -> None:
-    """Fail with what is found, in words; what only should be kept is expected to fail, and told."""
+def require_none(suite: Suite, find: Callable[[], Iterable[Failure]]) -> None:
+    """Fail with the failures in words; failures of SHOULD laws alone are expected failures."""
     try:
-        found = list(ask())
+        found = list(find())
     except AssertionError as nothing_judged:
         pytest.fail(str(nothing_judged), pytrace=False)
-    if words := [told(each) for each in found if fails(suite, each)]:
+    if words := [in_words(each) for each in found if fails(suite, each)]:
         pytest.fail("\n\n".join(words), pytrace=False)
     if found:
-        pytest.xfail("\n\n".join(f"{UNKEPT}: {told(each)}" for each in found))
+        pytest.xfail("\n\n".join(f"{UNKEPT}: {in_words(each)}" for each in found))

@@ -23,10 +23,10 @@ from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
 from kvcanon.conformance.engines.releases.past_bugs import Drawn
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.loading import load_adapter
-from kvcanon.conformance.report.call_code import CodeLine, lines_of
+from kvcanon.conformance.report.call_code import CodeLine, code_lines
+from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.report.law_lookup import find_law
-from kvcanon.conformance.report.replayed import judges_of, retell
-from kvcanon.conformance.report.script import script_of, told
+from kvcanon.conformance.report.script import answer_line, script_of
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
@@ -110,7 +110,7 @@ def hunt(wanted: Hunt) -> Hunted:
         case, finding = broken
     failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
     judges = judges_of(failure, (law.law_id,))
-    lines = lines_of(retell(failure, adapter, judges).calls)
+    lines = code_lines(replay_failure(failure, adapter, judges).calls)
     return Hunted(
         True,
         exercised,
@@ -126,7 +126,7 @@ def hunt(wanted: Hunt) -> Hunted:
 
 def _with_answer(line: CodeLine) -> str:
     """A call, and what came of it."""
-    answer = told(line)
+    answer = answer_line(line)
     return f"{line.code}  # {answer}" if answer else line.code
 
 

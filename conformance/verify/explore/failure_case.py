@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.report.call_code import lines_of
-from kvcanon.conformance.report.replayed import judges_of, retell
+from kvcanon.conformance.report.call_code import code_lines
+from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.report.report import ReplayedFailure
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.finding import Finding, Grounds
@@ -45,7 +45,7 @@ def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence
 def retold(adapter: Adapter, failure: Failure, law_ids: Sequence[str]) -> ReplayedFailure:
     """The failure with its calls, and the script that shows it."""
     judges = judges_of(failure, law_ids)
-    replayed = retell(failure, adapter, judges)
-    lines = lines_of(replayed.calls)
+    replayed = replay_failure(failure, adapter, judges)
+    lines = code_lines(replayed.calls)
     script = script_of(adapter.name, failure, judges, lines)
     return ReplayedFailure(failure, lines, replayed.again, script)

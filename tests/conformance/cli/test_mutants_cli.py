@@ -1,4 +1,4 @@
-"""`kvcanon mutants`: what it prints of which mutants, and the code that it exits with."""
+"""`kvcanon mutants`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    """What the command prints as JSON of two mutants, without the time that it took."""
+    """The JSON of the command for two mutants, without times."""
     assert main([*QUICK, "--json", *more]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     for mutant in value["mutants"]:
@@ -36,7 +36,7 @@ def printed(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
 
 
 def test_each_way_finds_the_mutants(capsys: pytest.CaptureFixture[str]) -> None:
-    """A fault is said to be found in a way in which nobody looked, or the bars count wrongly."""
+    """Every way finds the mutants, and the bars count them."""
     value = printed(capsys, "--jobs", "1")
     assert [mutant["name"] for mutant in value["mutants"]] == list(TWO)
     for mutant in value["mutants"]:
@@ -51,12 +51,12 @@ def test_each_way_finds_the_mutants(capsys: pytest.CaptureFixture[str]) -> None:
 def test_any_number_of_processes_comes_to_the_same_matrix(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The matrix depends on the machine that it was made on."""
+    """One process and two give the same matrix."""
     assert printed(capsys, "--jobs", "2") == printed(capsys, "--jobs", "1")
 
 
 def test_another_seed_draws_other_cases(capsys: pytest.CaptureFixture[str]) -> None:
-    """The seed that is printed is not the one that was used."""
+    """Two seeds draw different cases."""
     kills = [printed(capsys, "--jobs", "1", "--seed", str(seed))["mutants"] for seed in (0, 7)]
     assert kills[0] != kills[1]
 
@@ -64,7 +64,7 @@ def test_another_seed_draws_other_cases(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_survivor_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault that a way does not find is passed over, and the exit code says that all is well."""
+    """A mutant that a way does not find is reported, and the exit code is 1."""
     monkeypatch.setitem(HUNTS, "machine", lambda *_: None)
     assert main([*QUICK, "--jobs", "1"]) == 1
     out = capsys.readouterr().out
@@ -73,7 +73,7 @@ def test_a_survivor_is_said(
 
 
 def test_a_page_has_nothing_that_differs_by_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    """The committed page changes every time that it is written."""
+    """The page is the same each time."""
     pages = []
     for _ in range(2):
         assert main([*QUICK, "--jobs", "1", "--markdown"]) == 0
@@ -89,10 +89,10 @@ def test_a_page_has_nothing_that_differs_by_machine(capsys: pytest.CaptureFixtur
         (("--effort", "deep"), "no effort 'deep' for mutants"),
     ],
 )
-def test_calls_at_fault_are_said_in_one_line(
+def test_wrong_calls_are_one_line(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slip on the command line ends in a traceback, or in a matrix of something else."""
+    """A wrong call exits with 2 and one line on stderr."""
     assert main(["mutants", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err
@@ -102,7 +102,7 @@ def test_calls_at_fault_are_said_in_one_line(
 def test_without_a_checkout_there_are_no_mutants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has only the package gets a traceback of an import."""
+    """Without a checkout the command says that it needs one."""
     monkeypatch.chdir(tmp_path)
     assert main(["mutants"]) == 2
     err = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_without_a_checkout_there_are_no_mutants(
 
 
 def test_the_committed_page_is_of_these_mutants() -> None:
-    """`docs/mutants.md` is of an earlier list; `make mutants` writes it anew."""
+    """`docs/mutants.md` has these mutants; `make mutants` writes it."""
     page = (ROOT / "docs/mutants.md").read_text("utf-8")
     named = re.findall(r"^\| `(\w+)`", page, re.MULTILINE)
     assert named == [each.name for each in MUTANTS]

@@ -1,4 +1,4 @@
-"""`kvcanon mutants --mechanical`: what it prints of which mutants, and the code it exits with."""
+"""`kvcanon mutants --mechanical`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _few_cases_in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_mutant_that_the_laws_see_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """What was judged is not what was asked for, or is counted twice."""
+    """A mutant that the laws find is counted once."""
     assert main([*RUN, "--only", SEEN, "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     (mutant,) = value["mutants"]
@@ -38,7 +38,7 @@ def test_a_mutant_that_the_laws_see_is_counted(capsys: pytest.CaptureFixture[str
 def test_a_hole_is_shown_with_its_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mutant that only the comparison sees passes for one that the laws see."""
+    """A mutant that only the comparison finds is listed with its line."""
     monkeypatch.setattr(judge, "by_states", lambda search, numbers: ())
     monkeypatch.setattr(judge, "as_checked", lambda search, numbers: ())
     assert main([*RUN, "--only", SEEN]) == 1
@@ -50,14 +50,14 @@ def test_a_hole_is_shown_with_its_line(
 
 
 def test_a_page_has_a_row_for_each_that_is_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    """The docs list survivors that are none, or lack the change."""
+    """The page has a row for each mutant that the laws do not find."""
     main([*RUN, "--only", f"{SEEN},state.State:plus-one:2", "--markdown"])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
     assert not any(SEEN in row for row in rows)
 
 
 def test_a_sample_is_as_large_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """All mutants are judged where a few were meant, or one of them twice."""
+    """A sample has the given number of mutants, each once."""
     assert main([*RUN, "--sample", "2", "--seed", "5", "--json"]) in {0, 1}
     ids = [mutant["id"] for mutant in json.loads(capsys.readouterr().out)["mutants"]]
     assert len(set(ids)) == 2
@@ -68,13 +68,13 @@ def test_a_sample_is_as_large_as_asked(capsys: pytest.CaptureFixture[str]) -> No
     [
         (("--mechanical", "--only", "nobody"), "no mechanical mutant 'nobody' of reference"),
         (("--mechanical", "--effort", "deep"), "no effort 'deep' for mutants"),
-        (("--sample", "3"), "--sample and --core are for --mechanical"),
+        (("--sample", "3"), "--sample and --core need --mechanical"),
     ],
 )
-def test_calls_at_fault_are_said_in_one_line(
+def test_wrong_calls_are_one_line(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slip on the command line ends in a traceback, or in a measure of something else."""
+    """A wrong call exits with 2 and one line on stderr."""
     assert main(["mutants", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err

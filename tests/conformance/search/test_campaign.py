@@ -1,4 +1,4 @@
-"""The campaign: what it finds depends on its seed alone, and it knows when to stop."""
+"""The campaign: its findings depend on the seed alone, and it ends when enough was found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search.campaign import (
     ENOUGH,
     OUT_OF_TIME,
-    Asked,
+    AnySearch,
     CampaignReport,
     CaseBlocks,
     Search,
@@ -37,31 +37,31 @@ NEVER = float("inf")
 
 
 def searched(
-    asked: Asked, blocks: int = 4, jobs: int = 1, each: int = 8
+    search: AnySearch, blocks: int = 4, jobs: int = 1, each: int = 8
 ) -> tuple[CampaignReport, str]:
-    """What comes of so many blocks."""
+    """The report of some blocks."""
     with workers(jobs) as by:
         numbers = CaseBlocks(iter(range(blocks)), each, lambda _block, _report: None)
-        return search_blocks(asked, numbers, by, NEVER)
+        return search_blocks(search, numbers, by, NEVER)
 
 
-def failures_of(asked: Asked, jobs: int = 1) -> tuple[Failure, ...]:
+def failures_of(search: AnySearch, jobs: int = 1) -> tuple[Failure, ...]:
     """The failures of four blocks."""
-    report, _ = searched(asked, jobs=jobs)
+    report, _ = searched(search, jobs=jobs)
     with workers(jobs) as by:
-        return reduce_all(asked, report, by)
+        return reduce_all(search, report, by)
 
 
 def test_any_number_of_processes_finds_the_same() -> None:
-    """Two machines report two failures for one seed, or an adapter is not found in a process."""
-    asked = SearchSpec("faulty:Leaky", seed=5)
-    assert searched(asked, jobs=2) == searched(asked)
-    assert failures_of(asked, jobs=2) == failures_of(asked)
-    assert failures_of(asked)
+    """One process and two find the same failures."""
+    search = SearchSpec("faulty:Leaky", seed=5)
+    assert searched(search, jobs=2) == searched(search)
+    assert failures_of(search, jobs=2) == failures_of(search)
+    assert failures_of(search)
 
 
 def test_another_seed_plays_other_cases() -> None:
-    """A campaign of another seed plays the same again."""
+    """Two seeds play different cases."""
     one, other = (evolve(REFERENCE, seed=seed) for seed in (0, 1))
     assert not {one.case(number) for number in range(50)} & {
         other.case(number) for number in range(50)
@@ -69,7 +69,7 @@ def test_another_seed_plays_other_cases() -> None:
 
 
 def test_the_first_case_of_a_fault_counts() -> None:
-    """A failure names a case, and an earlier one shows the same."""
+    """A failure comes from the first case that shows its fault."""
     report, _ = searched(LEAKY)
     (found,) = (each for each in report.found.values() if each.finding.name == "ALLOC-3")
     for number in range(found.number):
@@ -79,7 +79,7 @@ def test_the_first_case_of_a_fault_counts() -> None:
 
 
 def test_cases_are_judged_from_inside_and_from_outside_and_compared() -> None:
-    """Some laws, or the agreement, are never asked."""
+    """A campaign judges by states, judges from outside, and compares."""
     against = Adapter("other", ReferenceCache)
     trials = [evolve(REFERENCE, against=against).trial(number) for number in range(32)]
     assert 16 <= sum(not trial.judges.black_box for trial in trials) < 32
@@ -88,15 +88,15 @@ def test_cases_are_judged_from_inside_and_from_outside_and_compared() -> None:
     assert len(report.tally.laws) > 0.8 * len(LAWS)
 
 
-def test_only_the_laws_that_are_asked_for_are_asked() -> None:
-    """A law that is left out, as it is known to be broken, ends all cases all the same."""
+def test_only_chosen_laws_are_checked() -> None:
+    """A law that is left out of a campaign ends no case."""
     report, _ = searched(evolve(LEAKY, law_ids=("MATCH-1", "LOCK-1")))
     assert report.tally.laws.keys() <= {"MATCH-1", "LOCK-1"}
     assert not report.found
 
 
 def test_disagreement_is_found() -> None:
-    """A cache that does something else than it is to agree with passes."""
+    """A cache that differs from the one to agree with is found."""
     short = Search(
         Adapter("short", faulty.Short, faulty.SIMPLE),
         against=Adapter("reference", ReferenceCache),
@@ -111,14 +111,14 @@ def test_disagreement_is_found() -> None:
 
 
 def test_a_cache_that_is_wrong_in_everything_is_left_soon() -> None:
-    """A broken cache is played for as long as a sound one."""
+    """A campaign ends after enough findings."""
     report, why = searched(Search(Adapter("crashing", faulty.Crashing)), blocks=100)
     assert why == ENOUGH
     assert report.tally.cases < 400
 
 
-def test_a_cache_that_does_not_answer_is_asked_a_few_times_only() -> None:
-    """A cache that hangs is waited for in every case, and a thousand times while it is reduced."""
+def test_a_cache_that_does_not_answer_is_played_a_few_times_only() -> None:
+    """A campaign ends after a few cases without an answer, and reducing takes few plays."""
     faulty.Silent.asked = 0
     silent = Search(Adapter("silent", faulty.Silent))
     report, why = searched(silent, blocks=100, each=100)
@@ -131,7 +131,7 @@ def test_a_cache_that_does_not_answer_is_asked_a_few_times_only() -> None:
 
 
 def test_an_adapter_is_made_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child process is started for every few cases."""
+    """A process makes an adapter once."""
     made = []
 
     def counted(name: str) -> Adapter:
@@ -144,7 +144,7 @@ def test_an_adapter_is_made_once_a_process(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_time_is_a_ceiling() -> None:
-    """A campaign goes on when its time is over, or hides that it was."""
+    """A campaign ends when its time is over, and says so."""
     with workers(1) as by:
         blocks = CaseBlocks(count(), 8, lambda _block, _report: None)
         report, why = search_blocks(REFERENCE, blocks, by, monotonic() + 0.2)
@@ -153,8 +153,8 @@ def test_the_time_is_a_ceiling() -> None:
     assert play_block(REFERENCE, range(8), monotonic() - 1).cut
 
 
-def test_blocks_are_told_of_in_their_order() -> None:
-    """Progress runs backwards, or a store is told that a block is done which is not."""
+def test_blocks_are_reported_in_their_order() -> None:
+    """Blocks are reported in their order."""
     told = []
     with workers(2) as by:
         blocks = CaseBlocks(
@@ -165,7 +165,7 @@ def test_blocks_are_told_of_in_their_order() -> None:
 
 
 def test_a_configuration_that_is_not_offered_is_left_out() -> None:
-    """Saying no to a configuration is taken for a fault, or for a case that held."""
+    """A case with a configuration that is not offered counts as not offered, and is no finding."""
     report, _ = searched(Search(Adapter("choosy", faulty.choosy)))
     assert not report.found
     assert report.tally.unoffered > 0
@@ -173,7 +173,7 @@ def test_a_configuration_that_is_not_offered_is_left_out() -> None:
 
 
 def test_a_cache_that_cannot_be_made_is_found_and_others_go_on() -> None:
-    """One configuration that crashes in the factory ends the whole campaign."""
+    """A factory that raises is a finding, and the campaign goes on."""
     report, _ = searched(Search(Adapter("unmade", faulty.unmade)))
     (found,) = report.found.values()
     assert found.finding.grounds is Grounds.CRASH
@@ -182,7 +182,7 @@ def test_a_cache_that_cannot_be_made_is_found_and_others_go_on() -> None:
 
 
 def test_a_cache_that_ends_its_process_is_a_fault_in_one_line() -> None:
-    """A crash of native code is a traceback of the judge's, or the check waits for ever."""
+    """A cache that ends its process raises a UsageError that names it and the cases."""
     with pytest.raises(
         UsageError, match="faulty:Dying ended its process, in one of the cases 0 to"
     ):
@@ -190,7 +190,7 @@ def test_a_cache_that_ends_its_process_is_a_fault_in_one_line() -> None:
 
 
 def test_what_does_not_show_again_is_reported_as_it_was() -> None:
-    """A fault that comes and goes is taken for none, or its case for a reduced one."""
+    """A finding that does not show again is reported with its original case."""
     report, _ = searched(Search(Adapter("flaky", faulty.flaky)))
     (found,) = report.found.values()
     failure = reduced(REFERENCE, found)
@@ -200,7 +200,7 @@ def test_what_does_not_show_again_is_reported_as_it_was() -> None:
 
 
 def test_what_an_earlier_run_found_must_show_again() -> None:
-    """A cache that was mended is reported as broken, as somebody's store says so."""
+    """A finding of an earlier run is dropped if it does not show again."""
     report, _ = searched(LEAKY)
     earlier = [evolve(found, earlier=True) for found in report.found.values()]
     mended = evolve(LEAKY, adapter=Adapter("leaky", ReferenceCache))
@@ -209,13 +209,13 @@ def test_what_an_earlier_run_found_must_show_again() -> None:
 
 
 def test_what_can_be_seen_from_outside_is_reported_so() -> None:
-    """A failure is said to need a look at the state, and any client can see it."""
+    """A failure that answers and events show is marked as such."""
     outside = {failure.finding.name: failure.black_box for failure in failures_of(LEAKY)}
     assert outside["ALLOC-3"]
 
 
 def test_failures_of_one_fingerprint_are_one() -> None:
-    """A report tells one fault several times, or forgets how often it was found."""
+    """Failures with one fingerprint become one, with all their findings counted."""
     one, *_ = failures_of(LEAKY)
     longer = evolve(
         one, case=LEAKY.case(3), times=5, laws=frozenset({"TREE-1"}), origin="elsewhere"
@@ -226,8 +226,8 @@ def test_failures_of_one_fingerprint_are_one() -> None:
     assert joined.laws == one.laws | {"TREE-1"}
 
 
-def test_a_failure_is_called_by_the_name_that_leads_back() -> None:
-    """A script names a cache that nobody can find."""
+def test_a_failure_names_the_cache_as_the_command_line_does() -> None:
+    """A failure names the cache as the command line does."""
     report, _ = searched(SearchSpec("faulty:NICKNAMED"))
     assert {found.finding.cache for found in report.found.values()} == {"faulty:NICKNAMED"}
     assert SearchSpec("faulty:NICKNAMED").search().adapter.offer != Offer()

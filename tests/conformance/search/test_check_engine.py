@@ -1,4 +1,4 @@
-"""The check: stages, standings and failures of all caches, and what it says of its time."""
+"""The check: stages, standings and failures of all caches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USUAL = dict(EFFORTS)
 
 @pytest.fixture(autouse=True)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same efforts, with fewer cases."""
+    """The efforts, with fewer cases."""
     # A ceiling that a busy machine comes to would make equal checks differ.
     quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=560)
     monkeypatch.setitem(EFFORTS, "quick", quick)
@@ -32,12 +32,12 @@ def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def facts(result: CheckResult) -> object:
-    """All but the time that it took."""
+    """A result without its times."""
     return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
 
 
 def test_a_sound_cache_holds_every_law() -> None:
-    """The reference is accused, or a law is counted as held that was not exercised."""
+    """The reference holds every law, and exercises each."""
     result = check(["reference"], jobs=1)
     assert not result.failures
     assert [stage.name for stage in result.stages] == list(STAGES)
@@ -51,27 +51,27 @@ def test_a_sound_cache_holds_every_law() -> None:
 
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
-    """Verdicts of a machine with more cores are others."""
+    """One process and two give the same result."""
     names = ["reference", "faulty:NICKNAMED"]
     assert facts(check(names, jobs=2)) == facts(check(names, jobs=1))
 
 
 def shows(failure: Failure) -> bool:
-    """Whether a failure shows when its case is played again."""
+    """Whether a case shows its failure when it is played again."""
     trial = Trial(adapter_as(failure.finding.cache), JudgeConfig(black_box=failure.black_box))
     seen, _ = trial.play(failure.case)
     return same_fault(failure.finding, seen)
 
 
 def test_each_failure_can_be_played_again() -> None:
-    """A report shows a case in which nothing happens."""
+    """The case of each failure shows the failure again."""
     failures = check(["faulty:Leaky"], only=["walker"], jobs=1).failures
     assert failures
     assert all(shows(failure) for failure in failures)
 
 
 def test_a_broken_law_stands_as_broken_for_its_cache_alone() -> None:
-    """A sound cache is accused of what another does beside it, or the other is not."""
+    """A broken law counts against the faulty cache only."""
     sound, leaky = check(["reference", "faulty:Leaky"], only=["walker"], jobs=1).caches
     assert not sound.failures
     assert Standing.BROKEN not in sound.standings.values()
@@ -81,7 +81,7 @@ def test_a_broken_law_stands_as_broken_for_its_cache_alone() -> None:
 
 
 def test_hypothesis_finds_it_too() -> None:
-    """A stage is named in the result, and never ran."""
+    """The machine stage alone finds the fault."""
     result = check(["faulty:Leaky"], only=["machine"], jobs=1)
     assert [stage.name for stage in result.stages] == ["machine"]
     assert "enough was found" in result.stages[0].cut_short
@@ -91,22 +91,22 @@ def test_hypothesis_finds_it_too() -> None:
     assert shows(failure)
 
 
-def test_only_the_laws_asked_for_are_judged() -> None:
-    """A law that was not asked for has held, or is broken."""
+def test_only_chosen_laws_are_judged() -> None:
+    """With `only`, other laws are not exercised."""
     (cache,) = check(["faulty:Leaky"], only=["MATCH-1", "walker"], jobs=1).caches
     assert cache.standings["MATCH-1"] is Standing.HELD
     assert cache.standings["ALLOC-1"] is Standing.NOT_EXERCISED
     assert not cache.failures
 
 
-def test_all_laws_are_not_asked_where_the_one_asked_is_known() -> None:
-    """With the only law left out, random cases ask every law that nobody asked for."""
+def test_no_law_is_checked_if_the_only_one_is_known() -> None:
+    """Random cases check no law if the only one is known to be broken."""
     with pytest.raises(UsageError, match="nothing was judged of reference"):
         check(["reference"], only=["walker", "RES-4"], known=["RES-4"], jobs=1)
 
 
-def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None:
-    """Every case ends at what is known, and nothing else is ever found."""
+def test_known_laws_are_not_checked_in_random_cases() -> None:
+    """Random cases do not check known laws, and find other faults."""
     broken = {
         law_id
         for failure in check(["faulty:Leaky"], only=["walker"], jobs=1).failures
@@ -118,7 +118,7 @@ def test_a_law_that_is_known_to_be_broken_is_not_asked_in_random_cases() -> None
 
 
 def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
-    """Nobody knows why a law was not exercised."""
+    """The result lists what a cache lacks."""
     (cache,) = check(["faulty:OPAQUE"], only=["walker"], jobs=1).caches
     assert {"snapshot", "events", "bytes"} <= set(cache.lacks)
     assert cache.standings["TREE-1"] is Standing.NOT_EXERCISED
@@ -126,13 +126,13 @@ def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
 
 
 def test_a_check_that_judged_nothing_is_a_fault() -> None:
-    """A cache that shows nothing of a law passes it."""
+    """A check that exercised no law raises a UsageError."""
     with pytest.raises(UsageError, match="nothing was judged of faulty:OPAQUE; it lacks"):
         check(["faulty:OPAQUE"], only=["TREE-1"], jobs=1)
 
 
 def test_a_cache_must_agree_with_another() -> None:
-    """Agreement is asked for, and two caches that differ pass."""
+    """A cache that differs from the one to agree with fails."""
     result = check(
         ["faulty:Short", "reference"], against="reference", only=["TREE-1", "walker"], jobs=1
     )
@@ -142,7 +142,7 @@ def test_a_cache_must_agree_with_another() -> None:
 
 
 def test_a_broken_cache_is_no_model() -> None:
-    """A cache agrees with one that is broken, and nobody says that it is."""
+    """A fault of the cache to agree with is reported as its own."""
     result = check(["reference"], against="faulty:Crashing", only=["walker"], jobs=1)
     assert [cache.name for cache in result.caches] == ["reference", "faulty:Crashing"]
     assert not result.caches[0].failures
@@ -150,7 +150,7 @@ def test_a_broken_cache_is_no_model() -> None:
 
 
 def test_a_check_that_is_out_of_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that did half of its cases looks like one that did all."""
+    """Each stage that ran out of time says so."""
     hasty = evolve(EFFORTS["quick"], walker_cases=10**6, seconds=0.5)
     monkeypatch.setitem(EFFORTS, "quick", hasty)
     result = check(["reference"], only=["walker"], jobs=1)
@@ -159,7 +159,7 @@ def test_a_check_that_is_out_of_time_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
-    """Hours of work are done again, or are not a part of the result."""
+    """A deep check with a store continues with the next blocks."""
     done = [
         check(
             ["reference"], effort="deep", minutes=0.02, store=str(tmp_path), only=["walker"], jobs=1
@@ -172,15 +172,15 @@ def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert done[1] > done[0]
 
 
-def test_a_deep_check_that_lasts_as_long_as_it_was_told_was_not_cut_short() -> None:
-    """Every deep check looks as if something had gone wrong."""
+def test_a_deep_check_that_used_its_time_is_not_cut_short() -> None:
+    """A deep check that used its time is not cut short."""
     only = ["walker", "machine"]
     result = check(["reference"], effort="deep", minutes=0.01, only=only, jobs=1)
     assert [stage.cut_short for stage in result.stages] == ["", ""]
 
 
 def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
-    """A cache that hangs is waited for in every stage, while others wait for their turn."""
+    """Later stages leave out a cache that gave no answer."""
     result = check(["faulty:Silent", "reference"], only=["walker", "machine"], jobs=1)
     silent, sound = result.caches
     assert [failure.finding.name for failure in silent.failures] == ["ChildSilent"]
@@ -191,8 +191,8 @@ def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
     assert not machine.cut_short
 
 
-def test_progress_is_told() -> None:
-    """Who waits for a long check sees nothing move, or sees it run past its end."""
+def test_progress_counts_cases() -> None:
+    """Progress counts up to the number of cases."""
     told: list[tuple[str, int, int | None]] = []
     check(["reference"], only=["walker"], jobs=1, progress=lambda *each: told.append(each))
     assert told == [("walker, reference", cases, 48) for cases in (16, 32, 48)]
@@ -202,20 +202,20 @@ def test_progress_is_told() -> None:
     ("arguments", "problem"),
     [
         ({"only": ["NOPE-1"]}, "no law NOPE-1, and no stage"),
-        ({"known": ["NOPE-1"]}, "no law NOPE-1, which is said to be known"),
-        ({"effort": "huge"}, "no effort 'huge'; choose of quick, standard, deep"),
-        ({"minutes": 3.0}, "an effort that is quick has no minutes"),
+        ({"known": ["NOPE-1"]}, "no law NOPE-1, which is given as known to be broken"),
+        ({"effort": "huge"}, "no effort 'huge'; choose one of quick, standard, deep"),
+        ({"minutes": 3.0}, "a quick effort takes no minutes"),
         ({"against": "nope"}, "no cache 'nope'"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line(arguments: dict[str, object], problem: str) -> None:
-    """A mistake in the call is a traceback, or is passed over."""
+def test_a_wrong_call_is_a_usage_error(arguments: dict[str, object], problem: str) -> None:
+    """A wrong call raises a UsageError that says what is wrong."""
     with pytest.raises(UsageError, match=problem):
         check(["reference"], jobs=1, **arguments)  # type: ignore[arg-type]  # One of them each.
 
 
 def test_efforts_grow() -> None:
-    """A larger effort plays less, or may take longer than it is said to."""
+    """A larger effort plays more cases and has more time."""
     quick, standard, deep = (USUAL[name] for name in ("quick", "standard", "deep"))
     assert quick.seconds < 60 < standard.seconds < 600 < deep.seconds
     assert quick.walker_cases is not None
@@ -225,5 +225,5 @@ def test_efforts_grow() -> None:
 
 
 def test_every_stage_has_a_share_of_the_time() -> None:
-    """A stage that was added last has no time, and ends the check with a KeyError."""
+    """Every stage has a share of the time."""
     assert STAGES.keys() <= check_module.SHARES.keys()

@@ -1,4 +1,4 @@
-"""Constants: what is loaded makes no difference to what a seed draws."""
+"""Loaded modules do not change what a seed draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = "\n".join(f"N{number} = {number}" for number in range(701, 3900, 53))
 def test_a_module_of_numbers_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A seed gives other cases once another module of the working folder is loaded."""
+    """A seed draws the same cases after another local module is loaded."""
     trial = Trial(Adapter("reference", ReferenceCache))
     _, before = run_machine(trial, examples=12)
     source = tmp_path / "numbers_of_mine.py"

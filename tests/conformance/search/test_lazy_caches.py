@@ -1,4 +1,4 @@
-"""Caches that do little: none is said to hold for what it never did."""
+"""Caches that do little do not hold: the check requires essentials."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from attrs import evolve
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.essentials import ESSENTIAL_LAWS, OPERATIONS
 from kvcanon.conformance.search.result import CacheResult, Standing
-from kvcanon.conformance.search.sufficiency import ESSENTIAL_LAWS, OPERATIONS
 from kvcanon.spec.law import LAWS
 
 DRAWN = ("walker", "machine")
@@ -24,12 +24,12 @@ def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(name: str, *only: str, black_box: bool = True) -> CacheResult:
-    """What a check with few cases says of a cache."""
+    """The result of a check with few cases."""
     return check([name], only=only or DRAWN, black_box=black_box, jobs=1).caches[0]
 
 
 def test_every_kind_of_cache_has_its_essentials() -> None:
-    """A law is essential that is not in the book, or a cache is asked for what it need not have."""
+    """Essential laws exist, and essential operations are those that every cache must have."""
     assert OPERATIONS.keys() == ESSENTIAL_LAWS.keys()
     for law_ids in ESSENTIAL_LAWS.values():
         assert set(law_ids) <= LAWS.keys()
@@ -48,7 +48,7 @@ def test_every_kind_of_cache_has_its_essentials() -> None:
     ],
 )
 def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, told: str) -> None:
-    """A cache refuses what it has every reason to serve, breaks no law by it, and holds."""
+    """A cache that always refuses an essential operation does not hold."""
     cache = checked(name)
     assert not cache.failures
     assert cache.missing[0].startswith(told)
@@ -57,7 +57,7 @@ def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, tol
 
 @pytest.mark.parametrize("name", ["lazy:RefusesInserts", "lazy:DoesNothing"])
 def test_where_its_state_is_seen_it_is_not_green_either(name: str) -> None:
-    """What is seen of a state covers up that nothing was served."""
+    """Judged by states, it does not hold either."""
     cache = checked(name, "walker", black_box=False)
     assert cache.failures or cache.missing
 
@@ -66,19 +66,19 @@ def test_where_its_state_is_seen_it_is_not_green_either(name: str) -> None:
     ("name", "law_id"), [("lazy:FindsNothing", "MATCH-1"), ("lazy:KeepsNothing", "MATCH-6")]
 )
 def test_a_cache_that_serves_without_effect_breaks_a_law(name: str, law_id: str) -> None:
-    """A cache accepts what it is given, keeps or finds nothing, and holds."""
+    """A cache that serves calls without effect breaks a law."""
     cache = checked(name)
     assert cache.standings[law_id] is Standing.BROKEN
 
 
 def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
-    """A cache has an eviction that it always refuses, and holds."""
+    """An eviction that always refuses is found in the drain."""
     cache = checked("lazy:EvictsNothing", "walker")
     assert "BadArgument" in [failure.finding.name for failure in cache.failures]
 
 
 def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:
-    """Three cases of sixty are played, and the cache holds as if they all had been."""
+    """A cache that refuses most drawn configurations does not hold."""
     result = check(["lazy:hardly_any"], only=DRAWN, black_box=True, jobs=1)
     told = [
         re.fullmatch(r"\d+ of \d+ drawn cases were not offered", each)
@@ -90,7 +90,7 @@ def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> N
 
 
 def test_a_cache_that_has_no_more_than_it_must_can_pass() -> None:
-    """A cache with six operations is accused of not having others."""
+    """A cache with the essential operations only can hold."""
     cache = checked("lazy:Least")
     assert not cache.failures
     assert not cache.missing
@@ -100,27 +100,27 @@ def test_a_cache_that_has_no_more_than_it_must_can_pass() -> None:
 
 
 def test_nonsense_that_is_refused_is_no_lack_of_service() -> None:
-    """A cache without a host tier is said to refuse loads, as it refused one of a wrong quota."""
+    """An optional operation that only refused invalid calls is not missed."""
     cache = checked("lazy:FULL_ALONE", black_box=False)
     assert not cache.missing
     assert not cache.tally.served["load_back"]
 
 
-def test_only_what_is_asked_for_has_to_come_up() -> None:
-    """A check of one law is void for what another law wants."""
+def test_a_check_of_one_law_needs_no_other_essentials() -> None:
+    """A check of one law needs no essentials of other laws."""
     cache = checked("lazy:RefusesInserts", "walker", "ALLOC-5")
     assert cache.standings["ALLOC-5"] is Standing.HELD
     assert not cache.missing
 
 
-def test_an_essential_law_that_is_asked_for_has_to_come_up() -> None:
-    """A check of the law of inserts passes without an insert."""
+def test_an_essential_law_that_is_chosen_must_be_exercised() -> None:
+    """A check of an essential law needs the law to be exercised."""
     cache = checked("lazy:RefusesInserts", "walker", "ALLOC-5", "MATCH-6")
     assert cache.missing == ("MATCH-6 was never exercised, which takes an insert",)
 
 
-def test_a_law_that_is_known_to_be_broken_need_not_come_up() -> None:
-    """A known difference makes every check void, as nobody asks its law."""
+def test_a_known_law_need_not_be_exercised() -> None:
+    """A known law need not be exercised."""
     cache = check(["reference"], only=["walker"], known=["MATCH-1"], jobs=1).caches[0]
     assert cache.standings["MATCH-1"] is Standing.NOT_EXERCISED
     assert not cache.missing
@@ -129,7 +129,7 @@ def test_a_law_that_is_known_to_be_broken_need_not_come_up() -> None:
 def test_the_command_says_in_the_second_and_the_last_line_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A cache that does nothing ends a check with exit code 0, or nobody sees why it does not."""
+    """The command exits with 1, and says why in the second and the last line."""
     options = ("--only", ",".join(DRAWN), "--black-box", "--jobs", "1")
     assert main(["check", "lazy:RefusesInserts", *options]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -138,7 +138,7 @@ def test_the_command_says_in_the_second_and_the_last_line_why(
 
 
 def test_laws_are_counted_by_stage() -> None:
-    """Nobody knows whether it was the vectors alone that a law came up in."""
+    """Exercised laws are counted for each stage."""
     cache = checked("reference", *STAGES, black_box=False)
     assert cache.tallies.keys() == STAGES.keys()
     by_stage = [tally.laws["MATCH-1"] for tally in cache.tallies.values()]

@@ -1,4 +1,4 @@
-"""The machine: Hypothesis finds what is wrong, makes it small, and finds the same every time."""
+"""The machine: Hypothesis finds faults, reduces them, and finds the same every time."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ NO_HOST = Offer(write_policies=(WritePolicy.NONE,))
 
 
 def silent_fetches(patch: Overrides) -> None:
-    """Fetched pages are announced to nobody."""
+    """Emits no events for fetched pages."""
     patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
 def kept_windows(patch: Overrides) -> None:
-    """A release gives back full data only."""
+    """Releases full data only."""
     patch.setattr(lock, "_release_window", lambda held: None)
 
 
 def trial_of(make: MakeCache, offer: Offer = EVERYTHING) -> Trial:
-    """One cache, judged by its states."""
+    """A trial of one cache, judged by its states."""
     return Trial(Adapter("it", make, offer))
 
 
@@ -56,7 +56,7 @@ KEPT = trial_of(overriding(kept_windows), NO_HOST)
     ids=["silent fetches", "kept windows"],
 )
 def test_fault_is_found_and_reduced(trial: Trial, law_id: str, actions: list[str]) -> None:
-    """A planted fault escapes, or comes out with actions that have nothing to do with it."""
+    """A planted fault is found, and its case is reduced to the actions that show it."""
     failure, tally = run_machine(trial, examples=100)
     assert failure is not None
     assert failure.finding.grounds is Grounds.LAW
@@ -67,7 +67,7 @@ def test_fault_is_found_and_reduced(trial: Trial, law_id: str, actions: list[str
 
 
 def test_case_replays() -> None:
-    """The case does not show what it is said to show, once Hypothesis is gone."""
+    """The case of a failure shows it without Hypothesis."""
     failure, _ = run_machine(SILENT, examples=50)
     assert failure is not None
     found, _ = play(failure.case, [SILENT.adapter])
@@ -75,7 +75,7 @@ def test_case_replays() -> None:
 
 
 def test_sound_cache_is_not_accused() -> None:
-    """The plain cache breaks a law in some case, or cases are left out."""
+    """The reference breaks no law, and every case is played."""
     failure, tally = run_machine(Trial(REFERENCE), examples=30)
     assert failure is None
     assert tally.cases >= 30
@@ -84,7 +84,7 @@ def test_sound_cache_is_not_accused() -> None:
 
 
 def test_seed_decides() -> None:
-    """The same seed draws other cases, or another seed the same."""
+    """A seed draws the same cases each time, and another seed draws others."""
     draws = (run_machine(Trial(REFERENCE), examples=8, from_seed=number) for number in (3, 3, 4))
     first, again, other = draws
     assert first == again
@@ -92,7 +92,7 @@ def test_seed_decides() -> None:
 
 
 def test_printed_code_can_be_pasted() -> None:
-    """What Hypothesis prints does not run, or does not show what was found."""
+    """The code that Hypothesis prints runs, and shows the finding."""
     drawn = seed(1)(machine_of(KEPT))
     with pytest.raises(HypothesisFailure) as caught:
         run_state_machine_as_test(
@@ -106,7 +106,7 @@ def test_printed_code_can_be_pasted() -> None:
 
 
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
-    """An action is never drawn, or without a pick that it takes, or where it can do nothing."""
+    """Every action has a rule with its picks, and runs only where it can do something."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
     assert rules.keys() == ACTIONS.keys()
     for name, kind in ACTIONS.items():
@@ -117,7 +117,7 @@ def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
 
 
 def test_fault_that_shows_in_the_drain_is_found() -> None:
-    """The drain is not played at the end of a case, or is not a part of it."""
+    """A fault that shows in the drain is found, and its case has the drain."""
 
     class NeverFlushes(ReferenceCache):
         def flush(self) -> Settled:
@@ -131,7 +131,7 @@ def test_fault_that_shows_in_the_drain_is_found() -> None:
 
 
 def test_configurations_that_are_not_offered_are_left_out() -> None:
-    """A cache is accused of what it does not offer, or left-out cases are counted as played."""
+    """Cases that are not offered are counted as such, and are no findings."""
 
     def picky(config: CacheConfig) -> ReferenceCache:
         if config.eviction_policy is not EvictionPolicy.LRU:
@@ -146,7 +146,7 @@ def test_configurations_that_are_not_offered_are_left_out() -> None:
 
 
 def test_cache_that_cannot_be_made_is_found() -> None:
-    """A factory that fails ends the run, and nobody hears why."""
+    """A factory that raises is a finding."""
 
     def broken(config: CacheConfig) -> ReferenceCache:
         raise ZeroDivisionError("no room")
@@ -158,7 +158,7 @@ def test_cache_that_cannot_be_made_is_found() -> None:
 
 
 def test_disagreement_is_found() -> None:
-    """A lawful cache that does another thing than the one beside it is taken to agree."""
+    """A lawful cache that differs from the one to agree with is found."""
 
     class Generous(ReferenceCache):
         def evict(self, counts: Counts) -> Evicted:
@@ -174,7 +174,7 @@ def test_disagreement_is_found() -> None:
 
 
 def test_what_was_found_before_is_tried_first() -> None:
-    """A database is not asked, and each run starts from nothing."""
+    """With a database, the next run tries the earlier failure first."""
     database = InMemoryExampleDatabase()
     first, _ = run_machine(KEPT, examples=100, database=database)
     assert first is not None
@@ -185,7 +185,7 @@ def test_what_was_found_before_is_tried_first() -> None:
 
 
 def test_cache_that_changes_its_mind_is_found() -> None:
-    """A cache that answers one case in two ways ends the run with an error of the judge."""
+    """A cache that is not deterministic is a finding."""
     calls = count()
 
     class Moody(ReferenceCache):
@@ -200,7 +200,7 @@ def test_cache_that_changes_its_mind_is_found() -> None:
 
 
 def test_profiles_are_fixed() -> None:
-    """What is drawn hangs on the clock, on what was drawn before, or on somebody's profile."""
+    """The settings do not depend on the clock, a database or the user's profile."""
     assert CI.derandomize
     assert CI.database is None
     assert CI.deadline is None

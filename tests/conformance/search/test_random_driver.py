@@ -1,7 +1,7 @@
-"""The plain cache under every law, in random cases over the matrix of what it can be asked to be.
+"""Random cases on the reference, over all configurations.
 
-Components, page sizes, windows, policies, bigrams, pools from a few pages up; copies that come
-late, out of order, or fail; every law after every step, and a drain at the end.
+The cases vary components, page sizes, windows, policies, bigrams and pools; copies come late, out
+of order, or fail. Every law is checked after each step, and each case ends with a drain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 @pytest.mark.parametrize("hundred", range(12))
 def test_random_cases_keep_every_law(hundred: int) -> None:
-    """Some case of calls, copies and failures breaks a law on the plain cache."""
+    """Random cases break no law on the reference, judged by states."""
     for seed in range(100 * hundred, 100 * hundred + 100):
         found, _ = play(draw_case(seed, Offer()), [REFERENCE])
         assert not found, f"seed {seed}: {found[0].words}"
@@ -26,14 +26,14 @@ def test_random_cases_keep_every_law(hundred: int) -> None:
 
 @pytest.mark.parametrize("hundred", range(10))
 def test_random_cases_are_accepted_from_outside(hundred: int) -> None:
-    """The acceptor accuses the plain cache."""
+    """Random cases break no law on the reference, judged from outside."""
     for seed in range(100 * hundred, 100 * hundred + 100):
         found, _ = play(draw_case(seed, Offer()), [REFERENCE], JudgeConfig(black_box=True))
         assert not found, f"seed {seed}: {found[0].words}"
 
 
 def test_cache_agrees_with_itself() -> None:
-    """Two caches of one make differ in one case."""
+    """Two reference caches agree in random cases."""
     for seed in range(60):
         found, _ = play(draw_case(seed, Offer()), [REFERENCE], against=REFERENCE)
         assert not found, f"seed {seed}: {found[0].words}"

@@ -1,4 +1,4 @@
-"""Reducing: what is left shows the same fault, is small, and comes out the same every time."""
+"""Reduced cases show the same fault, are small, and are the same every time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CRASHING = Trial(Adapter("crashing", Crashing))
 
 @cache
 def first_finding(trial: Trial, length: int = 0) -> tuple[Case, Finding]:
-    """The first case that shows a fault, of those that are at least so long."""
+    """The first case of a minimum length that shows a fault."""
     for seed in range(200):
         case = draw_case(seed, trial.adapter.offer)
         finding, _ = trial.play(case)
@@ -46,7 +46,7 @@ def reduced(trial: Trial, case: Case, finding: Finding, plays: int = 1500) -> tu
 
 
 def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
-    """A report shows a sequence of operations in which nothing happens."""
+    """The reduced case shows the fault again."""
     case, finding = first_finding(LEAKY, length=60)
     smallest, seen = reduced(LEAKY, case, finding)
     again, _ = LEAKY.play(smallest)
@@ -56,13 +56,13 @@ def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
 
 
 def test_reducing_is_repeatable() -> None:
-    """Two runs report two cases for one fault."""
+    """Reducing a case twice gives the same case."""
     case, finding = first_finding(LEAKY)
     assert reduced(LEAKY, case, finding) == reduced(LEAKY, case, finding)
 
 
 def test_no_part_of_what_is_left_can_be_left_out() -> None:
-    """A reader looks for the part that an action plays in a fault, and it plays none."""
+    """No action of the reduced case can be left out."""
     case, finding = first_finding(LEAKY, length=60)
     smallest, _ = reduced(LEAKY, case, finding)
     for at in range(len(smallest.actions)):
@@ -72,7 +72,7 @@ def test_no_part_of_what_is_left_can_be_left_out() -> None:
 
 
 class AfterEvenLocks(ReferenceCache):
-    """Crashes where events are taken after an even number of locks."""
+    """Crashes if events are taken after an even number of locks."""
 
     def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
         super().__init__(config, engine)
@@ -91,7 +91,7 @@ class AfterEvenLocks(ReferenceCache):
 
 
 def test_two_actions_that_need_each_other_leave_together() -> None:
-    """What one action did another had to undo, so that neither can go alone; both stay."""
+    """A pair of actions that can only be left out together is left out."""
     trial = Trial(Adapter("even", AfterEvenLocks, hides=frozenset({Need.EVENTS})))
     actions = tuple(Action(name) for name in ("lock", "poll", "lock", "take_events"))
     case = Case(CacheConfig(device_slots=Counts(full=4)), actions, ())
@@ -102,7 +102,7 @@ def test_two_actions_that_need_each_other_leave_together() -> None:
 
 
 def test_what_is_left_is_plain() -> None:
-    """A reader asks what a window or a host tier has to do with a fault, and it is nothing."""
+    """The reduced case has no window and no host tier if the fault needs none."""
     trial = Trial(Adapter("crashing", Crashing))
     first, _ = first_finding(trial, length=60)
     case = evolve(
@@ -132,7 +132,7 @@ def test_what_is_left_is_plain() -> None:
 
 
 def test_what_is_not_offered_is_not_tried() -> None:
-    """The reduced case is of a configuration that the cache said it has not."""
+    """Only offered configurations are tried."""
     offer = Offer(
         page_sizes=(4,),
         windows_tokens=(8,),
@@ -152,7 +152,7 @@ def test_what_is_not_offered_is_not_tried() -> None:
 
 
 def test_the_fault_stays_the_same() -> None:
-    """While one fault is reduced another comes up, and is reported in its place."""
+    """The reduced case shows the original fault, not another."""
 
     class Both(Leaky):
         """Leaks, and cannot be made with small pools."""
@@ -172,7 +172,7 @@ def test_the_fault_stays_the_same() -> None:
 
 
 def test_a_cache_that_cannot_be_made_needs_no_actions() -> None:
-    """What the factory raises is reported with actions that never came to pass."""
+    """The reduced case of a factory that raises has no actions."""
     trial = Trial(Adapter("unmade", unmade))
     smallest, seen = reduced(trial, *first_finding(trial))
     assert seen.grounds is Grounds.CRASH
@@ -194,7 +194,7 @@ plays: list[Case] = []
 
 
 def test_plays_are_bounded() -> None:
-    """A slow cache keeps a check for hours after it was found wrong."""
+    """The number of plays is bounded."""
     trial = Counting(Adapter("leaky", Leaky))
     case, finding = first_finding(trial)
     plays.clear()
@@ -203,7 +203,7 @@ def test_plays_are_bounded() -> None:
 
 
 def test_a_fault_that_does_not_show_again_is_not_reduced() -> None:
-    """A case is reported as reduced in which nothing happens."""
+    """A fault that does not show again is not reduced."""
     case, finding = first_finding(LEAKY)
     sound = Trial(Adapter("leaky", ReferenceCache, SIMPLE))
     assert reduce_case(case, finding, sound) is None

@@ -1,4 +1,4 @@
-"""Laws that should be kept, and need not: they are reported, and hide nothing that must be."""
+"""SHOULD laws: broken ones are reported, and hide no MUST law."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.conformance.search.campaign import Search, SearchSpec, play_block
 from kvcanon.conformance.search.check import check
 from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.search.machine_stage import run_once
 from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.random_stages import run_once
 from kvcanon.conformance.search.result import Standing
 from kvcanon.conformance.suite.checks import check_cache
 from kvcanon.conformance.variants.override import Overrides
@@ -45,7 +45,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 @pytest.fixture
 def _thrift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A law in the book that should be kept, and that the plain cache does not keep."""
+    """A SHOULD law that the reference breaks."""
     monkeypatch.setitem(LAWS, SHOULD_ID, made())
 
 
@@ -59,7 +59,7 @@ def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve(cache: Cache, key: Key) -> None:
-    """Insert a key that shares nothing with what is there."""
+    """Insert a key that shares nothing with the cache."""
     cache.insert(key, 0, cache.allocate(Counts(len(key))))
 
 
@@ -67,8 +67,8 @@ def serve(cache: Cache, key: Key) -> None:
 
 
 @thrift
-def test_a_guard_raises_it_unless_somebody_is_told() -> None:
-    """A guard says nothing of a law that should be kept, or does not go on where it is told to."""
+def test_a_guard_raises_or_calls_on_should() -> None:
+    """A guard raises for a SHOULD law, or calls `on_should` and goes on."""
     with pytest.raises(ViolationError, match=SHOULD_ID):
         serve(guard(ReferenceCache(CONFIG)), KEY)
     told: list[ViolationError] = []
@@ -79,7 +79,7 @@ def test_a_guard_raises_it_unless_somebody_is_told() -> None:
 
 
 class Overstating(ReferenceCache):
-    """Finds a page that is not there, beside those that are."""
+    """Finds one page more than there is."""
 
     def match(self, key: Key) -> Matched:
         """Find it."""
@@ -89,7 +89,7 @@ class Overstating(ReferenceCache):
 
 @pytest.mark.parametrize("level", Level)
 def test_from_outside_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
-    """A judge that sees answers alone raises what should be kept, or tells what must be."""
+    """A black-box guard passes SHOULD laws to `on_should`, and raises for MUST laws."""
     monkeypatch.setitem(LAWS, "MATCH-1", evolve(LAWS["MATCH-1"], level=level))
     told: list[ViolationError] = []
     adapter = Adapter("overstating", Overstating)
@@ -115,7 +115,7 @@ class Overcounting(ServingCache):
 
 @pytest.mark.parametrize("level", Level)
 def test_with_requests_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
-    """The same of a cache that is used by requests."""
+    """A guard of a request cache does the same."""
     monkeypatch.setitem(LAWS, "ALLOC-5", evolve(LAWS["ALLOC-5"], level=level))
     told: list[ViolationError] = []
     adapter = Adapter("overcounting", Overcounting, kind=CacheKind.REQUEST)
@@ -132,8 +132,8 @@ def test_with_requests_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Le
 
 
 @thrift
-def test_what_must_be_kept_comes_first() -> None:
-    """An operation breaks two laws, and is told by the one that need not be kept."""
+def test_violations_of_must_laws_come_first() -> None:
+    """A violation error names MUST laws first."""
     should, must = LAWS[SHOULD_ID], LAWS["MATCH-1"]
     broken = ViolationError("so", [Violation(should, "s"), Violation(must, "m")])
     assert [each.law for each in broken.violations] == [must, should]
@@ -149,22 +149,22 @@ SERVED_TWICE = Case(CONFIG, (Action("serve", 0, 0, 1), Action("serve", 0, 1, 0))
 
 @thrift
 def test_a_case_goes_on_where_it_is_not_kept() -> None:
-    """A case ends at what only should be kept, and what must be is never asked after it."""
+    """A broken SHOULD law does not end a case."""
     (finding,), tallies = play(SERVED_TWICE, [REFERENCE])
     assert (finding.name, finding.only_should, finding.action) == (SHOULD_ID, True, 0)
     assert tallies["reference"].actions == 2
 
 
 @thrift
-def test_what_must_be_kept_is_told_before_what_should() -> None:
-    """A fault is hidden by what only should be kept."""
+def test_findings_of_must_laws_come_first() -> None:
+    """A finding of a MUST law comes before one of a SHOULD law."""
     found, _ = play(SERVED_TWICE, [Adapter("overstating", Overstating)])
     assert [each.only_should for each in found] == [False, True]
 
 
 @thrift
 def test_a_campaign_goes_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough is found when a law that only should be kept is broken in every case."""
+    """Findings of SHOULD laws alone do not end a campaign."""
     monkeypatch.setattr("kvcanon.conformance.search.campaign.FINDINGS_ENOUGH", 3)
     report = play_block(Search(REFERENCE), range(80), float("inf"))
     assert report.tally.cases == 80
@@ -176,7 +176,7 @@ def test_a_campaign_goes_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch
 
 @thrift
 def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
-    """Hypothesis stops at what only should be kept, or says nothing of it."""
+    """The machine reports a SHOULD law if it found nothing else."""
     failure, tally = run_once(SearchSpec("reference"), 0, 5, None)
     assert failure is not None
     assert failure.finding.name == SHOULD_ID
@@ -189,7 +189,7 @@ def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
 
 @thrift
 def test_mutants_of_such_laws_are_found() -> None:
-    """A fault that breaks only what should be kept counts as one that nobody sees."""
+    """A mutant that breaks SHOULD laws alone counts as found."""
 
     def sound(_: Overrides) -> None:
         """Nothing is wrong but thrift."""
@@ -207,7 +207,7 @@ def test_mutants_of_such_laws_are_found() -> None:
 @thrift
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_check_fails_for_it_only_if_it_is_strict(strict: bool) -> None:
-    """A law that need not be kept fails every check, or none."""
+    """A broken SHOULD law fails only a strict check."""
     result = check(["reference"], only=["walker", "machine"], strict=strict, jobs=1)
     (cache,) = result.caches
     assert not any(stage.cut_short for stage in result.stages)
@@ -221,19 +221,19 @@ def test_a_check_fails_for_it_only_if_it_is_strict(strict: bool) -> None:
 
 @thrift
 def test_the_command_ends_with_0_unless_it_is_strict(capsys: pytest.CaptureFixture[str]) -> None:
-    """What only should be kept stops a pull request, or is not to be seen."""
+    """The command reports a broken SHOULD law, and exits with 1 only with --strict."""
     options = ("reference", "--only", "walker", "--jobs", "1")
     assert main(["check", *options]) == 0
     printed = capsys.readouterr().out
     assert f"SHOULD, not kept, 1: {SHOULD_ID} thrifty" in printed
-    assert f"No law is broken but what only SHOULD be kept: {SHOULD_ID}. " in printed
+    assert f"No MUST law is broken; SHOULD laws not kept: {SHOULD_ID}. " in printed
     assert main(["check", *options, "--strict"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == f"BROKEN: {SHOULD_ID}"
 
 
 @thrift
 def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only should be kept fails somebody's tests, or they never hear of it."""
+    """`check_cache` warns of a broken SHOULD law, and raises if it is strict."""
     monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
     with pytest.warns(UserWarning, match=rf"SHOULD, not kept: (?s:.*)\n{SHOULD_ID} thrifty"):
         check_cache(REFERENCE)
@@ -243,7 +243,7 @@ def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) 
 
 @thrift
 def test_a_replay_goes_on_where_it_is_not_kept() -> None:
-    """A replay ends at what only should be kept, or does not mention it."""
+    """A replay goes on after a broken SHOULD law, and reports it."""
     requests = [Request(3, lambda: (1, 2, 3)), Request(3, lambda: (4, 5, 6))]
     judgement = replay(ReferenceCache(CONFIG), requests, guard_rate=1.0).judgement
     assert judgement is not None

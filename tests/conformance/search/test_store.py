@@ -1,4 +1,4 @@
-"""The store: every block is played once, whoever fails meanwhile, and nothing found is lost."""
+"""The store: every block is played once, and no finding is lost if a machine fails."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ NEVER = float("inf")
 
 
 def played(block: int, cases: int = 8) -> CampaignReport:
-    """What comes of a block."""
+    """The report of a block."""
     return play_block(LEAKY.search(), range(block * cases, (block + 1) * cases), NEVER)
 
 
 @pytest.fixture(params=["directory", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Opens the same store again and again, as several machines do."""
+    """A function that opens the same store again, as several machines do."""
     server = FakeServer()
 
     def open_one() -> Store:
@@ -57,7 +57,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store
 
 
 def test_a_report_survives_the_store() -> None:
-    """What another machine found comes back as something else."""
+    """A stored report is read back unchanged."""
     report = played(0)
     assert report.found
     again = report_from_json(report_to_json(report))
@@ -67,23 +67,23 @@ def test_a_report_survives_the_store() -> None:
     }
 
 
-def test_nobody_gets_a_block_that_another_is_at(opened: Callable[[], Store]) -> None:
-    """Two machines play the same cases."""
+def test_a_claimed_block_is_not_claimed_again(opened: Callable[[], Store]) -> None:
+    """A claimed block is not claimed again."""
     one, other = opened(), opened()
     claims = [one.claim(), other.claim(), one.claim(), other.claim()]
     assert claims == [0, 1, 2, 3]
 
 
 def test_what_is_done_is_not_done_again(opened: Callable[[], Store]) -> None:
-    """A campaign that goes on begins from the start."""
+    """A finished block is not claimed again."""
     first = opened()
     for _ in range(3):
         first.complete(first.claim(), CampaignReport())
     assert opened().claim() == 3
 
 
-def test_what_is_given_back_is_taken_by_the_next(opened: Callable[[], Store]) -> None:
-    """A block that was interrupted is never played."""
+def test_a_released_block_is_claimed_next(opened: Callable[[], Store]) -> None:
+    """A released block is claimed next."""
     one, other = opened(), opened()
     one.claim()
     one.claim()
@@ -94,7 +94,7 @@ def test_what_is_given_back_is_taken_by_the_next(opened: Callable[[], Store]) ->
 def test_a_claim_that_nobody_completes_is_void_after_a_while(
     opened: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that failed leaves holes in a campaign."""
+    """A claim expires."""
     one, other = opened(), opened()
     one.claim()
     assert other.claim() == 1
@@ -108,7 +108,7 @@ def test_a_claim_that_nobody_completes_is_void_after_a_while(
 
 
 def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) -> None:
-    """Which case is the first to show a fault depends on who was faster."""
+    """Reports come in the order of their blocks."""
     store = opened()
     blocks = list(islice(iter(store.claim, None), 12))
     for block in reversed(blocks):
@@ -119,7 +119,7 @@ def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) 
 
 
 def test_several_who_share_a_campaign_find_what_one_finds(opened: Callable[[], Store]) -> None:
-    """What one machine found is missing in the report of the other."""
+    """Several processes with one store find what one process finds."""
     whole = CampaignReport()
     for block in range(4):
         whole.add(played(block))
@@ -137,7 +137,7 @@ def test_several_who_share_a_campaign_find_what_one_finds(opened: Callable[[], S
 
 
 def test_a_campaign_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> None:
-    """A second run repeats the first, loses its results, or leaves its last block out."""
+    """A second run continues with the next blocks, and includes earlier results."""
     sound = SearchSpec("reference")
 
     def run(blocks: int) -> CampaignReport:
@@ -162,7 +162,7 @@ def test_a_campaign_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) 
 
 
 def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> None:
-    """Half of a block is taken for all of it."""
+    """A block that was cut short is not stored as finished."""
     with workers(1) as by:
         report, why = share_blocks(
             LEAKY, opened(), 8, by, deadline=time.monotonic() - 1, done=lambda _b, _r: None
@@ -174,7 +174,7 @@ def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> N
 
 
 def test_what_this_run_found_need_not_show_again(opened: Callable[[], Store]) -> None:
-    """A fault that comes and goes is dropped, as if it were of an earlier run."""
+    """A finding of this run is kept even if it does not show again."""
     with workers(1) as by:
         report, _ = share_blocks(
             LEAKY, opened(), 8, by, deadline=NEVER, done=lambda _block, _report: None
@@ -184,7 +184,7 @@ def test_what_this_run_found_need_not_show_again(opened: Callable[[], Store]) ->
 
 
 def test_each_campaign_has_a_place_of_its_own(tmp_path: Path) -> None:
-    """Results of another seed, cache or choice of laws are taken for these."""
+    """Campaigns with another seed, cache or laws have separate stores."""
     asked = [
         LEAKY,
         evolve(LEAKY, seed=1),
@@ -203,7 +203,7 @@ def test_each_campaign_has_a_place_of_its_own(tmp_path: Path) -> None:
 
 
 def test_hypothesis_keeps_its_examples_there_too(tmp_path: Path) -> None:
-    """What Hypothesis found on one machine another has to find anew."""
+    """The store also keeps the examples of Hypothesis."""
     database = open_examples(str(tmp_path), LEAKY)
     assert isinstance(database, DirectoryBasedExampleDatabase)
     database.save(b"key", b"example")
@@ -211,7 +211,7 @@ def test_hypothesis_keeps_its_examples_there_too(tmp_path: Path) -> None:
     assert not set(open_examples(str(tmp_path), evolve(LEAKY, seed=1)).fetch(b"key"))
 
 
-def test_a_redis_that_does_not_answer_is_told_in_one_line() -> None:
-    """A mistyped address is a traceback of the client's."""
+def test_a_redis_that_does_not_answer_is_a_usage_error() -> None:
+    """A Redis that does not answer raises a UsageError."""
     with pytest.raises(UsageError, match=r"no Redis answers at redis://127\.0\.0\.1:1"):
         open_store("redis://127.0.0.1:1", LEAKY, 8)

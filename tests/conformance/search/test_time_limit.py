@@ -1,4 +1,4 @@
-"""Patience: what never ends is ended, and what ends is left alone."""
+"""The time limit ends actions that never end, and leaves others alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvcanon.spec.types import Key
 
 
 def walk_in_a_ring() -> None:
-    """Never end, and stop at no exception."""
+    """Loop forever, and ignore exceptions."""
     while True:
         try:
             for _ in range(1000):
@@ -32,13 +32,13 @@ def walk_in_a_ring() -> None:
 
 
 def test_what_never_ends_is_ended() -> None:
-    """A loop without end goes on."""
+    """An endless loop is ended."""
     with pytest.raises(CacheSilent):
         within(0.05, walk_in_a_ring)
 
 
 def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python ignores what is raised in a callback of its own, and the loop goes on for ever."""
+    """The interruption repeats if Python ignores the first."""
     monkeypatch.setattr(time_limit, "AGAIN_SECONDS", 0.05)
 
     def deaf_at_first() -> None:
@@ -51,7 +51,7 @@ def test_an_interruption_that_is_lost_comes_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_clock_is_left_as_it_was() -> None:
-    """A signal or its handler is left behind."""
+    """The timer and the signal handler are restored."""
     before = signal.getsignal(signal.SIGALRM)
     within(5, lambda: None)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -59,7 +59,7 @@ def test_the_clock_is_left_as_it_was() -> None:
 
 
 def test_other_threads_take_their_time() -> None:
-    """A thread that cannot be interrupted fails."""
+    """Other threads have no time limit."""
     done: list[int] = []
     thread = threading.Thread(target=lambda: within(5, lambda: done.append(1)))
     thread.start()
@@ -68,7 +68,7 @@ def test_other_threads_take_their_time() -> None:
 
 
 def test_cache_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A campaign hangs in a cache that hangs."""
+    """A cache that hangs is a finding."""
 
     class Ring(ReferenceCache):
         def match(self, key: Key) -> Matched:

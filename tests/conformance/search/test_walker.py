@@ -1,4 +1,4 @@
-"""The walker: cases that are drawn again by their seed, and that are of all kinds."""
+"""The walker: a seed names a case, and cases are of all kinds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CASES = [draw_case(seed, Offer()) for seed in range(400)]
 
 
 def test_a_case_is_a_function_of_its_seed() -> None:
-    """A seed that a report names shows another case, or two seeds show one."""
+    """A seed draws the same case each time, and two seeds draw two cases."""
     assert [draw_case(seed, Offer()) for seed in range(50)] == CASES[:50]
     assert all(one != other for one, other in pairwise(CASES))
 
 
 def test_cases_are_of_all_kinds() -> None:
-    """Some action, policy or order of draining never comes up."""
+    """Every action, policy and drain order is drawn."""
     assert {action.name for case in CASES for action in case.actions} == set(ACTIONS)
     assert {case.config.write_policy for case in CASES} == set(WritePolicy)
     assert len({case.drain for case in CASES}) == 6
@@ -33,7 +33,7 @@ def test_cases_are_of_all_kinds() -> None:
 
 
 def test_some_cases_are_lopsided() -> None:
-    """All cases are an even mixture, in which nothing ever happens often."""
+    """Some cases repeat one action often."""
     shares = [
         Counter(action.name for action in case.actions).most_common(1)[0][1] / len(case.actions)
         for case in CASES
@@ -44,13 +44,13 @@ def test_some_cases_are_lopsided() -> None:
 
 
 def test_some_cases_are_long_and_some_as_usual() -> None:
-    """Faults that need a long life, or nothing unusual, are found late."""
+    """Some cases are long, and some have the usual configuration."""
     assert 5 < sum(len(case.actions) == LONG for case in CASES) < 40
     assert 25 < sum(case.config == usual_config() for case in CASES) < 80
 
 
 def test_only_what_is_offered_is_drawn() -> None:
-    """A cache is asked for a configuration that it said it has not, the usual one included."""
+    """Only offered configurations are drawn."""
     offer = Offer(page_sizes=(16,), windows_tokens=(None, 64), least_slots=30)
     configs = [draw_case(seed, offer).config for seed in range(60)]
     assert {config.page_size for config in configs} == {16}
@@ -59,6 +59,6 @@ def test_only_what_is_offered_is_drawn() -> None:
 
 
 def test_a_given_configuration_is_taken() -> None:
-    """A measurement on one configuration is of another."""
+    """A given configuration is used."""
     assert draw_case(3, Offer(), usual_config()).config == usual_config()
     assert draw_case(3, Offer(), usual_config()).actions == CASES[3].actions

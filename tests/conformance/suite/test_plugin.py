@@ -1,7 +1,6 @@
-"""The suite as others run it: by pytest, from a folder of theirs, on a cache of theirs.
+"""The suite as users run it: by pytest, in their own folder, on their own cache.
 
-Each run is a process of its own, as theirs is: a pytest inside this one would find kvcanon imported
-and configured by these tests.
+Each run is a process of its own, because this one has imported and configured kvcanon.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Down(ReferenceCache):
 
 
 def run(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """Run the suite there, without a configuration of ours."""
+    """Run the suite in a folder, without pytest's configuration of kvcanon."""
     (folder / "theirs.py").write_text(THEIRS, encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs")
@@ -75,7 +74,7 @@ def run(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess.Compl
 
 
 def outcomes(report: Path) -> dict[str, str]:
-    """What came of each test, in the words that it failed or was skipped with."""
+    """The outcome of each test, with its message."""
     found = {}
     for case in ET.parse(report).iter("testcase"):  # noqa: S314  # It is pytest's own.
         said = [*case.iter("failure"), *case.iter("error"), *case.iter("skipped")]
@@ -89,7 +88,7 @@ SOME = "test_law or test_walk[0] or test_walk[1]"
 
 
 def test_sound_cache_passes(tmp_path: Path) -> None:
-    """The plain cache is accused, or a law has no test."""
+    """The reference passes, and each law has a test."""
     done = run(tmp_path, "--kvcanon-cache", "reference", "-k", SOME, "--junitxml", "report.xml")
     assert done.returncode == 0, done.stdout
     assert "kvcanon: reference, effort quick, seed 0" in done.stdout
@@ -99,11 +98,11 @@ def test_sound_cache_passes(tmp_path: Path) -> None:
 
 
 def test_broken_law_is_named_the_same_every_time(tmp_path: Path) -> None:
-    """A fault passes, is not told in words, or is another one on the next run or in a worker."""
-    asked = ("--kvcanon-cache", "theirs:silent", "--kvcanon-seed", "5")
+    """A fault fails the same tests with the same words in every run, also in workers."""
+    arguments = ("--kvcanon-cache", "theirs:silent", "--kvcanon-seed", "5")
     kept = ("-k", f"{SOME} or test_machine[0]", "--junitxml")
-    first = run(tmp_path, *asked, *kept, "one.xml", hash_seed="1")
-    again = run(tmp_path, *asked, *kept, "two.xml", "-n", "2", hash_seed="2")
+    first = run(tmp_path, *arguments, *kept, "one.xml", hash_seed="1")
+    again = run(tmp_path, *arguments, *kept, "two.xml", "-n", "2", hash_seed="2")
     assert (first.returncode, again.returncode) == (1, 1), first.stdout + again.stdout
     found = outcomes(tmp_path / "one.xml")
     assert found == outcomes(tmp_path / "two.xml")
@@ -116,16 +115,16 @@ def test_broken_law_is_named_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_law_that_cannot_be_judged_is_skipped(tmp_path: Path) -> None:
-    """A law of which nothing is known passes."""
-    asked = ("--kvcanon-cache", "theirs:Shy", "-k", "test_law", "--junitxml", "report.xml")
-    assert run(tmp_path, *asked).returncode == 0
+    """A law that the cache cannot show is skipped, with the reason."""
+    arguments = ("--kvcanon-cache", "theirs:Shy", "-k", "test_law", "--junitxml", "report.xml")
+    assert run(tmp_path, *arguments).returncode == 0
     found = outcomes(tmp_path / "report.xml")
     assert "not offered: the cache has no snapshot" in found["test_law[TREE-1]"]
     assert found["test_law[MATCH-1]"] == ""
 
 
 def test_cache_that_does_nothing_fails(tmp_path: Path) -> None:
-    """A cache that refuses every insert passes, as it breaks no law."""
+    """A cache that refuses every insert fails the test of essentials."""
     options = ("-k", "essentials or law[MATCH-6]", "--junitxml", "report.xml")
     done = run(tmp_path, "--kvcanon-cache", "theirs:Idle", *options)
     assert done.returncode == 1
@@ -136,26 +135,26 @@ def test_cache_that_does_nothing_fails(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_what_only_should_be_kept_fails_only_where_it_is_strict(tmp_path: Path) -> None:
-    """A law that need not be kept fails somebody's tests, or passes as if it were kept."""
+def test_broken_should_law_fails_only_a_strict_suite(tmp_path: Path) -> None:
+    """A broken SHOULD law is an expected failure, and a failure with --kvcanon-strict."""
     (tmp_path / "thrift.py").write_text(
         "from kvcanon.spec.law import LAWS\n"
         "from should import SHOULD_ID, made\n"
         "from kvcanon.reference import ReferenceCache\n"
         "LAWS[SHOULD_ID] = made()\n"
     )
-    asked = ("--kvcanon-cache", "thrift:ReferenceCache", "-k", "law[THRIFT-1]", "-rx")
-    done = run(tmp_path, *asked)
+    arguments = ("--kvcanon-cache", "thrift:ReferenceCache", "-k", "law[THRIFT-1]", "-rx")
+    done = run(tmp_path, *arguments)
     assert done.returncode == 0, done.stdout
     assert "1 xfailed" in done.stdout
     assert "SHOULD, not kept: " in done.stdout
-    done = run(tmp_path, *asked, "--kvcanon-strict")
+    done = run(tmp_path, *arguments, "--kvcanon-strict")
     assert done.returncode == 1
     assert "THRIFT-1 thrifty" in done.stdout
 
 
 def test_cache_of_which_nothing_is_judged_fails(tmp_path: Path) -> None:
-    """A cache that does nothing at all breaks no law, and is said to hold."""
+    """A cache that crashes at its first call fails, as nothing was judged."""
     done = run(tmp_path, "--kvcanon-cache", "theirs:Down", "-k", "RES-1 or walk[1]")
     assert done.returncode == 1
     assert "nothing was judged" in done.stdout
@@ -171,10 +170,10 @@ def test_cache_of_which_nothing_is_judged_fails(tmp_path: Path) -> None:
         (("--kvcanon-cache", "reference", "--kvcanon-against", "no"), "no cache 'no'"),
     ],
 )
-def test_call_that_is_at_fault_is_told_in_a_line(
+def test_wrong_call_ends_with_one_line(
     tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    """A wrong call ends with a traceback, with hundreds of errors, or with nothing done."""
+    """A wrong call ends with one line on stderr."""
     done = run(tmp_path, *arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert said in done.stderr
@@ -182,7 +181,7 @@ def test_call_that_is_at_fault_is_told_in_a_line(
 
 
 def test_plugin_imports_nothing_of_the_judge() -> None:
-    """Every pytest run of those who have kvcanon installed waits for its judge."""
+    """The pytest plugin imports neither the judge nor Hypothesis."""
     code = (
         "import sys, kvcanon.conformance.plugin;"
         "print(*[name for name in sys.modules if name.startswith(('hypothesis', 'kvcanon'))])"
@@ -195,16 +194,16 @@ def test_plugin_imports_nothing_of_the_judge() -> None:
     }
 
 
-# In one line, in a test of one's own.
+# `check_cache`.
 
 
 def silent(patch: Overrides) -> None:
-    """Fetched pages are announced to nobody."""
+    """Emits no events for fetched pages."""
     patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
-def test_check_cache_tells_what_is_broken() -> None:
-    """A fault passes, or is told without the law and the case."""
+def test_check_cache_raises_with_law_and_case() -> None:
+    """`check_cache` raises with the law and the case."""
     with pytest.raises(AssertionError) as broken:
         check_cache(overriding(silent))
     assert "EVENT-10 media_of_operations" in str(broken.value)
@@ -212,21 +211,21 @@ def test_check_cache_tells_what_is_broken() -> None:
 
 
 def test_check_cache_lets_a_sound_cache_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain cache is accused, or not by the machine too."""
+    """`check_cache` passes for the reference, with a cache to agree with."""
     monkeypatch.setitem(EFFORTS, "quick", Effort("quick", 16, 1, 60))
     monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
     check_cache(Adapter("it", ReferenceCache), against=Adapter("reference", ReferenceCache))
 
 
 def test_nothing_judged_is_not_a_pass() -> None:
-    """A campaign that played no case is said to have found nothing."""
+    """A campaign without cases fails."""
     suite = Suite(Adapter("it", ReferenceCache), Effort("quick", 0, 0, 60))
     with pytest.raises(AssertionError, match="nothing was judged"):
         walk(suite, 0)
 
 
 def test_page_shows_code_that_runs(tmp_path: Path) -> None:
-    """What an adopter copies from the page does not run."""
+    """The code on the page in the docs runs."""
     page = (DOCS / "pytest.md").read_text(encoding="utf-8")
     replay, one_line, by_hand = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     theirs = tmp_path / "my_package"

@@ -1,16 +1,17 @@
-"""Scripts: whoever runs one sees the fault while it is there, and sees that it is gone after."""
+"""Scripts of failures, and the replays that they are written from."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.report import replayed as retelling_module
-from kvcanon.conformance.report.call_code import lines_of
-from kvcanon.conformance.report.replayed import Asked, ReplayedCall, Retelling, judges_of, retell
+from kvcanon.conformance.report.call_code import code_lines
+from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
+from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
 from kvcanon.conformance.search import play
@@ -39,23 +40,29 @@ def script(failure: Failure) -> str:
     return report_of(check_of(cache, against=failure.against)).caches[0].failures[0].script
 
 
-def retelling(failure: Failure) -> Retelling:
-    """The failure, played once more."""
+def replay(failure: Failure) -> FailureReplay:
+    """Replay a failure."""
     adapter = adapter_as(failure.finding.cache)
-    return retell(failure, adapter, judges_of(failure, ()))
+    return replay_failure(failure, adapter, judges_of(failure, ()))
 
 
 def run(code: str) -> tuple[int, str]:
-    """Run a script where the cache can be imported: its exit code, and what it says."""
+    """Run a script where the cache can be imported; return its exit code and output."""
+    environment = os.environ | {"PYTHONPATH": str(HELPERS.parent)}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HELPERS, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=HELPERS,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["Forgetful", "Generous", "Blind", "REQUESTS", *MUTANTS])
-def test_script_shows_the_fault_and_then_that_it_is_mended(name: str) -> None:
-    """A script passes on the faulty cache, or fails on a sound one."""
+def test_script_fails_on_the_faulty_cache_and_passes_on_a_sound_one(name: str) -> None:
+    """A script fails on the faulty cache, and passes on a sound one."""
     failure = failure_of(f"reported:{name}")
     code = script(failure)
     exit_code, said = run(code)
@@ -69,7 +76,7 @@ def test_script_shows_the_fault_and_then_that_it_is_mended(name: str) -> None:
         mended = f"{SOUND_REQUESTS}\n{mended}"
     exit_code, said = run(mended)
     assert exit_code == 0, said
-    assert said.endswith("Holds: what this script was written for does not happen.\n")
+    assert said.endswith("Holds: the fault of this script does not show.\n")
 
 
 SOUND_REQUESTS = """
@@ -83,7 +90,7 @@ sys.modules["sound_requests"] = types.SimpleNamespace(
 
 
 def test_script_of_a_crash_raises_what_the_cache_raised() -> None:
-    """An author cannot see where the cache raises."""
+    """The script of a crash ends with the cache's exception."""
     failure = failure_of("reported:Crashing")
     exit_code, said = run(script(failure))
     assert exit_code == 1
@@ -92,7 +99,7 @@ def test_script_of_a_crash_raises_what_the_cache_raised() -> None:
 
 
 def test_script_of_a_difference_says_who_did_what() -> None:
-    """A script plays the calls of one cache, and does not ask the other."""
+    """The script of a difference plays both caches, and prints what each did."""
     failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
     assert failure.finding.grounds is Grounds.AGREEMENT
     exit_code, said = run(script(failure))
@@ -101,7 +108,7 @@ def test_script_of_a_difference_says_who_did_what() -> None:
 
 
 def test_script_is_python_that_one_can_read() -> None:
-    """Lines are longer than a screen, or a call has no number to find it by."""
+    """Scripts are valid Python with short lines, and number their calls."""
     for name in ("Forgetful", *MUTANTS):
         code = script(failure_of(f"reported:{name}"))
         compile(code, name, "exec")
@@ -110,7 +117,7 @@ def test_script_is_python_that_one_can_read() -> None:
 
 
 def test_scripts_of_one_check_have_names_of_their_own() -> None:
-    """The script of one failure overwrites that of another."""
+    """Each failure of a check has its own file name."""
     found = [failure_of(f"reported:{name}").finding for name in ("Forgetful", "Crashing", *MUTANTS)]
     names = {file_name(finding.cache, finding) for finding in found}
     assert len(names) == len(found)
@@ -118,62 +125,63 @@ def test_scripts_of_one_check_have_names_of_their_own() -> None:
     assert all(name.replace("-", "").replace(".", "").isidentifier() for name in names)
 
 
-def test_retelling_hears_every_operation_once() -> None:
-    """A report leaves out a call, or tells one that nobody made."""
-    told = retelling(failure_in("reported:Forgetful", SERVE))
-    assert told.again
-    assert [call.number for call in told.calls] == [1, 2, 3, None, 4, 5]
-    assert {call.action for call in told.calls} == {0}
+def test_replay_records_every_operation_once() -> None:
+    """A replay records each call once, with its number."""
+    replayed = replay(failure_in("reported:Forgetful", SERVE))
+    assert replayed.again
+    assert [call.number for call in replayed.calls] == [1, 2, 3, None, 4, 5]
+    assert {call.action for call in replayed.calls} == {0}
 
 
-def test_retelling_says_when_the_fault_does_not_show_again() -> None:
-    """A cache in which there is chance is reported as if its fault came each time."""
-    assert not retelling(failure_in("reported:once", SERVE)).again
+def test_replay_says_when_the_fault_does_not_show_again() -> None:
+    """A replay that does not show the fault says so."""
+    assert not replay(failure_in("reported:once", SERVE)).again
 
 
-def test_a_cache_that_is_not_made_is_told_as_such() -> None:
-    """A factory that raises is reported as if it had raised only once."""
+def test_a_cache_that_cannot_be_made_fails_again() -> None:
+    """A replay on a cache that cannot be made shows the failure again."""
     failure = failure_of("faulty:unmade")
     assert not failure.finding.operation
-    assert retelling(failure).again
+    assert replay(failure).again
     exit_code, said = run(script(failure))
     assert exit_code == 1
     assert "no such kernel" in said
 
 
-def test_retelling_ends_where_caches_differ() -> None:
-    """What both caches did after they differed is told as if it led there."""
+def test_replay_ends_where_caches_differ() -> None:
+    """The calls of a difference end at the operation that differs."""
     failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
-    told = retelling(failure)
-    numbers = [call.number for call in told.calls if call.number is not None]
+    replayed = replay(failure)
+    numbers = [call.number for call in replayed.calls if call.number is not None]
     assert numbers[-1] == failure.finding.operation
 
 
-def test_the_operation_that_differs_is_told_and_not_the_last_of_its_action() -> None:
-    """An author looks at a call that did just what the other cache did."""
+def test_calls_end_at_the_operation_that_differs_within_its_action() -> None:
+    """A difference within an action ends the calls within that action."""
     case = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve", c=4),), ())
     failure = failure_in("reported:Wordy", case, "reference")
     assert failure.finding.action == 0
-    last = retelling(failure).calls[-1]
-    assert isinstance(last.asked, Allocate)
+    last = replay(failure).calls[-1]
+    assert isinstance(last.call, Allocate)
     assert last.number == failure.finding.operation == 3
 
 
-def test_a_cache_that_gives_no_answer_is_told_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report of a cache that hangs hangs, too."""
+def test_calls_of_a_cache_that_hangs_end_with_the_call_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The calls of a cache that hangs end with the call that hangs."""
     monkeypatch.setattr(play, "ACTION_SECONDS", 0.2)
-    monkeypatch.setattr(retelling_module, "ACTION_SECONDS", 0.2)
     failure = failure_in("reported:Silent", SERVE)
-    told = retelling(failure)
-    assert told.again
-    assert isinstance(told.calls[-1].asked, Insert)
+    replayed = replay(failure)
+    assert replayed.again
+    assert isinstance(replayed.calls[-1].call, Insert)
     assert "it does not end" in script(failure)
 
 
-def test_slots_are_named_by_who_gave_them() -> None:
-    """A script hands over other slots than the client did, once numbers are other ones."""
+def test_slots_are_named_by_their_allocation() -> None:
+    """Slots are written as parts of the last allocation that contains them."""
     given = Slots(full=(4, 5, 6), swa=(1, 2, 3))
-    asked: tuple[tuple[Asked, object], ...] = (
+    calls_and_answers: tuple[tuple[Call, object], ...] = (
         (Allocate(Counts(full=3, swa=3)), given),
         (Free(given), None),
         (Free(Slots(given.full, given.swa[1:])), None),
@@ -184,8 +192,8 @@ def test_slots_are_named_by_who_gave_them() -> None:
         (Free(Slots(full=(6, 4, 5, 99))), None),
         (Free(Slots(swa=(1, 1))), None),
     )
-    calls = [ReplayedCall(0, number, *each) for number, each in enumerate(asked, 1)]
-    assert [line.code for line in lines_of(calls)] == [
+    calls = [RecordedCall(0, number, *each) for number, each in enumerate(calls_and_answers, 1)]
+    assert [line.code for line in code_lines(calls)] == [
         "slots_1 = cache.allocate(Counts(full=3, swa=3))",
         "cache.free(slots_1)",
         "cache.free(Slots(full=slots_1.full, swa=slots_1.swa[1:]))",
@@ -198,11 +206,11 @@ def test_slots_are_named_by_who_gave_them() -> None:
     ]
 
 
-def test_keys_are_named_once_and_told_by_their_prefixes() -> None:
-    """A key of another namespace, or another key, is taken for one that was named before."""
+def test_keys_are_named_once_and_their_prefixes_by_that_name() -> None:
+    """A key gets one name; its prefixes are written by that name."""
     key, elsewhere = Key(((1,), (2,))), Key(((1,),), Namespace(lora="a"))
-    asked = (Match(key), Match(key.prefix(1)), Match(elsewhere), Match(key))
-    lines = lines_of([ReplayedCall(0, number, each, None) for number, each in enumerate(asked, 1)])
+    calls = (Match(key), Match(key.prefix(1)), Match(elsewhere), Match(key))
+    lines = code_lines([RecordedCall(0, at, each, None) for at, each in enumerate(calls, 1)])
     assert [(line.before, line.code) for line in lines] == [
         (("key_1 = Key(((1,), (2,)))",), "cache.match(key_1)"),
         ((), "cache.match(key_1.prefix(1))"),

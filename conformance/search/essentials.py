@@ -1,11 +1,9 @@
-"""Essentials: what has to have come up before a check may say that a cache holds.
+"""The essentials: what a check must exercise before it may say that a cache holds.
 
-A cache that refuses every insert, or that can be made with one configuration only, breaks few laws.
-So it is asked besides whether each operation that every cache has was served, whether an operation
-was refused every time, and whether matches found something and locks held something.
-
-What readers get wrong: this is no law, and a cache that fails here has broken none. The check has
-seen too little of it to say anything.
+A cache that refuses every insert, or that offers one configuration only, breaks few laws. So a
+check also requires that each operation that all caches have was served, that matches found
+prefixes, and that locks held something. A cache that fails here breaks no law; the check saw too
+little of it.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ OPERATIONS: Mapping[CacheKind, tuple[str, ...]] = {
     CacheKind.TREE: tree.ESSENTIAL,
     CacheKind.REQUEST: request.ESSENTIAL,
 }
-"""What every cache has to have served."""
+"""The operations that every cache must serve."""
 
 ESSENTIAL_LAWS: Mapping[CacheKind, tuple[str, ...]] = {
     CacheKind.TREE: ("MATCH-1", "MATCH-3", "MATCH-6", "LOCK-9", "ALLOC-5"),
     CacheKind.REQUEST: ("MATCH-2", "ALLOC-5"),
 }
-"""Laws of hits, inserts, locks and slots, which every cache has to come to, whatever it shows."""
+"""Laws of hits, inserts, locks and slots; every cache can exercise them."""
 
 OFFERED_SHARE = 1 / 10
-"""The share of drawn cases that has to be played; an `Offer` says which can be drawn."""
+"""The share of drawn cases that must be played; an `Offer` says which can be drawn."""
 
 
 def missing(
@@ -40,10 +38,10 @@ def missing(
     exercised: Collection[str],
     only: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """What has to come up for a cache to hold and did not, in all cases and in those drawn for it.
+    """The essentials that were not exercised, a line each.
 
-    Where only some laws are asked, only these have to come up. Where operations are not served, the
-    laws that want them go without saying.
+    `tally` counts all cases, and `drawn` the random ones. With `only`, no other laws are essential,
+    and no operations are. If operations were not served, their laws are not listed.
     """
     found = [] if only else list(_not_served((*OPERATIONS[kind], *+tally.refused), tally))
     for law_id in () if found else ESSENTIAL_LAWS[kind]:
@@ -56,13 +54,13 @@ def missing(
 
 
 def always_refused(kind: CacheKind, tally: Tally) -> tuple[str, ...]:
-    """The operations that every cache has, and that this one refused whenever it was asked."""
+    """The essential operations that a cache refused each time."""
     called = [name for name in OPERATIONS[kind] if tally.refused[name]]
     return tuple(_not_served(called, tally))
 
 
 def _not_served(operations: Iterable[str], tally: Tally) -> Iterator[str]:
-    """Those of some operations that were never served, each with the reason."""
+    """The operations that were never served, each with the reason."""
     for name in dict.fromkeys(operations):
         refused = tally.refused[name]
         if refused and not tally.served[name]:

@@ -1,0 +1,240 @@
+"""The call recorder: clients whose every call is recorded with its answer.
+
+Calls are not stored with a failure. A case says what clients try; which calls follow depends on the
+answers of the cache, so they are recorded when the case is replayed on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.request_client import RequestClient
+from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
+from kvcanon.conformance.protocol.request import Admitted, FullRequestCache, RequestId
+from kvcanon.conformance.report.recorded_calls import (
+    Call,
+    RecordedCall,
+    RequestCall,
+    StampWrite,
+    TransferDecision,
+)
+from kvcanon.conformance.search.clients import ClientFactory
+from kvcanon.conformance.search.time_limit import CacheSilent
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Evict, Evicted, Operation, Read, Reset, TakeEvents, Write
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Component, Counts, Key, Medium, Namespace, Slot, Slots, TransferId
+
+Result = TypeVar("Result")
+
+
+class CallRecorder(ClientFactory):
+    """Makes clients whose calls it records."""
+
+    def __init__(self) -> None:
+        self.calls: list[RecordedCall] = []
+        self.action = 0
+        """Index of the current action; the player of the case counts it up."""
+        self._operations = 0
+        self._within_call = False
+
+    def tree_client(
+        self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
+    ) -> Client:
+        """Make a client whose calls are recorded."""
+        copies = None if subject.copies is None else RecordingCopies(subject.copies, self)
+        recording = RecordingCache(cache, self)
+        client = RecordingClient(recording, subject.can, copies, stamps, namespaces)
+        client.calls = self
+        return client
+
+    def request_client(
+        self,
+        cache: RequestBlackboxGuard,
+        subject: RequestSubject,
+        stamps: Stamps,
+        namespaces: tuple[Namespace, ...],
+    ) -> RequestClient:
+        """Make a client of requests whose calls are recorded."""
+        recording = RecordingRequestCache(cache, self)
+        client = RecordingRequestClient(recording, subject.can, stamps, namespaces)
+        client.calls = self
+        return client
+
+    def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
+        """Make a call and record it, unless it is a part of a call that `record_whole` records."""
+        if self._within_call:
+            return do()
+        number = None
+        if operation:
+            self._operations += 1
+            number = self._operations
+        try:
+            answer = do()
+        except (Exception, CacheSilent) as error:
+            self.calls.append(RecordedCall(self.action, number, call, error))
+            raise
+        self.calls.append(RecordedCall(self.action, number, call, answer))
+        return answer
+
+    def record_whole(self, call: Call, do: Callable[[], None]) -> None:
+        """Record one call for all calls that are made inside."""
+
+        def inside() -> None:
+            self._within_call = True
+            try:
+                do()
+            finally:
+                self._within_call = False
+
+        self.record(call, inside)
+
+
+class RecordingCache(WrappedCache):
+    """A cache whose operations, reads and writes are recorded."""
+
+    def __init__(self, cache: Cache, calls: CallRecorder) -> None:
+        super().__init__(cache)
+        self._calls = calls
+
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        return self._calls.record(operation, lambda: call(*args, **kwargs), operation=True)
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        call = Read(component, medium, slot)
+        return self._calls.record(call, lambda: self._cache.read(component, medium, slot))
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a device slot that a request holds."""
+        call = Write(component, slot, data)
+        self._calls.record(call, lambda: self._cache.write(component, slot, data))
+
+
+class RecordingClient(Client):
+    """A client that records all writes of a key as one call."""
+
+    calls: CallRecorder
+
+    def write(self, key: Key, slots: Slots) -> None:
+        """Write the stamps of the last pages of a key into slots."""
+        if Capability.WRITE in self.can and slots.counts():
+            write = super().write
+            self.calls.record_whole(StampWrite(key, slots), lambda: write(key, slots))
+
+
+class RecordingRequestCache:
+    """A request cache whose calls are recorded."""
+
+    def __init__(self, cache: FullRequestCache, calls: CallRecorder) -> None:
+        self._cache = cache
+        self._calls = calls
+
+    @property
+    def config(self) -> CacheConfig:
+        """The configuration of the cache."""
+        return self._cache.config
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Let a request in."""
+        call = RequestCall("admit", request_id, key)
+        return self._record(call, lambda: self._cache.admit(request_id, key))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Allocate slots for a longer key."""
+        call = RequestCall("extend", request_id, key)
+        return self._record(call, lambda: self._cache.extend(request_id, key))
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request."""
+        self._record(RequestCall("finish", request_id), lambda: self._cache.finish(request_id))
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request before its time."""
+        self._record(RequestCall("abort", request_id), lambda: self._cache.abort(request_id))
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Free device slots."""
+        return self._record(Evict(counts), lambda: self._cache.evict(counts))
+
+    def reset(self) -> None:
+        """Forget everything that no running request holds."""
+        self._record(Reset(), self._cache.reset)
+
+    def take_events(self) -> tuple[Event, ...]:
+        """The events since the last call."""
+        return self._record(TakeEvents(), self._cache.take_events)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes behind a slot of a running request."""
+        call = Write(component, slot, data)
+        self._calls.record(call, lambda: self._cache.write(component, slot, data))
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """The bytes behind a slot."""
+        call = Read(component, medium, slot)
+        return self._calls.record(call, lambda: self._cache.read(component, medium, slot))
+
+    def snapshot(self) -> Snapshot:
+        """The whole state, as a value."""
+        return self._cache.snapshot()
+
+    def _record(self, call: Call, do: Callable[[], Result]) -> Result:
+        return self._calls.record(call, do, operation=True)
+
+
+class RecordingRequestClient(RequestClient):
+    """A client of requests that records all writes of a key as one call."""
+
+    calls: CallRecorder
+
+    def compute(self, key: Key, computed_pages: int, table: Slots) -> None:
+        """Write the stamps of the pages that are not computed yet."""
+        if Capability.WRITE in self.can and computed_pages < len(key):
+            compute = super().compute
+            call = StampWrite(key, table, computed_pages)
+            self.calls.record_whole(call, lambda: compute(key, computed_pages, table))
+
+
+class RecordingCopies:
+    """The control of a cache's copies, whose calls are recorded."""
+
+    def __init__(self, copies: CopyControl, calls: CallRecorder) -> None:
+        self._copies = copies
+        self._calls = calls
+
+    @property
+    def open_transfer_ids(self) -> tuple[TransferId, ...]:
+        """Copies that neither completed nor failed."""
+        return tuple(self._copies.open_transfer_ids)
+
+    def perform(self, transfer_id: TransferId) -> None:
+        """Move the bytes now."""
+        self._record("perform", transfer_id, self._copies.perform)
+
+    def acknowledge(self, transfer_id: TransferId) -> None:
+        """Let the next poll report the copy as done."""
+        self._record("acknowledge", transfer_id, self._copies.acknowledge)
+
+    def fail(self, transfer_id: TransferId) -> None:
+        """Let the next poll report the copy as failed."""
+        self._record("fail", transfer_id, self._copies.fail)
+
+    def _record(
+        self, method: str, transfer_id: TransferId, do: Callable[[TransferId], None]
+    ) -> None:
+        index = self.open_transfer_ids.index(transfer_id)
+        call = TransferDecision(method, index, transfer_id)
+        self._calls.record(call, lambda: do(transfer_id))

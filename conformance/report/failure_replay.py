@@ -1,0 +1,101 @@
+"""Replays a failure: plays its reduced case once more, and records every call and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import takewhile
+
+from attrs import frozen
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.client import Stamps
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.call_recorder import CallRecorder
+from kvcanon.conformance.report.recorded_calls import RecordedCall
+from kvcanon.conformance.search.finding import Finding, Grounds
+from kvcanon.conformance.search.play import CaseRun, JudgeConfig, laws_of
+from kvcanon.conformance.search.result import Failure
+from kvcanon.spec.law import Level
+
+
+@frozen
+class FailureReplay:
+    """The calls of a failure."""
+
+    calls: tuple[RecordedCall, ...]
+    again: bool
+    """Whether the same fault showed again; a cache that is not deterministic may differ."""
+
+
+def judges_of(failure: Failure, law_ids: Collection[str]) -> JudgeConfig:
+    """How to judge a replay so that it ends at the failure, and not before.
+
+    Only the broken laws are checked, or else `law_ids`. SHOULD laws are left out unless the failure
+    is of SHOULD laws: they may break before the others, and a replay ends there.
+    """
+    laws = laws_of(failure.finding.broken or law_ids)
+    if laws and not failure.finding.only_should:
+        laws = tuple(law for law in laws if law.level is Level.MUST) or laws
+    return JudgeConfig(failure.black_box, laws)
+
+
+def replay_failure(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> FailureReplay:
+    """Play a failure's case again on a new cache, and record all calls and answers."""
+    recorder = CallRecorder()
+    first = failure.finding
+    try:
+        found = _play(failure.case, adapter, judges, recorder)
+    except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
+        not_made = first.grounds is Grounds.CRASH and not first.operation
+        return FailureReplay((), not_made and isinstance(error, UsageError))
+    calls = _up_to_the_finding(recorder.calls, failure)
+    return FailureReplay(calls, _is_again(found, first))
+
+
+def calls_of(case: Case, adapter: Adapter) -> tuple[RecordedCall, ...]:
+    """The calls of a case that a cache plays without a fault. Raises: AssertionError: a fault."""
+    recorder = CallRecorder()
+    finding = _play(case, adapter, JudgeConfig(black_box=True), recorder)
+    if finding is not None:
+        raise AssertionError(finding.words)
+    return tuple(recorder.calls)
+
+
+def _play(
+    case: Case, adapter: Adapter, judges: JudgeConfig, recorder: CallRecorder
+) -> Finding | None:
+    """Play a case up to the first finding, of SHOULD laws too. Raises: as `make_subject`."""
+    run = CaseRun(
+        adapter,
+        case.config,
+        Stamps(case.config.slot_bytes),
+        judges.of_case(case),
+        ends_at_should=True,
+        clients=recorder,
+    )
+    for action in case.actions:
+        run.act(action)
+        recorder.action += 1
+    if case.drain:
+        run.drain(case.drain)
+    return run.finding
+
+
+def _up_to_the_finding(calls: Sequence[RecordedCall], failure: Failure) -> tuple[RecordedCall, ...]:
+    """The calls up to the finding: after a difference between two caches both go on."""
+    last = failure.finding.operation
+    kept = list(takewhile(lambda call: call.number is None or call.number <= last, calls))
+    while kept and kept[-1].number is None and not isinstance(kept[-1].answer, BaseException):
+        kept.pop()
+    return tuple(kept)
+
+
+def _is_again(found: Finding | None, first: Finding) -> bool:
+    """Whether the replay ended as the failure did."""
+    if first.grounds is Grounds.AGREEMENT:
+        # A difference needs two caches, and the replay has one.
+        return found is None
+    if found is None or found.grounds is not first.grounds:
+        return False
+    return first.name in found.broken if first.grounds is Grounds.LAW else found.name == first.name

@@ -1,0 +1,99 @@
+"""`kvcanon laws`: lists, pages and tables."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from command_line import KVCANON, read, read_json, usage_error
+from kvcanon.spec.law import LAWS, RETIRED
+from kvcanon.spec.laws.emission import EMISSIONS, cells, table
+from kvcanon.spec.refusals import cells as refusals
+
+
+def test_laws_lists_every_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list has every law."""
+    printed = read(capsys, "laws")
+    for law in LAWS.values():
+        assert re.search(rf"^  {law.law_id} +{law.level.value} ", printed, re.MULTILINE)
+    assert f"{len(LAWS)} laws." in printed
+
+
+def test_laws_groups_by_area(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each area has one heading."""
+    printed = read(capsys, "laws")
+    for area in {law.area for law in LAWS.values()}:
+        assert len(re.findall(rf"^{area}: ", printed, re.MULTILINE)) == 1
+
+
+def test_laws_json_has_every_law_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """The JSON has every field of every law."""
+    laws = read_json(capsys, "laws")
+    assert [law["id"] for law in laws] == list(LAWS)
+    assert all(law["statement"] and law["why"] and law["seen_broken"] for law in laws)
+
+
+@pytest.mark.parametrize("law_id", ["RES-4", "res-4"])
+def test_laws_id_prints_the_law_whole(capsys: pytest.CaptureFixture[str], law_id: str) -> None:
+    """The page of a law has all its parts."""
+    printed = " ".join(read(capsys, "laws", law_id).split())
+    law = LAWS["RES-4"]
+    for part in (law.law_id, law.name, law.statement, law.why, law.seen_broken, law.kind.value):
+        assert " ".join(part.split()) in printed
+    assert all(need.value in printed for need in law.needs)
+
+
+def test_laws_id_json_is_the_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """The JSON of an id is that law."""
+    assert read_json(capsys, "laws", "RES-4")["name"] == LAWS["RES-4"].name
+
+
+@pytest.mark.parametrize("law_id", RETIRED)
+def test_laws_retired_id_says_what_became_of_it(
+    capsys: pytest.CaptureFixture[str], law_id: str
+) -> None:
+    """The page of a retired law says what became of it."""
+    printed = " ".join(read(capsys, "laws", law_id.lower()).split())
+    assert printed == f"{law_id} is retired. {RETIRED[law_id]}"
+    assert read_json(capsys, "laws", law_id) == {"id": law_id, "retired": RETIRED[law_id]}
+
+
+def test_laws_unknown_id_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown id is refused, with similar ids."""
+    assert "no law RES-44; near it are RES-4, " in usage_error(capsys, "laws", "RES-44")
+    assert "no law quux; near it are TREE-1, " in usage_error(capsys, "laws", "quux")
+
+
+def test_laws_emissions_prints_the_table_of_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table of events is printed as text and JSON, and not together with a law."""
+    assert read(capsys, "laws", "--emissions").splitlines() == table()
+    rows = read_json(capsys, "laws", "--emissions")
+    assert [tuple(row.values()) for row in rows] == [cells(row) for row in EMISSIONS]
+    assert "drop RES-4 or --emissions" in usage_error(capsys, "laws", "RES-4", "--emissions")
+
+
+def test_laws_refusals_prints_the_table_of_grounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table of refusals is printed as text and JSON, and not together with others."""
+    rows = [tuple(row.values()) for row in read_json(capsys, "laws", "--refusals")]
+    assert rows == refusals()
+    printed = " ".join(read(capsys, "laws", "--refusals").split())
+    assert all(error in printed for _, error, _ in rows)
+    assert "reset CacheBusy a receipt is open; a copy in flight has one" in printed
+    assert "drop RES-4 or --refusals" in usage_error(capsys, "laws", "RES-4", "--refusals")
+    both = usage_error(capsys, "laws", "--emissions", "--refusals")
+    assert "drop --emissions or --refusals" in both
+
+
+@pytest.mark.parametrize("arguments", [("laws",), ("laws", "--json"), ("laws", "RES-4")])
+def test_laws_into_a_closed_pipe_ends_in_silence(arguments: tuple[str, ...]) -> None:
+    """A closed pipe ends the command silently with exit code 0."""
+    with subprocess.Popen(
+        [*KVCANON, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0

@@ -1,0 +1,289 @@
+"""`kvcanon replay`: the report, the options, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import KVCANON, read, read_json, usage_error
+from kvcanon.conformance.cli import main
+from kvcanon.spec.law import LAWS
+
+SHORT = ("--limit", "25")
+
+CACHES = '''
+from kvcanon.reference import ReferenceCache
+
+class Leaky(ReferenceCache):
+    """Forgets to release a lock."""
+    def unlock(self, receipt):
+        pass
+
+class Crashing(ReferenceCache):
+    def lock(self, key):
+        return {}["nothing"]
+
+class Refusing(ReferenceCache):
+    def unlock(self, receipt):
+        super().unlock(receipt)
+        super().unlock(receipt)
+
+def no_cache(config):
+    raise RuntimeError("no pools today")
+
+
+def no_object(config):
+    return None
+
+not_callable = 3
+'''
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with a module of caches."""
+    (tmp_path / "their_caches.py").write_text(CACHES, encoding="utf-8")
+    (tmp_path / "their_script.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "their_caches", raising=False)
+
+
+def test_replay_reports_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    """The report has the seed, every count, and that nothing was judged."""
+    printed = read(capsys, "replay", "reference", "--limit", "200")
+    assert re.match(r"replay reference  generated chat, \d+ conversations, seed 0\n", printed)
+    for row in ("cache", "requests", "prompts", "hit rate", "evicted", "backups", "load-backs"):
+        assert f"\n  {row} " in printed
+    for operation in ("match", "lock", "allocate", "insert", "evict", "load_back", "unlock"):
+        assert f"\n  {operation} " in printed
+    assert "Not judged" in printed
+
+
+def test_replay_json_is_the_same_for_the_same_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same seed gives the same result, and another seed another."""
+    first, second, other = (
+        read_json(capsys, "replay", "reference", *SHORT, "--seed", seed) for seed in "778"
+    )
+    timed = {"operations", "cache_seconds", "requests_per_second"}
+    for each in (first, second, other):
+        each["result"] = {k: v for k, v in each["result"].items() if k not in timed}
+    assert first == second
+    assert first["result"] != other["result"]
+    assert first["seed"] == 7
+
+
+def test_replay_options_reach_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    """The options set the configuration of the cache."""
+    options = (
+        "--page-size=4 --pool-tokens=4003 --host-tokens=8000 --window=32 --swa-tokens=1000"
+        " --mamba-states=5 --write-policy=write_back --eviction-policy=lfu --no-events"
+    )
+    config = read_json(capsys, "replay", "reference", *SHORT, *options.split())["config"]
+    assert config["page_size"] == 4
+    assert config["window_tokens"] == 32
+    assert config["device_slots"] == {"full": 1000, "swa": 250, "mamba": 5}
+    assert config["host_slots"] == {"full": 2000, "swa": 500, "mamba": 10}
+    assert (config["write_policy"], config["eviction_policy"]) == ("write_back", "lfu")
+    assert config["mamba"] is True
+    assert config["events"] is False
+
+
+def test_replay_without_window_and_host_has_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    """Zero switches window and host tier off."""
+    read_config = read_json(
+        capsys, "replay", "reference", *SHORT, "--window", "0", "--host-tokens", "0"
+    )["config"]
+    assert read_config["window_tokens"] is None
+    assert read_config["write_policy"] == "none"
+    assert read_config["device_slots"]["swa"] == 0
+
+
+def test_replay_write_policy_none_is_no_host_tier(capsys: pytest.CaptureFixture[str]) -> None:
+    """The write policy none switches the host tier off."""
+    result = read_json(capsys, "replay", "reference", *SHORT, "--write-policy", "none")
+    assert result["config"]["host_slots"]["full"] == 0
+
+
+def test_replay_unlimited_pool_evicts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """With an unlimited pool nothing is evicted."""
+    result = read_json(capsys, "replay", "reference", "--pool-tokens=unlimited", "--window=0")
+    assert result["result"]["evicted"] == {"full": 0, "swa": 0, "mamba": 0}
+    assert result["result"]["requests"] > 600
+
+
+def test_replay_reads_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The requests of a trace are replayed."""
+    trace = tmp_path / "some.jsonl"
+    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
+    trace.write_text(f"{json.dumps(line)}\n" * 3, encoding="utf-8")
+    result = read_json(capsys, "replay", "reference", "--trace", str(trace))
+    assert result["workload"] == "some.jsonl"
+    assert result["config"]["page_size"] == 64
+    assert result["result"]["requests"] == 3
+    assert result["result"]["device_hit_tokens"] == 2 * 640
+
+
+def test_replay_guarded_checks_laws(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --guard 1 every step is judged."""
+    judgement = read_json(capsys, "replay", "reference", *SHORT, "--guard", "1")["result"][
+        "judgement"
+    ]
+    assert judgement["broken"] == []
+    assert judgement["judged"] == judgement["steps"] > 100
+    assert judgement["laws"].keys() <= LAWS.keys()
+    assert sum(judgement["laws"].values()) > 1000
+
+
+def test_replay_seed_draws_the_sample_of_the_guard(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The seed decides which steps are judged."""
+    trace = tmp_path / "some.jsonl"
+    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
+    trace.write_text(f"{json.dumps(line)}\n" * 5, encoding="utf-8")
+    arguments = ("replay", "reference", "--trace", str(trace), "--guard", "0.5", "--seed")
+    exercised = [
+        read_json(capsys, *arguments, seed)["result"]["judgement"]["laws"] for seed in "1231"
+    ]
+    assert exercised[0] == exercised[3]
+    assert exercised[0] != exercised[1] or exercised[0] != exercised[2]
+
+
+def test_replay_guarded_says_that_no_law_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    """The report of a guarded replay has a verdict."""
+    assert "No law is broken." in read(capsys, "replay", "reference", *SHORT, "--guard", "1")
+
+
+@pytest.mark.usefixtures("caches")
+def test_replay_broken_law_exits_1_with_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A broken law is explained, and the exit code is 1."""
+    arguments = ("replay", "their_caches:Leaky", *SHORT, "--guard", "1")
+    printed = read(capsys, *arguments, code=1)
+    assert re.search(r"^BROKEN: .*LOCK-\d+", printed, re.MULTILINE)
+    assert re.search(r"^LOCK-\d+ \w+: ", printed, re.MULTILINE)
+    judgement = read_json(capsys, *arguments, code=1)["result"]["judgement"]
+    assert any(law_id.startswith("LOCK-") for law_id in judgement["broken"])
+    assert "Unlock(" in judgement["words"]
+
+
+@pytest.mark.usefixtures("caches")
+def test_replay_unguarded_does_not_see_a_broken_law(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --guard there is no verdict."""
+    assert "Not judged" in read(capsys, "replay", "their_caches:Leaky", "--limit", "5")
+
+
+def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """A guarded replay that judged nothing exits with 2."""
+    assert main(["replay", "reference", "--limit", "1", "--guard", "0.0001"]) == 2
+    assert "nothing was judged" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("caches")
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        ("optimised", "package.module:factory, or a child process as pipe:COMMAND"),
+        ("their_caches", "no cache 'their_caches'; name reference"),
+        (":factory", "no cache ':factory'"),
+        ("no.such:factory", "no.such cannot be imported: ModuleNotFoundError"),
+        (
+            "their_script:factory",
+            "their_script cannot be imported: SystemExit: 0 (their_script.py:",
+        ),
+        ("their_caches:nothing", "their_caches has no factory 'nothing'"),
+        ("their_caches:not_callable", "their_caches:not_callable is no factory but a "),
+        ("their_caches:no_cache", "made no cache: RuntimeError: no pools today (their_caches.py:"),
+        ("their_caches:no_object", "made no cache: its NoneType lacks config, match, lock"),
+        ("their_caches:Crashing", "failed: KeyError: 'nothing' (their_caches.py:"),
+        ("their_caches:Refusing", "failed: ReceiptSpent: receipt "),
+    ],
+)
+def test_replay_faulty_cache_is_one_line(
+    capsys: pytest.CaptureFixture[str], cache: str, said: str
+) -> None:
+    """A cache that cannot be loaded or that crashes is one line on stderr."""
+    assert said in usage_error(capsys, "replay", cache, *SHORT)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--page-size", "0"),
+        ("--page-size", "many"),
+        ("--pool-tokens", "-1"),
+        ("--pool-tokens", "lots"),
+        ("--pool-tokens", "7"),
+        ("--host-tokens", "-1"),
+        ("--window", "-1"),
+        ("--swa-tokens", "-1"),
+        ("--mamba-states", "-1"),
+        ("--conversations", "0"),
+        ("--limit", "0"),
+        ("--guard", "1.5"),
+        ("--guard", "nan"),
+        ("--seed", "x"),
+        ("--write-policy", "sometimes"),
+        ("--eviction-policy", "random"),
+        ("--trace", "/no/such/trace.jsonl"),
+        ("--trace", "/"),
+        ("--bogus", "1"),
+    ],
+)
+def test_replay_option_at_fault_is_named(
+    capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    """A wrong option is named."""
+    assert option in usage_error(capsys, "replay", "reference", f"{option}={value}")
+
+
+def test_replay_host_pool_without_policy_names_the_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A host pool without a write policy is refused."""
+    line = usage_error(capsys, "replay", "reference", "--write-policy=none", "--host-tokens=100")
+    assert "--write-policy" in line
+
+
+def test_replay_malformed_trace_names_file_and_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A malformed trace is refused, with file and line."""
+    trace = tmp_path / "bad.jsonl"
+    trace.write_text('{"timestamp": 0}\n', encoding="utf-8")
+    line = usage_error(capsys, "replay", "reference", "--trace", str(trace))
+    assert line == f"kvcanon: {trace}:1: input_length is missing"
+
+
+def test_piped_replay_prints_the_report_and_nothing_besides() -> None:
+    """In a pipe only the report is printed."""
+    done = subprocess.run(
+        [*KVCANON, "replay", "reference", *SHORT], capture_output=True, check=True
+    )
+    assert done.stderr == b""
+    assert b"\x1b" not in done.stdout
+
+
+def test_replay_on_a_terminal_shows_progress() -> None:
+    """A terminal shows a progress bar."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [*KVCANON, "replay", "reference", *SHORT],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+        check=True,
+    )
+    os.close(theirs)
+    assert done.returncode == 0
+    assert b"replay reference" in os.read(ours, 1 << 16)
+    os.close(ours)

@@ -1,0 +1,46 @@
+"""Answers of caches in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.report.answer_text import answer_in_words
+from kvcanon.conformance.report.call_code import code_lines
+from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
+from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.spec.operations import Evicted, Settled
+from kvcanon.spec.types import Counts, Slots
+from reported import failure_of
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Slots(full=None),  # type: ignore[arg-type]
+        Evicted(freed=3),  # type: ignore[arg-type]
+        Settled(transfers=7),  # type: ignore[arg-type]
+        "text\nof two lines",
+        ("no", "events"),
+    ],
+)
+def test_nonsense_has_words(answer: object) -> None:
+    """Every value has words in one line, also a value that is no valid answer."""
+    assert "\n" not in answer_in_words(answer)
+
+
+def test_answers_in_words() -> None:
+    """Answers are put into the right words."""
+    assert answer_in_words(Evicted(Counts(full=2, mamba=1))) == "freed 2 full, 1 mamba"
+    assert answer_in_words(Evicted(Counts())) == "freed nothing"
+    assert answer_in_words(None) == "done"
+
+
+def test_nonsense_is_told_to_its_end() -> None:
+    """A cache that answers nonsense has a report with all its answers."""
+    failure = failure_of("reported:Nonsense")
+    assert failure.finding.grounds is Grounds.CRASH
+    replay = replay_failure(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))
+    lines = code_lines(replay.calls)
+    answers = [line.answer for line in lines]
+    assert any(each == "no slots" or "raised" in each for each in answers)
