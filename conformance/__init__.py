@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         CopyControl,
         Offer,
     )
-    from kvcanon.conformance.protocol.loading import load_adapter
+    from kvcanon.conformance.protocol.cache_names import load_adapter
     from kvcanon.conformance.protocol.request import Admitted, RequestCache
     from kvcanon.conformance.protocol.tree import TreeCache
     from kvcanon.conformance.report.script_runtime import fetched, judged, write_stamps
@@ -38,7 +38,7 @@ _MODULES = {
     "errors": ("UsageError", "ViolationError"),
     "observe.guard": ("GuardedCache", "StepViolation", "guard"),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
-    "protocol.loading": ("load_adapter",),
+    "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),

@@ -7,6 +7,8 @@ some pages, and some neighbouring layers of them. Between the ring and the host 
 
 A load is cut by layers first, because compute waits for its first layers. A backup is cut by pages
 first, because nothing waits for it, and whole pages make larger pieces.
+
+`mover.py` makes one call for a span; `kernels/pages.py` launches one kernel for each plane size.
 """
 
 from __future__ import annotations

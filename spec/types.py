@@ -67,7 +67,7 @@ class WritePolicy(StrEnum):
     NONE = "none"
     """There is no host tier."""
     WRITE_THROUGH = "write_through"
-    """After a node's first hit, that is, when it is inserted."""
+    """As soon as a node is inserted: the insert counts as its first hit."""
     WRITE_THROUGH_SELECTIVE = "write_through_selective"
     """After a node's second hit."""
     WRITE_BACK = "write_back"

@@ -19,7 +19,7 @@ from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTim
 from kvcanon.conformance.bench.growth import random_tokens
 from kvcanon.conformance.bench.throughput import warm_up
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.conformance.observe.timed_cache import Latency, latency_of
+from kvcanon.conformance.observe.latency import Latency, latency_of
 
 PROMPT_TOKENS = 100_000
 PROMPTS = 200

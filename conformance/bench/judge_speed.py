@@ -27,7 +27,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.observe.guard import GuardedCache, guard
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.configs import usual_config
+from kvcanon.conformance.protocol.draw_config import usual_config
 from kvcanon.conformance.search.play import JudgeConfig, make_judged
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case

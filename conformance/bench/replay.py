@@ -13,7 +13,7 @@ from kvcanon.conformance.bench.engine import Engine, ReplayStats, counts_of
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.observe.guard import StepViolation, guard
-from kvcanon.conformance.observe.timed_cache import Latency, TimedCache
+from kvcanon.conformance.observe.latency import Latency, TimedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot

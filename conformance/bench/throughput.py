@@ -16,7 +16,7 @@ from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTim
 from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.timed_cache import Latency, latency_of
+from kvcanon.conformance.observe.latency import Latency, latency_of
 
 _SMALL_PAGES = 8
 

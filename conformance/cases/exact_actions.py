@@ -2,9 +2,9 @@
 
 An action that is drawn picks its key among those that were used before. An exploration has to name
 every possible key once, whatever went before; so its actions carry their key: `a` is the number of
-pages, and page `i` is made of the letter `b // 4**i % 4` alone. `c` holds three numbers, as digits
-of different sizes, the smallest first: the namespace (8), the first page that is inserted (16), and
-how many pages from there on come without window data (16).
+pages, and page `i` is made of the letter `b // 4**i % 4` alone. `c` is
+`namespace + 8 * (start_pages + 16 * bare_pages)`: an insert begins at page `start_pages`, and its
+first `bare_pages` pages come without window data.
 
 An exact action neither evicts nor locks first: the cache may refuse it for lack of slots.
 """

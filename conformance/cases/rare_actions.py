@@ -140,7 +140,7 @@ def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.EVICT, host=True)
 def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
-    """Evict what has window data, while pages below it are on the host alone, and have none there.
+    """Evict a node with window data whose children are only on the host, without window data.
 
     Where the host has too little room for window data, what is evicted cannot be copied.
     """

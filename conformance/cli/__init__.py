@@ -18,6 +18,7 @@ from typer.main import get_command
 from kvcanon.conformance.bench.workloads.mooncake import TraceError
 from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
+from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
 from kvcanon.conformance.cli.explore import explore_command
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
@@ -41,8 +42,6 @@ app.command("replay")(replay_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 
-USAGE_ERROR = 2
-INTERRUPTED = 130
 
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export
 # BadParameter; its base class is the base of all errors in a command line.

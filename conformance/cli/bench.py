@@ -21,7 +21,6 @@ from kvcanon.conformance.bench.replay import Replay, replay
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_tree import bench_tree
-from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import (
     AsJson,
     Conversations,
@@ -31,6 +30,7 @@ from kvcanon.conformance.cli.options import (
     SwaTokens,
     Trace,
 )
+from kvcanon.conformance.cli.replay_cache import make_cache
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,

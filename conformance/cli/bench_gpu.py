@@ -16,13 +16,12 @@ import typer
 from rich.text import Text
 
 from kvcanon import __version__
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
 
 # The judge loads the optimized cache by name, as it loads any cache.
 BENCH = "kvcanon.optimized.measuring.bench"
-
-BROKEN = 1
 
 
 class GpuSheet(Protocol):

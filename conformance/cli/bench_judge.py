@@ -23,8 +23,8 @@ from kvcanon.conformance.bench.judge_speed import (
     rate,
     shares,
 )
-from kvcanon.conformance.cli.caches import make_cache
 from kvcanon.conformance.cli.options import AsJson
+from kvcanon.conformance.cli.replay_cache import make_cache
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
@@ -32,8 +32,8 @@ from kvcanon.conformance.cli.terminal import (
     print_title,
     progress,
 )
-from kvcanon.conformance.protocol.configs import usual_config
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.draw_config import usual_config
 from kvcanon.conformance.search.play import JudgeConfig
 
 LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}

@@ -14,6 +14,7 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.progress import TimeElapsedColumn
 
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
 from kvcanon.conformance.cli.terminal import ReportConsole, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
@@ -34,9 +35,6 @@ from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.plan import silent
 from kvcanon.conformance.search.result import CheckResult, Standing
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
-
-BROKEN = 1
-"""The exit code for a broken law, and for too little exercised: a cache that does nothing fails."""
 
 Caches: TypeAlias = Annotated[
     list[str],

@@ -16,10 +16,11 @@ from typing import Annotated
 import typer
 from rich.progress import TimeElapsedColumn
 
-from kvcanon.conformance.cli.check import BROKEN
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.report import replayed
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.verify.explore.exploration import (
@@ -28,7 +29,7 @@ from kvcanon.conformance.verify.explore.exploration import (
     ExplorationSpec,
     explore,
 )
-from kvcanon.conformance.verify.explore.failure_case import failure_of, retold
+from kvcanon.conformance.verify.explore.failure_case import failure_of
 from kvcanon.conformance.verify.explore.report import (
     failure_text,
     json_of,
@@ -117,13 +118,13 @@ def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, prem
         return
     adapter = adapter_as(found.cache)
     failure = failure_of(adapter, found.scope, found.broken, found.law_ids)
-    replayed = retold(adapter, failure, found.law_ids)
+    replay = replayed(failure, adapter, found.law_ids)
     file = None
     if scripts is not None:
         scripts.mkdir(parents=True, exist_ok=True)
-        file = scripts / file_name(found.cache, replayed.failure.finding)
-        file.write_text(replayed.script, encoding="utf-8")
-    print_parts(out, failure_text(replayed, None if file is None else str(file)))
+        file = scripts / file_name(found.cache, replay.failure.finding)
+        file.write_text(replay.script, encoding="utf-8")
+    print_parts(out, failure_text(replay, None if file is None else str(file)))
 
 
 @contextmanager

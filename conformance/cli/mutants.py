@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.check import BROKEN
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.conformance.cli.options import AsJson, Seed
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, progress

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.peers_report import table_json, table_text
 from kvcanon.conformance.cli.terminal import (
@@ -41,7 +42,7 @@ from kvcanon.conformance.engines.releases.environment import (
     run_command,
     usual_folder,
 )
-from kvcanon.conformance.engines.releases.past_bugs import ROWS
+from kvcanon.conformance.engines.releases.past_bugs import PAST_BUGS
 from kvcanon.conformance.engines.releases.table import HuntEffort, cell_of
 from kvcanon.conformance.errors import UsageError
 
@@ -135,13 +136,13 @@ def table_command(
 ) -> None:
     """Look for past bugs, in the release before the fix and in the release with the fix."""
     there = peers_in(into)
-    if not any(release in there for row in ROWS for release in row.releases):
-        needed = dict.fromkeys(release for row in ROWS for release in row.releases)
+    if not any(release in there for row in PAST_BUGS for release in row.releases):
+        needed = dict.fromkeys(release for row in PAST_BUGS for release in row.releases)
         raise UsageError(
             f"{into} has no environment of {', '.join(needed)}; "
             "`kvcanon peers make RELEASE` makes one"
         )
-    hunts = [(row, release) for row in ROWS for release in row.releases]
+    hunts = [(row, release) for row in PAST_BUGS for release in row.releases]
     effort = HuntEffort(seed, cases, seconds)
     with progress(hunts, "releases") as each:
         cells = [cell_of(row, release, there, effort) for row, release in each]
@@ -150,4 +151,4 @@ def table_command(
     else:
         print_parts(ReportConsole(), table_text(cells, effort))
     if not all(cell.is_as_expected for cell in cells):
-        raise typer.Exit(1)
+        raise typer.Exit(BROKEN)

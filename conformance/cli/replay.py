@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from kvcanon.conformance.bench.replay import replay
-from kvcanon.conformance.cli.caches import make_cache
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.options import (
     SIZE,
     AsJson,
@@ -24,13 +24,12 @@ from kvcanon.conformance.cli.options import (
     Trace,
     usual,
 )
+from kvcanon.conformance.cli.replay_cache import make_cache
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
-
-BROKEN = 1
 
 PageSize: TypeAlias = Annotated[
     int | None,

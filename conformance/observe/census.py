@@ -22,7 +22,7 @@ class Census:
         self._add(state, state.nodes, 1)
 
     def update(self, difference: Difference) -> None:
-        """Count those of the state after, if those of the state before were counted last."""
+        """Update the counts by one step; they must be those of the state before it."""
         self._add(difference.before, difference.family, -1)
         self._add(difference.after, difference.family, 1)
 

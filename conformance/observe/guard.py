@@ -21,8 +21,8 @@ from kvcanon.conformance.observe.capture import StepCapture, call_cache
 from kvcanon.conformance.observe.evidence import Evidence
 from kvcanon.conformance.observe.explain import explain
 from kvcanon.conformance.observe.law_checker import LawChecker, breaks_shape
-from kvcanon.conformance.observe.ledger import Ledger
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.observe.written_bytes import WrittenBytes
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
@@ -124,7 +124,7 @@ class GuardedCache(WrappedCache):
         exercisable = [law for law in laws if events or Need.EVENTS not in law.needs]
         self._evidence = Evidence(exercisable, thorough=thorough)
         self._checker = LawChecker(laws, thorough=thorough)
-        self._ledger = Ledger()
+        self._written = WrittenBytes()
         self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps)
         self._on_violation = on_violation
         self._begins = new
@@ -171,7 +171,7 @@ class GuardedCache(WrappedCache):
             self._judge_access(operation, Refused(error))
             raise
         if self._rate > 0:
-            self._ledger.wrote(component, slot, data, self._cache.snapshot)
+            self._written.wrote(component, slot, data, self._cache.snapshot)
         self._judge_access(operation, Done())
 
     def _judge_access(self, operation: Read | Write, outcome: Refused | BytesRead | Done) -> None:
@@ -209,13 +209,13 @@ class GuardedCache(WrappedCache):
         if self._rate == 0:
             return
         if isinstance(operation, Free):
-            self._ledger.freed(operation.slots)
+            self._written.freed(operation.slots)
         elif isinstance(operation, Insert) and isinstance(answer, Inserted):
-            self._ledger.inserted(operation.key, operation.slots, answer)
+            self._written.inserted(operation.key, operation.slots, answer)
         elif isinstance(operation, InsertHost) and isinstance(answer, HostInserted):
-            self._ledger.inserted_host(operation.key, operation.payload, answer)
+            self._written.inserted_host(operation.key, operation.payload, answer)
         elif isinstance(operation, Reset):
-            self._ledger.cleared()
+            self._written.cleared()
         elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
             self._taken.extend(answer[self._folded_pending :])
             self._folded_pending = 0
@@ -245,7 +245,7 @@ class GuardedCache(WrappedCache):
         if isinstance(result.outcome, Receipt):
             self._given.add(result.outcome.receipt_id)
         if not breaks_shape(found):
-            self._ledger.forget(step)
+            self._written.forget(step)
             self._last = step.after
         self._report(found, step, words, result.refusal)
         return result.unwrap()
@@ -261,8 +261,8 @@ class GuardedCache(WrappedCache):
             raise_violations(StepViolation(words, found, step), self._on_should, refusal)
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
-        """The bytes behind the slots that a match returned, where the ledger knows them."""
-        return self._ledger.stamps(key, matched, self._cache.config, self._cache.read)
+        """The bytes behind the slots that a match returned, where they are known."""
+        return self._written.stamps(key, matched, self._cache.config, self._cache.read)
 
     def _check(self, step: Step, stream: Stream) -> list[Violation]:
         """Check all laws; count those that a lawful step exercises."""

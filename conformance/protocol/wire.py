@@ -5,7 +5,9 @@ all of them; an answer may leave out fields that have their default. Bytes are w
 where several classes are possible (events, refusals) `kind` names the class. Mappings are objects
 where their keys are strings, else lists of pairs.
 
-An answer is not trusted: it must have exactly the fields of its class, each of its type.
+`pipe.py` has the envelope around the values (hello, `op`, `ok`, `refused`, `error`), and `calls.py`
+the arguments of each call. An answer is not trusted: it must have exactly the fields of its class,
+each of its type.
 """
 
 from __future__ import annotations

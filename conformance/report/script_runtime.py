@@ -18,7 +18,7 @@ from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.observe import stamps
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.play import JudgeConfig, laws_of, make_judged, make_judged_requests
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.spec.cache import Cache

@@ -24,7 +24,7 @@ from attrs import Factory, define, evolve, frozen
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.reduce import reduce_case

@@ -38,7 +38,7 @@ from kvcanon.conformance.cases.case import (
 )
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
-from kvcanon.conformance.protocol.configs import any_config
+from kvcanon.conformance.protocol.draw_config import any_config
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.hypothesis_constants import no_local_constants
 from kvcanon.conformance.search.play import SideBySide

@@ -40,10 +40,10 @@ class StageRun:
         if why:
             self._cut_short[cache] = why
 
-    def outcome(self, *, endless: bool) -> StageOutcome:
+    def outcome(self, *, endless: bool, units: str = "cases") -> StageOutcome:
         """The outcome of the stage; an endless stage is not cut short by its time."""
         cut_short = "; ".join(
-            f"{cache}: {why} after {self._tallies[cache].cases:,} cases"
+            f"{cache}: {why} after {self._tallies[cache].cases:,} {units}"
             for cache, why in self._cut_short.items()
             if not (endless and why == OUT_OF_TIME)
         )

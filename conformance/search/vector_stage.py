@@ -21,12 +21,12 @@ from kvcanon.conformance.search.campaign import (
     SearchSpec,
     Workers,
     adapter_as,
-    distinct,
 )
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.play import JudgeConfig
-from kvcanon.conformance.search.result import Failure, StageResult
+from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.stage_run import StageRun
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
@@ -56,24 +56,11 @@ class VectorResult:
 
 def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     """Play all vectors on one cache after the other, in several processes. Raises: UsageError."""
-    began = monotonic()
-    held = {name: _hold(plan, name, by, deadline) for name in plan.names}
-    tallies = {name: each.tally for name, each in held.items()}
-    stage = StageResult(
-        NAME,
-        cases=sum(tally.cases for tally in tallies.values()),
-        steps=sum(tally.steps for tally in tallies.values()),
-        seconds=monotonic() - began,
-        cut_short="; ".join(
-            f"{name}: {each.why_not_all} after {each.tally.cases:,} vectors"
-            for name, each in held.items()
-            if each.why_not_all
-        ),
-        unoffered=sum(tally.unoffered for tally in tallies.values()),
-    )
-    return StageOutcome(
-        stage, tallies, distinct(one for each in held.values() for one in each.failures)
-    )
+    run = StageRun(NAME, plan, deadline)
+    for name in plan.names:
+        result = _hold(plan, name, by, deadline)
+        run.add(name, result.tally, tuple(result.failures), result.why_not_all)
+    return run.outcome(endless=False, units="vectors")
 
 
 def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorResult:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from kvcanon.conformance.plugin import NO_CACHE
+from kvcanon.conformance.pytest_plugin import NO_CACHE
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.result import Failure

@@ -24,7 +24,7 @@ from kvcanon.spec.laws import host_copies as host_copies
 from kvcanon.spec.laws import match as match
 from kvcanon.spec.laws import recency as recency
 from kvcanon.spec.laws import orders as orders
-from kvcanon.spec.laws import turns as turns
+from kvcanon.spec.laws import eviction_order as eviction_order
 from kvcanon.spec.laws import bystanders as bystanders
 from kvcanon.spec.laws import lock as lock
 from kvcanon.spec.laws import receipts as receipts
@@ -32,7 +32,7 @@ from kvcanon.spec.laws import alloc as alloc
 from kvcanon.spec.laws import accounting as accounting
 from kvcanon.spec.laws import ownership as ownership
 from kvcanon.spec.laws import evict as evict
-from kvcanon.spec.laws import victims as victims
+from kvcanon.spec.laws import cascade as cascade
 from kvcanon.spec.laws import write_back as write_back
 from kvcanon.spec.laws import load as load
 from kvcanon.spec.laws import event as event

@@ -13,8 +13,8 @@ import pytest
 
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.calls import CALLS
-from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.protocol.pipe import Hello
 from kvcanon.conformance.protocol.wire import (
     REFUSALS,

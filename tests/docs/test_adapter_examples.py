@@ -14,7 +14,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.pipe import pipe_adapter
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.play import JudgeConfig, play

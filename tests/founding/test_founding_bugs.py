@@ -13,7 +13,7 @@ import pytest
 from attrs import frozen
 
 from kvcanon.conformance.protocol.adapter import WatchedCopies, make_subject
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.reference import backup as backup_module
 from kvcanon.reference import evict as evict_module
 from kvcanon.reference import insert as insert_module

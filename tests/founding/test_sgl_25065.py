@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import make_subject
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.snapshot import is_host_leaf

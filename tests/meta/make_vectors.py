@@ -25,7 +25,7 @@ from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.vectors.freedoms import script_of
+from kvcanon.conformance.vectors.marks import script_of
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,

@@ -22,7 +22,7 @@ ROOMS = (
     "vectors",
     "search",
     "report",
-    "plugin",
+    "pytest_plugin",
     "suite",
     "mutants",
     "verify",
@@ -105,7 +105,7 @@ def test_top_holds_rooms_and_api_alone() -> None:
     """At the top of conformance/ stand the API, its errors, the pytest plugin, and the rooms."""
     files = {path.stem for path in CONFORMANCE.glob("*.py")}
     rooms = {path.parent.name for path in CONFORMANCE.glob("*/__init__.py")}
-    assert files == {"__init__", "errors", "plugin"}
+    assert files == {"__init__", "errors", "pytest_plugin"}
     assert rooms | files - {"__init__"} == set(ROOMS)
 
 

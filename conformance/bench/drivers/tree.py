@@ -13,7 +13,7 @@ from typing import cast
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockRemoved, BlockStored
@@ -23,7 +23,7 @@ from kvcanon.spec.types import Counts, Key
 
 
 class TreeDriver:
-    """Calls a cache with keys, and counts free slots, which the protocol does not answer."""
+    """Calls a cache with keys, and keeps its own count of free slots."""
 
     def __init__(self, cache: Cache, cell: BenchCell) -> None:
         self.core = type(cache).__name__

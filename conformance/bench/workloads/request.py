@@ -3,10 +3,9 @@
 A trace of an hour has more prompt tokens than a small machine has room for, so that a request makes
 its tokens when it is asked, and the same ones each time.
 
-What readers get wrong: equal tokens need not be equal objects, but in a workload they are. Token
-ids are integer objects that all prompts share, so that what stays in a cache costs eight bytes a
-token. `spec.types.make_key` checks every token, and makes a new object of it; `Request.key` cuts
-the same pages without either.
+Equal token ids are the same Python object, shared by all prompts, so that a token in a cache costs
+eight bytes. `spec.types.make_key` checks every token, and makes a new object of it; `Request.key`
+cuts the same pages without either.
 """
 
 from __future__ import annotations

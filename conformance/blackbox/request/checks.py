@@ -30,7 +30,10 @@ def check_owners(
     text = None
     crosswise = {other for place in table for other in seen.others(place)}
     for _, slot in table.keys() & crosswise:
-        text = f"request {request_id} was given slot {slot} of the one pool for two components"
+        text = (
+            f"request {request_id} was given slot {slot} twice, for two components that share "
+            "one pool"
+        )
     for other_id, other in seen.running.items():
         for place in table.keys() & other.table.keys() if other_id != request_id else ():
             if place[0] is MAMBA or table[place] != other.table[place]:
@@ -61,8 +64,8 @@ def check_reuse(seen: ObservedRequests, prompt: Prompt, reused: int) -> None:
     due = max((_due_pages(seen, prompt, known) for known in seen.due), default=0)
     seen.check(
         "MATCH-6",
-        f"{reused} pages are reused of a prompt that begins with {due} pages of a finished one, "
-        "and no slots were needed since"
+        f"only {reused} pages are reused: a finished request left the first {due} pages, and no "
+        "request since needed their slots"
         if reused < due
         else None,
         met=due > 0,
@@ -109,8 +112,9 @@ def computed_slots(
 def check_refused(seen: ObservedRequests, request_id: RequestId, prompt: Prompt) -> None:
     """Check that a request was refused only where running requests leave too few slots.
 
-    Their window data and mamba states are not seen, so such caches are judged while no request
-    runs. A request may need two states: the one that it starts from, and its own.
+    Window slots and mamba states of running requests cannot be seen, so caches with either are
+    judged only while no request runs. A request may need two states: the one that it starts from,
+    and its own.
     """
     states = seen.config.device_slots.mamba if MAMBA in seen.config.components else 2
     if seen.config.host_tier or states < 2 or (seen.running and not seen.full_only):

@@ -152,7 +152,7 @@ class EventChecker:
             self._check_removed(event)
 
     def _check_removed(self, event: BlockRemoved) -> None:
-        """Check that a removed page has no pages after it left, and that no request reuses it."""
+        """Check that a removed page has no child in the cache, and no running request reuses it."""
         name, medium = event.block_hash, event.medium
         if self.profile.removes_end_first:
             self._check_orphans(event)

@@ -79,7 +79,7 @@ _FEW_WINDOW_SLOTS = Drawn(
 )
 _OLD, _NEXT, _LAST = "sglang==0.5.12.post1", "sglang==0.5.13", "sglang==0.5.23"
 
-ROWS: Sequence[PastBug] = (
+PAST_BUGS: Sequence[PastBug] = (
     PastBug(
         "sgl#26615",
         "a match keeps window data recent that nobody can reach",

@@ -17,7 +17,7 @@ from attrs import define, evolve
 from kvcanon.conformance.engines.sglang import validate
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode
 from kvcanon.conformance.engines.sglang.release import called, has, named
-from kvcanon.conformance.engines.sglang.snapshot import PathNode
+from kvcanon.conformance.engines.sglang.snapshot import MatchedNode
 from kvcanon.conformance.engines.sglang.transfers import Entry, Run
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
 from kvcanon.spec.errors import BadArgument, TransferPending
@@ -114,7 +114,7 @@ class HostedCache(UnifiedCache):
 
     # Inside.
 
-    def _require_no_other_load(self, node: SGLangNode, stops: list[PathNode]) -> None:
+    def _require_no_other_load(self, node: SGLangNode, stops: list[MatchedNode]) -> None:
         """Refuse a load of nodes that another one brings: some releases back off from these.
 
         Raises: TransferPending.
@@ -154,7 +154,7 @@ class HostedCache(UnifiedCache):
                 targets[component] = targets.get(component, ()) + target
         return sources, targets
 
-    def _device_runs(self, stops: list[PathNode]) -> dict[tuple[int, Component], bool]:
+    def _device_runs(self, stops: list[MatchedNode]) -> dict[tuple[int, Component], bool]:
         """Which data of a path is on the device."""
         return {
             (stop.node.id, component): bool(self.tree.slots(stop.node, component, GPU))
@@ -163,7 +163,7 @@ class HostedCache(UnifiedCache):
         }
 
     def _load_runs(
-        self, stops: list[PathNode], had: dict[tuple[int, Component], bool]
+        self, stops: list[MatchedNode], had: dict[tuple[int, Component], bool]
     ) -> tuple[Run, Run]:
         """The slots that a load reads, and those that it writes: what the path has gained."""
         sources: Run = {}
@@ -177,7 +177,7 @@ class HostedCache(UnifiedCache):
                     targets[component] = targets.get(component, ()) + target
         return sources, targets
 
-    def _missing(self, stops: list[PathNode]) -> Counts:
+    def _missing(self, stops: list[MatchedNode]) -> Counts:
         """What a path has on the host only and its end can use: pages, and a state."""
         missing = dict.fromkeys(Component, 0)
         window_tokens, size = self.config.window_tokens or 0, self.config.page_size
@@ -190,7 +190,7 @@ class HostedCache(UnifiedCache):
             seen_pages += stop.shared_pages
         return Counts(*[missing[each] for each in (FULL, SWA, MAMBA)])
 
-    def _load_params(self, stops: list[PathNode], node: SGLangNode, missing: Counts) -> object:
+    def _load_params(self, stops: list[MatchedNode], node: SGLangNode, missing: Counts) -> object:
         """What SGLang's load takes: what a match would have said, and a request."""
         size = self.config.page_size
         on_device = validate.usable_pages(self.tree, self.config, stops, host=False)

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from kvcanon.conformance.engines.installed import installed_version
+from kvcanon.conformance.engines.package_version import installed_version
 from kvcanon.conformance.engines.sglang.peer_types import Module
 from kvcanon.conformance.errors import UsageError, describe_exception
 

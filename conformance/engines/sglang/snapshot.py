@@ -53,7 +53,7 @@ TICKS = 100_000
 
 
 @frozen(eq=False)
-class PathNode:
+class MatchedNode:
     """A node on a key's path, and how many of its pages the key shares."""
 
     node: SGLangNode
@@ -107,9 +107,9 @@ class Tree:
             yield node
             stack.extend(node.children.values())
 
-    def path(self, key: Key) -> list[PathNode]:
+    def path(self, key: Key) -> list[MatchedNode]:
         """The nodes that a key shares pages with, from below the root down."""
-        stops: list[PathNode] = []
+        stops: list[MatchedNode] = []
         node, at = self.root, 0
         while at < len(key):
             child = self._child(node, key, at)
@@ -117,7 +117,7 @@ class Tree:
                 break
             pages = self.keys.pages(child.key)
             shared = _shared(pages, key.pages[at:])
-            stops.append(PathNode(child, at + len(pages), shared))
+            stops.append(MatchedNode(child, at + len(pages), shared))
             if shared < len(pages):
                 break
             node, at = child, at + shared

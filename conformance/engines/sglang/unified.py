@@ -22,7 +22,7 @@ from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNod
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
     AdapterState,
-    PathNode,
+    MatchedNode,
     Span,
     Tree,
     held_window,
@@ -316,7 +316,7 @@ class UnifiedCache:
             if some:
                 self.held[component].difference_update(some)
 
-    def _insert_params(self, key: Key, stops: list[PathNode], slots: Slots) -> dict[str, object]:
+    def _insert_params(self, key: Key, stops: list[MatchedNode], slots: Slots) -> dict[str, object]:
         """What SGLang's insert takes: slots of all of the key, those of the tree included."""
         size, start = self.config.page_size, len(key) - len(slots.full)
         owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]

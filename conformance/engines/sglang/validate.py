@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
-from kvcanon.conformance.engines.sglang.snapshot import PathNode, Tree
+from kvcanon.conformance.engines.sglang.snapshot import MatchedNode, Tree
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, SlotNotHeld
 from kvcanon.spec.oracle.prefix import usable_prefix
@@ -82,7 +82,7 @@ def require_handed_over(
         raise BadArgument("slots.swa", "are not those that the full slots lead to")
 
 
-def require_start(tree: Tree, stops: list[PathNode], start_pages: int) -> None:
+def require_start(tree: Tree, stops: list[MatchedNode], start_pages: int) -> None:
     """Refuse a path that is not there as far as a request relies on it. Raises: as it says."""
     resident = resident_pages(tree, stops)
     if resident < start_pages:
@@ -91,7 +91,7 @@ def require_start(tree: Tree, stops: list[PathNode], start_pages: int) -> None:
         raise BadArgument("start_pages", "is inside a node; SGLang's requests own whole nodes")
 
 
-def node_at(tree: Tree, key: Key, stops: list[PathNode]) -> SGLangNode:
+def node_at(tree: Tree, key: Key, stops: list[MatchedNode]) -> SGLangNode:
     """The node that a key ends at. Raises: PrefixNotCached, BadArgument."""
     present = sum(stop.shared_pages for stop in stops)
     if present < len(key):
@@ -103,10 +103,10 @@ def node_at(tree: Tree, key: Key, stops: list[PathNode]) -> SGLangNode:
     return stops[-1].node
 
 
-def usable_pages(tree: Tree, config: CacheConfig, stops: list[PathNode], *, host: bool) -> int:
+def usable_pages(tree: Tree, config: CacheConfig, stops: list[MatchedNode], *, host: bool) -> int:
     """How much of a path is of use from the device alone, or from the host too."""
 
-    def has(stop: PathNode, component: Component) -> bool:
+    def has(stop: MatchedNode, component: Component) -> bool:
         if component not in config.components:
             return True
         on_device = bool(tree.slots(stop.node, component, GPU))
@@ -118,7 +118,7 @@ def usable_pages(tree: Tree, config: CacheConfig, stops: list[PathNode], *, host
     return usable // config.page_size
 
 
-def resident_pages(tree: Tree, stops: list[PathNode]) -> int:
+def resident_pages(tree: Tree, stops: list[MatchedNode]) -> int:
     """How many leading pages of a path have full data on the device."""
     pages = 0
     for stop in stops:

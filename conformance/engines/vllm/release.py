@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
-from kvcanon.conformance.engines.installed import installed_version
+from kvcanon.conformance.engines.package_version import installed_version
 from kvcanon.conformance.engines.vllm.peer_types import Named
 from kvcanon.conformance.errors import UsageError, describe_exception
 

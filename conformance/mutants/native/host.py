@@ -31,7 +31,7 @@ from kvcanon.conformance.mutants.looks import (
 from kvcanon.conformance.mutants.native.schemata import AWAKE
 from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.campaign import Search
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import read_vectors

@@ -10,10 +10,6 @@ from collections.abc import Sequence
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.report.call_code import code_lines
-from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
-from kvcanon.conformance.report.report import ReplayedFailure
-from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
@@ -40,12 +36,3 @@ def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence
             operation=0,
         )
     return Failure(finding, case, f"exploration of {scope.name}", 1, laws=frozenset(finding.broken))
-
-
-def retold(adapter: Adapter, failure: Failure, law_ids: Sequence[str]) -> ReplayedFailure:
-    """The failure with its calls, and the script that shows it."""
-    judges = judges_of(failure, law_ids)
-    replayed = replay_failure(failure, adapter, judges)
-    lines = code_lines(replayed.calls)
-    script = script_of(adapter.name, failure, judges, lines)
-    return ReplayedFailure(failure, lines, replayed.again, script)

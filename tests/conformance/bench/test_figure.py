@@ -10,7 +10,7 @@ from kvcanon.conformance.bench.contest import ContestOutcome, Result
 from kvcanon.conformance.bench.figure import COLORS, draw_figure
 from kvcanon.conformance.bench.panels import Panel, contest_panels
 from kvcanon.conformance.bench.throughput import Throughput
-from kvcanon.conformance.observe.timed_cache import Latency
+from kvcanon.conformance.observe.latency import Latency
 
 PREFIX = "{http://www.w3.org/2000/svg}"
 PANELS = (

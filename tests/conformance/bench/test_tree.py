@@ -24,7 +24,7 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.cli import bench_tree, main
 from kvcanon.conformance.engines.releases.environment import MANIFEST
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.timed_cache import Latency
+from kvcanon.conformance.observe.latency import Latency
 
 CELL = BenchCell(page_size=16, pool_tokens=4096)
 REFERENCE = {"cache": "reference"}

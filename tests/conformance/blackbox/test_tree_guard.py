@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import JudgeConfig, play
 from kvcanon.conformance.search.walker import draw_case

@@ -25,7 +25,7 @@ from kvcanon.conformance.engines.releases.hunt import (
     hunt_from_json,
     hunt_to_json,
 )
-from kvcanon.conformance.engines.releases.past_bugs import ROWS, Drawn, PastBug
+from kvcanon.conformance.engines.releases.past_bugs import PAST_BUGS, Drawn, PastBug
 from kvcanon.conformance.engines.releases.table import HuntEffort, HuntOutcome, TableCell, cell_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
@@ -60,10 +60,10 @@ def environment(folder: Path, release: str, says: Hunted | str, code: str = HERE
 @pytest.fixture(name="one_row", autouse=True)
 def _one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the table have one row."""
-    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "ROWS", (ROW,))
+    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "PAST_BUGS", (ROW,))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.bug} {row.before}")
+@pytest.mark.parametrize("row", PAST_BUGS, ids=lambda row: f"{row.bug} {row.before}")
 def test_rows_can_be_looked_for(row: PastBug) -> None:
     """Every row names a law, an adapter and two releases that there are."""
     assert row.law_id in LAWS
@@ -87,7 +87,7 @@ def test_a_narrower_offer_is_otherwise_the_same() -> None:
 def test_what_to_look_for_is_read_as_it_was_written() -> None:
     """A hunt is equal after a way through JSON."""
     assert hunt_from_json(hunt_to_json(HUNT)) == HUNT
-    for drawn in (Drawn(), *(row.drawn for row in ROWS)):
+    for drawn in (Drawn(), *(row.drawn for row in PAST_BUGS)):
         other = evolve(HUNT, drawn=drawn)
         assert hunt_from_json(hunt_to_json(other)) == other
 

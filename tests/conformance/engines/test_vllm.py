@@ -14,7 +14,7 @@ from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTrans
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.play import JudgeConfig, play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig

@@ -167,9 +167,9 @@ def test_guard_forgets_evicted_pages() -> None:
     for fill, leave in ((b"a", drop), (b"b", guarded.reset), (b"c", drop), (b"d", drop)):
         insert(fill)
         assert read_all(guarded, KEY) == [fill * 8] * 3
-        assert len(guarded._ledger._pages) == 3
+        assert len(guarded._written._pages) == 3
         leave()
-        assert len(guarded._ledger._pages) == 0
+        assert len(guarded._written._pages) == 0
     insert(b"e")
     for slot in guarded.match(KEY).slots.full:
         cache._state.pools[FULL, GPU].payloads[slot] = b"d" * 8
@@ -190,8 +190,8 @@ def test_guard_keeps_no_more_bytes_than_the_tree_has() -> None:
         write_stamps(guarded, key, slots)
         guarded.insert(key, 0, slots)
         guarded.match(key)
-    assert len(guarded._ledger._pages) < 4000
-    assert not guarded._ledger._slots
+    assert len(guarded._written._pages) < 4000
+    assert not guarded._written._slots
 
 
 def test_guard_forgets_slots_that_were_given_back() -> None:
@@ -208,7 +208,7 @@ def test_guard_follows_no_bytes_where_it_never_judges() -> None:
     """A guard that judges nothing keeps no bytes."""
     guarded = guard(reference(), rate=0.0)
     serve(guarded, KEY)
-    assert not guarded._ledger._pages
+    assert not guarded._written._pages
     with pytest.raises(CacheError):
         guarded.write(FULL, 0, b"x" * 8)
 

@@ -107,7 +107,7 @@ def test_guard_says_what_was_broken_before(monkeypatch: pytest.MonkeyPatch) -> N
     """A law that an operation outside the sample broke is said to have been broken before."""
     guarded = scripted(reference(), *[False] * 6, True)
     with monkeypatch.context() as patched:
-        patched.setattr("kvcanon.reference.insert.announce_stored", lambda *_: None)
+        patched.setattr("kvcanon.reference.insert.emit_stored", lambda *_: None)
         serve(guarded, KEY)
     with pytest.raises(SpecViolation) as caught:
         guarded.match(KEY)

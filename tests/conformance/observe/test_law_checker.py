@@ -17,7 +17,7 @@ from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.mutants.kill_matrix import mutated
 from kvcanon.conformance.observe.guard import guard
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.spec.difference import Difference

@@ -15,7 +15,7 @@ from kvcanon.conformance.protocol.adapter import (
     make_request_subject,
     make_subject,
 )
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.tree import ESSENTIAL, TreeCache
 from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case

@@ -15,7 +15,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.pipe import (
     ChildDied,
     ChildFailed,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
 from kvcanon.conformance.protocol.adapter import Offer
-from kvcanon.conformance.protocol.configs import usual_config
+from kvcanon.conformance.protocol.draw_config import usual_config
 from kvcanon.conformance.search.walker import LONG, draw_case
 from kvcanon.spec.types import WritePolicy
 

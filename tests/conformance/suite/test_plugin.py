@@ -183,14 +183,14 @@ def test_wrong_call_ends_with_one_line(
 def test_plugin_imports_nothing_of_the_judge() -> None:
     """The pytest plugin imports neither the judge nor Hypothesis."""
     code = (
-        "import sys, kvcanon.conformance.plugin;"
+        "import sys, kvcanon.conformance.pytest_plugin;"
         "print(*[name for name in sys.modules if name.startswith(('hypothesis', 'kvcanon'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {
         "kvcanon",
         "kvcanon.conformance",
-        "kvcanon.conformance.plugin",
+        "kvcanon.conformance.pytest_plugin",
     }
 
 

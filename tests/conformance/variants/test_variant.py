@@ -10,7 +10,7 @@ from attrs import fields
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding
 from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
 from kvcanon.conformance.search.walker import draw_case

@@ -11,10 +11,10 @@ from jsonschema import Draft202012Validator
 
 from kvcanon.conformance.mutants.kill_matrix import mutated
 from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.calls import CALLS
-from kvcanon.conformance.protocol.loading import load_adapter
 from kvcanon.conformance.variants.variant import VARIANT, VARIATIONS
-from kvcanon.conformance.vectors.freedoms import BY_PROFILE, freedoms_of
+from kvcanon.conformance.vectors.marks import BY_PROFILE, freedoms_of
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.script import (
     Script,

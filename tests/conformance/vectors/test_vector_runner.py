@@ -66,7 +66,7 @@ def test_the_variant_is_lawful() -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "op"),
     [
-        ('createHash("sha256").update(name)', 'createHash("sha256")', "take_events"),
+        ('createHash("sha256").update(hash)', 'createHash("sha256")', "take_events"),
         ("free.push(...surplus)", "", "allocate"),
         ("const victim", "freed += 1; const victim", "evict"),
         ("events = [", "events = []; [", "take_events"),

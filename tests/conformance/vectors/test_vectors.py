@@ -20,7 +20,7 @@ from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.vector_stage import play_vector
 from kvcanon.conformance.variants.variant import VARIANT
 from kvcanon.conformance.vectors import vector
-from kvcanon.conformance.vectors.freedoms import script_of
+from kvcanon.conformance.vectors.marks import script_of
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,

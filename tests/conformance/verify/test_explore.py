@@ -26,6 +26,7 @@ from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.exact_actions import exact_action
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.report import replayed
 from kvcanon.conformance.variants.override import Overrides, Plant, overriding
 from kvcanon.conformance.verify.explore import exploration as exploring_module
 from kvcanon.conformance.verify.explore import frontier
@@ -36,7 +37,7 @@ from kvcanon.conformance.verify.explore.exploration import (
     ExplorationSpec,
     explore,
 )
-from kvcanon.conformance.verify.explore.failure_case import UNSEEN, failure_of, retold
+from kvcanon.conformance.verify.explore.failure_case import UNSEEN, failure_of
 from kvcanon.conformance.verify.explore.frontier import Codes, Path, Visited
 from kvcanon.conformance.verify.explore.moves import moves
 from kvcanon.conformance.verify.explore.reach import has_to_come_up
@@ -254,7 +255,7 @@ def test_what_the_guard_does_not_see_is_told_as_such() -> None:
     failure = failure_of(adapter, HOST, found.broken, found.law_ids)
     assert failure.finding.name == found.broken.name == "DATA-1"
     assert UNSEEN in failure.finding.words
-    assert not retold(adapter, failure, found.law_ids).again
+    assert not replayed(failure, adapter, found.law_ids).again
 
 
 def test_only_the_laws_that_were_asked_for_are_asked() -> None:

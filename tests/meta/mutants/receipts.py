@@ -1,7 +1,6 @@
 """Faults of receipts: whose they are.
 
-What readers get wrong: that two locks of one prefix are one lock. The first release of two would
-be the last.
+Two locks of one prefix are separate: the first unlock must not release both.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcanon.conformance.observe.timed_cache import TimedCache
+from kvcanon.conformance.observe.latency import TimedCache
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -83,7 +83,7 @@ def test_percentiles_are_measured_values(monkeypatch: pytest.MonkeyPatch) -> Non
     """Percentiles are exact, in microseconds."""
     moments = iter(moment for call in range(1, 101) for moment in (0, call * 1000))
     monkeypatch.setattr(
-        "kvcanon.conformance.observe.timed_cache.perf_counter_ns", lambda: next(moments)
+        "kvcanon.conformance.observe.latency.perf_counter_ns", lambda: next(moments)
     )
     timed = TimedCache(ReferenceCache(CONFIG))
     for _ in range(100):

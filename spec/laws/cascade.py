@@ -127,8 +127,8 @@ def no_orphan(step: Step) -> Iterator[str]:
         if left is None or (medium is GPU and writes_back(step.before)):
             continue
         yield (
-            f"{page_in_words(step.before, was)} is gone from the tree with an eviction from "
-            f"{medium}; it had full slot {left} on {other}"
+            f"an eviction from {medium} removed {page_in_words(step.before, was)} from the tree, "
+            f"though it had full slot {left} on {other}"
         )
 
 

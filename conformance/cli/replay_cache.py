@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from kvcanon.conformance.errors import UsageError, describe_exception
-from kvcanon.conformance.protocol.loading import load_adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 

@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     # Other runs do not wait for these imports.
     from kvcanon.conformance.errors import UsageError  # noqa: PLC0415
-    from kvcanon.conformance.protocol.loading import load_adapter  # noqa: PLC0415
+    from kvcanon.conformance.protocol.cache_names import load_adapter  # noqa: PLC0415
 
     for option in ("kvcanon_cache", "kvcanon_against"):
         name = config.getoption(option)

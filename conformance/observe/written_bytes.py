@@ -29,7 +29,7 @@ UNKNOWN: tuple[bytes, ...] = ()
 """Of data that is in the tree, and that nobody was seen writing."""
 
 
-class Ledger:
+class WrittenBytes:
     """Bytes by slot while requests hold them, by page while the tree does.
 
     It begins with the first write. From then on all data in the tree is entered, known or unknown,
