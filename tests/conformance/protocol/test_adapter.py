@@ -186,7 +186,7 @@ def test_caches_of_requests_are_not_compared() -> None:
     """Request caches are not compared with other caches."""
     case = Case(CONFIG, (Action("serve"),))
     for one, other in ((SERVING, REFERENCE), (REFERENCE, SERVING)):
-        with pytest.raises(UsageError, match="agreement"):
+        with pytest.raises(UsageError, match="request caches cannot be compared"):
             play(case, [one], against=other)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from itertools import count
 from pathlib import Path as File
 
@@ -29,7 +28,6 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.report import replayed
 from kvcanon.conformance.variants.override import Overrides, Plant, overriding
 from kvcanon.conformance.verify.explore import exploration as exploring_module
-from kvcanon.conformance.verify.explore import frontier
 from kvcanon.conformance.verify.explore.expansion import Expander, Expansion
 from kvcanon.conformance.verify.explore.exploration import (
     Exploration,
@@ -38,7 +36,7 @@ from kvcanon.conformance.verify.explore.exploration import (
     explore,
 )
 from kvcanon.conformance.verify.explore.failure_case import UNSEEN, failure_of
-from kvcanon.conformance.verify.explore.frontier import Codes, Path, Visited
+from kvcanon.conformance.verify.explore.frontier import Path
 from kvcanon.conformance.verify.explore.moves import moves
 from kvcanon.conformance.verify.explore.reach import has_to_come_up
 from kvcanon.conformance.verify.explore.scope import Scope
@@ -350,29 +348,6 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
         (tmp_path / "progress.npz").write_bytes(content)
         with pytest.raises(UsageError, match="is no progress"):
             explore(expander(FULL), limits=limits)
-
-
-def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every digest that was added is found, and no other."""
-    monkeypatch.setattr(frontier, "RECENT", 50)
-    visited, known = Visited(), set[bytes]()
-    for turn in range(60):
-        digests = [blake2b(bytes([turn * at % 251]), digest_size=16).digest() for at in range(9)]
-        digests.append(bytes(15) + bytes([turn]))
-        for digest, is_new in zip(digests, visited.enter(digests), strict=True):
-            assert is_new == (digest not in known)
-            known.add(digest)
-        assert len(visited) == len(known)
-    assert not any(Visited(visited.all()).enter(list(known)))
-
-
-def test_paths_are_kept_whole() -> None:
-    """A coded path is decoded to itself."""
-    codes = Codes()
-    for path in paths_in(HOST):
-        coded = b"".join(map(codes.code, path))
-        assert len(coded) == 2 * len(path)
-        assert codes.path(coded) == Codes(codes.actions).path(coded) == path
 
 
 # Caches that cannot be explored.

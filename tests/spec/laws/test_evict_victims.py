@@ -113,7 +113,7 @@ def test_evict_4_write_back_may_drop_a_subtree() -> None:
     below = node(4, 3, [6], full=on(None, [4]))
     assert ask("EVICT-4", evicted(tree(leaf, below, config=BACK), Counts(full=1))) == []
     (said,) = ask("EVICT-4", evicted(tree(leaf, below), Counts(full=1)))
-    assert "page 1 in node 4 (tokens 1..2) is gone from the tree" in said
+    assert "removed page 1 in node 4 (tokens 1..2) from the tree" in said
 
 
 @pytest.mark.parametrize("config", [THROUGH, BACK])
