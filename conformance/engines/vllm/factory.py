@@ -18,7 +18,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import GPU
 
 LONGEST_TOKENS = 1 << 16
-"""Prompts of any case are shorter."""
+"""Prompts of clients are shorter; the drain of a case fills the pool with one prompt."""
 
 
 def make_manager(config: CacheConfig) -> Manager:
@@ -37,7 +37,7 @@ def make_manager(config: CacheConfig) -> Manager:
         kv_cache_config=named("KVCacheConfig")(
             num_blocks=slots + 1, kv_cache_tensors=[], kv_cache_groups=groups
         ),
-        max_model_len=LONGEST_TOKENS,
+        max_model_len=max(LONGEST_TOKENS, slots * config.page_size),
         scheduler_block_size=config.page_size,
         hash_block_size=config.page_size,
         enable_caching=True,

@@ -69,6 +69,13 @@ def test_pool_is_as_large_as_all_pools_and_the_null_block() -> None:
     assert (plain.config.num_blocks, len(plain.config.kv_cache_groups)) == (7, 1)
 
 
+def test_longest_prompt_fills_the_pool() -> None:
+    """A prompt as long as the pool is no longer than the manager's longest prompt."""
+    large = CacheConfig(page_size=2, device_slots=Counts(full=50_000))
+    manager = cast("fake_vllm.KVCacheManager", ManagedCache(large).manager)
+    assert manager.options["max_model_len"] == 100_000
+
+
 def test_blocks_become_slots_and_found_ones_are_reused() -> None:
     """Block n is slot n - 1, and a prefix hit reuses its blocks."""
     cache = ManagedCache(PLAIN)
