@@ -94,7 +94,7 @@ class Engine:
             self._count_events(self._cache.take_events())
 
     def _load_back(self, prefix: Key) -> int:
-        """Load a locked prefix to the device; returns how many of its pages are there afterwards."""
+        """Load a locked prefix to the device; returns how many of its pages are then there."""
         answer = self._cache.load_back(prefix)
         self._add_evicted(answer.evicted)
         if answer.decision is LoadDecision.ENQUEUED and answer.transfer_id is not None:
@@ -107,8 +107,7 @@ class Engine:
         return self._cache.match(prefix).device_pages
 
     def _make_room(self, missing_pages: int, locked_pages: int) -> Slots | None:
-        """Allocate slots for some pages, after evicting each pool's shortage; None if that is too
-        little.
+        """Evict what each pool lacks for some pages, and allocate; None if that is not enough.
 
         If the window pool is smaller than the prompt, only the last pages get window slots: when
         they are computed, the window no longer reaches the first ones.
