@@ -129,7 +129,7 @@ def test_guard_of_a_cache_in_use_starts_from_its_state() -> None:
 
 
 def test_guard_judges_all_events_of_a_new_cache() -> None:
-    """A guard with `new` checks every event of a new cache."""
+    """The guard checks every event of a cache from which no events were taken."""
     cache = reference()
     serve(cache, KEY)
     (store,) = [e for e in cache._state.events if isinstance(e, BlockStored)][:1]
