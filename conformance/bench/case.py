@@ -1,4 +1,4 @@
-"""What is measured: a cache of some size, and the requests that it serves.
+"""The bench case: a cache of some size, and the requests that it serves.
 
 Sizes are in tokens, as everywhere on the command line. Each driver converts them to its cache's
 pages, blocks or slots.
@@ -17,15 +17,15 @@ from kvcanon.conformance.bench.workloads.request import Request
 
 
 class RequestStep(StrEnum):
-    """What a cache does for a request, in order; a cache need not have every step."""
+    """The steps of a request, in order; a cache need not have every step."""
 
     HASH = "hash"
-    """Name the pages, where a cache must before it can look for them."""
+    """Hash the pages, in caches that need page hashes before a lookup."""
     MATCH = "match"
-    """Find the prefix, and say in which slots it is."""
+    """Find the prefix and its slots."""
     LOCK = "lock"
     EVICT = "evict"
-    """Make room, for exactly what is missing."""
+    """Evict exactly as many slots as are missing."""
     ALLOCATE = "allocate"
     INSERT = "insert"
     UNLOCK = "unlock"
@@ -35,19 +35,19 @@ class RequestStep(StrEnum):
 
 @frozen
 class BenchCell:
-    """The cache to make."""
+    """The size and configuration of the measured cache."""
 
     page_size: int
     pool_tokens: int
     window_tokens: int = 0
-    """0 where there is no window."""
+    """0 means without a window."""
     swa_tokens: int = 0
-    """The pool of window data."""
+    """The pool of window slots, in tokens."""
     events: bool = False
 
     @property
     def components(self) -> str:
-        """What the model keeps of a prompt."""
+        """What the model caches for a prompt."""
         return "full + swa" if self.window_tokens else "full"
 
     def __str__(self) -> str:
@@ -60,13 +60,13 @@ class WorkloadSource:
     """Where requests come from."""
 
     trace: str | None = None
-    """A file; None where they are generated."""
+    """A trace file; None if the requests are generated."""
     conversations: int = 1000
     seed: int = 0
     limit: int | None = None
 
     def requests(self) -> tuple[Request, ...]:
-        """The requests. Raises: TraceError, OSError."""
+        """Return the requests. Raises: TraceError, OSError."""
         if self.trace is not None:
             return load_trace(Path(self.trace), self.limit)
         return Chat(conversations=self.conversations, seed=self.seed).requests()[: self.limit]

@@ -1,6 +1,6 @@
-"""The process that measures one cache once: a job as JSON on stdin, the result in a file.
+"""The child process of one measurement: a job as JSON on stdin, the result in a file.
 
-The result is not printed, because peers write to stdout and stderr at will.
+The result is not printed, because peers also write to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class BenchJob:
     seconds: float
 
     def to_json(self) -> Json:
-        """All of it, as values that JSON has."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> BenchJob:
-        """What `to_json` made a value of."""
+        """Read what `to_json` returned."""
         given = dict(value)
         cell = BenchCell(**cast("dict[str, Any]", given.pop("cell")))
         source = WorkloadSource(**cast("dict[str, Any]", given.pop("source")))
@@ -50,7 +50,7 @@ class BenchJob:
 
 
 def fill(order: BenchJob) -> Json:
-    """Measure what was ordered. Raises: UsageError, and whatever the cache raises."""
+    """Run the measurement of a job. Raises: UsageError, and every exception of the cache."""
     module = import_module(f"kvcanon.conformance.bench.drivers.{order.driver}")
     make: MakeDriver[object] = module.make_driver
     if order.what == "requests":
@@ -63,7 +63,7 @@ def fill(order: BenchJob) -> Json:
 
 
 def main() -> None:
-    """Fill the order on stdin, into the file that is named."""
+    """Run the job on stdin, and write its result to the file named in the arguments."""
     order = BenchJob.from_json(json.load(sys.stdin))
     Path(sys.argv[1]).write_text(json.dumps(fill(order)), encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""The contest: one process after the other, the caches in turns, and the medians of the rounds.
+"""The contest: runs one process after the other, the caches in turns; takes medians of the rounds.
 
-Compare ratios, not single figures. Other work on the machine slows all caches alike, as long as
-they take turns.
+Compare ratios, not single figures. Other work on the machine slows all caches alike, since they
+take turns.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from kvcanon.conformance.bench.throughput import Throughput
 from kvcanon.conformance.errors import UsageError
 
 Fill = Callable[[Contestant, BenchJob], Json]
-"""Has an order filled."""
+"""Runs a job for a contestant."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""A scheduler's thread has a core, not a machine: idle threads that spin would slow the others."""
+"""One thread: a scheduler's thread has one core; idle threads that spin slow the others."""
 
 _OUR_ERROR = re.compile(r"^kvcanon(\.\w+)+: ")
-"""What a traceback puts before the words of an error of ours, which say enough without it."""
+"""What a traceback puts before the text of a UsageError; the text alone says enough."""
 
 
 @frozen
 class Result:
-    """What came of a cache in a cell."""
+    """The measurements of a cache in a cell."""
 
     contestant: str
     runs: tuple[Throughput, ...]
-    """One a round."""
+    """One measurement per round."""
 
     @property
     def complete(self) -> bool:
@@ -50,30 +50,30 @@ class Result:
         return all(run.complete for run in self.runs)
 
     def of(self, figure: Callable[[Throughput], float]) -> float:
-        """The median of a figure over the rounds."""
+        """Return the median of a figure over the rounds."""
         return median(figure(run) for run in self.runs)
 
     @property
     def requests_per_second(self) -> float:
-        """The median of it."""
+        """The median over the rounds."""
         return self.of(lambda run: run.requests_per_second)
 
     @property
     def hit_rate(self) -> float:
-        """The median of it."""
+        """The median over the rounds."""
         return self.of(lambda run: run.hit_rate)
 
     @property
     def cache_bytes(self) -> float:
-        """The median of it."""
+        """The median over the rounds, in bytes."""
         return self.of(lambda run: run.cache_bytes)
 
     def p50_us(self, step: str) -> float | None:
-        """The median over the rounds; None where the cache has no such step."""
+        """The median over the rounds; None if the cache has no such step."""
         return self._latency(step, lambda run: run.steps[step].p50_us)
 
     def p99_us(self, step: str) -> float | None:
-        """The median over the rounds; None where the cache has no such step."""
+        """The median over the rounds; None if the cache has no such step."""
         return self._latency(step, lambda run: run.steps[step].p99_us)
 
     def _latency(self, step: str, figure: Callable[[Throughput], float]) -> float | None:
@@ -81,7 +81,7 @@ class Result:
 
 
 CURVES = BenchCell(page_size=16, pool_tokens=0)
-"""On what full hits and growth are measured, with pools that fit."""
+"""The cells for full hits and growth, whose pools fit the prompts."""
 
 
 @frozen
@@ -92,14 +92,14 @@ class ContestPlan:
     cells: tuple[BenchCell, ...]
     rounds: int = 3
     seconds: float = 120.0
-    """After which no request is begun any more."""
+    """No request begins after this many seconds."""
     growth: bool = False
     """Whether to measure full hits and growth, too."""
 
 
 @define
 class ContestOutcome:
-    """What came of a contest."""
+    """All results of a contest."""
 
     cells: dict[BenchCell, list[Result]] = Factory(dict)
     full_hits: dict[str, FullHit] = Factory(dict)
@@ -110,7 +110,7 @@ class ContestOutcome:
 def orders(
     plan: ContestPlan, contestants: Sequence[Contestant]
 ) -> list[tuple[Contestant, BenchJob]]:
-    """Everything that is to be measured, in turns."""
+    """Return all jobs, in turns."""
 
     def order(contestant: Contestant, what: str, cell: BenchCell) -> tuple[Contestant, BenchJob]:
         return contestant, BenchJob(
@@ -149,7 +149,7 @@ def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> Cont
 
 
 def in_a_process(entrants: Field) -> Fill:
-    """Have orders filled each in a fresh process, in the environment of its contestant."""
+    """Return a function that runs each job in a fresh process, in its contestant's environment."""
 
     def fill(contestant: Contestant, order: BenchJob) -> Json:
         python, variables = sys.executable, dict(os.environ)

@@ -1,7 +1,7 @@
 """Contestants: the reference, the optimized cache, the peers, and any cache by its factory.
 
-A peer is measured in an environment of its own. A peer without one is left out, and the report says
-so; nothing is installed.
+A peer is measured in its own environment. A peer without one is left out, and the report says so;
+nothing is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Contestant:
     """A module of `drivers`."""
     options: Mapping[str, str] = Factory(dict)
     release: Release | None = None
-    """The peer whose environment it runs in; None where it runs in ours."""
+    """The peer in whose environment it runs; None for this process's environment."""
 
 
 SGLANG = RELEASES["sglang==0.5.23"]
@@ -45,22 +45,22 @@ CONTESTANTS = {
 
 @frozen
 class Field:
-    """Who is measured."""
+    """The contestants of one contest."""
 
     contestants: tuple[Contestant, ...]
     peers: Mapping[str, Peer]
     """The environments, by release."""
     missing: Mapping[str, str] = Factory(dict)
-    """Who was left out, and why."""
+    """Contestants that were left out, with the reason."""
 
     def stubbed(self) -> dict[str, dict[str, str]]:
-        """What is stood in for in the environments that are used, by release."""
+        """Return the stand-ins in the environments that are used, by release."""
         used = {each.release.name for each in self.contestants if each.release is not None}
         return {name: peer.stubbed for name, peer in self.peers.items() if name in used}
 
 
 def field(names: list[str], folder: Path) -> Field:
-    """Those of these names, or all that can be measured here where none is given.
+    """Return the named contestants, or all that can be measured here if none is named.
 
     Raises:
         UsageError: one that was named cannot be measured.
@@ -76,7 +76,7 @@ def field(names: list[str], folder: Path) -> Field:
 
 
 def contestant_named(name: str) -> Contestant:
-    """The contestant of this name. Raises: UsageError."""
+    """Return the contestant of this name. Raises: UsageError."""
     if name in CONTESTANTS:
         return CONTESTANTS[name]
     if ":" in name:
@@ -86,7 +86,7 @@ def contestant_named(name: str) -> Contestant:
 
 
 def _lack(contestant: Contestant, peers: Mapping[str, Peer]) -> str:
-    """Why a contestant cannot be measured here; empty where it can."""
+    """Return why a contestant cannot be measured here; empty if it can."""
     release = contestant.release
     if release is not None:
         if release.name in peers:

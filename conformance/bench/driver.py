@@ -1,7 +1,7 @@
-"""A driver: how an engine that serves one request after another calls one cache.
+"""A driver: calls one cache as an engine would that serves one request after another.
 
-A driver times each call by itself, because only it knows the calls. Preparing a call and reading
-its answer are outside the clock.
+A driver times each call itself, because only it knows the calls. Preparing a call and reading its
+answer are outside the timed part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StepTimes:
     events: array[int] = Factory(_nanoseconds)
 
     def by_step(self) -> dict[RequestStep, array[int]]:
-        """The steps that were taken at all."""
+        """Return the times of the steps that were taken."""
         found: dict[RequestStep, array[int]] = {
             step: getattr(self, step.value) for step in RequestStep
         }
@@ -44,7 +44,7 @@ class StepTimes:
 
 
 class EventCounts(NamedTuple):
-    """What events say, in pages."""
+    """The sums of some events, in pages."""
 
     stored_pages: int
     removed_pages: int
@@ -54,25 +54,25 @@ class Driver(Protocol[Prompt]):
     """Drives one cache, which is empty at first."""
 
     core: str
-    """Which implementation it got: some caches choose among several in silence."""
+    """Which implementation is measured: some caches choose among several without saying so."""
 
     def prepare(self, request: Request) -> Prompt:
-        """The prompt in the form that the cache likes best.
+        """Return the prompt in the form that the cache takes fastest.
 
-        It may be prepared by another driver of the same page size than the one that serves it.
+        Another driver of the same page size may serve it.
         """
 
     def serve(self, prompt: Prompt, taken: StepTimes) -> int:
-        """Serve a request, and return how many of its tokens were there.
+        """Serve a request, and return how many of its tokens were cached.
 
-        Each call adds to `taken` what it took.
+        Each call adds its time to `taken`.
         """
 
     def take_events(self, taken: StepTimes) -> EventCounts:
-        """Take the events since the last call, with all their names and tokens."""
+        """Take the events since the last call, with all their page hashes and tokens."""
 
     def find(self, prompt: Prompt, taken: StepTimes) -> int:
-        """Only look for a prompt, and return how many of its tokens are there."""
+        """Look up a prompt without serving it, and return how many of its tokens are cached."""
 
 
 MakeDriver = Callable[[BenchCell, Mapping[str, str]], Driver[Prompt]]
@@ -80,11 +80,11 @@ MakeDriver = Callable[[BenchCell, Mapping[str, str]], Driver[Prompt]]
 
 
 def whole_and_reusable_tokens(request: Request, page_size: int) -> tuple[int, int]:
-    """The tokens of a prompt in whole pages: of all of it, and of its first n - 1 tokens."""
+    """Count the tokens in whole pages: of the whole prompt, and of its first n - 1 tokens."""
     whole = request.length_tokens // page_size * page_size
     return whole, (request.length_tokens - 1) // page_size * page_size
 
 
 def shortage(missing: int, free: int) -> int:
-    """How much has to be evicted before so much can be allocated."""
+    """Return how much must be evicted to allocate `missing`."""
     return max(0, missing - free)

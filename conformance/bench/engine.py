@@ -1,9 +1,9 @@
 """An engine's side of the protocol: the calls that serve one request.
 
-Requests are served one after another: matched, locked, loaded back where the prefix is on the host
+Requests are served one after another: matched, locked, loaded back if the prefix is on the host
 only, given exactly the slots that they lack, inserted and unlocked.
 
-An engine never reuses a whole prompt. At least one token must be computed to sample from, so that a
+An engine never reuses a whole prompt. It must compute at least one token to sample from, so a
 request matches the pages of its first n - 1 tokens.
 """
 
@@ -27,26 +27,26 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Sl
 
 @define
 class ReplayStats:
-    """What an engine has seen so far."""
+    """Counts of an engine so far."""
 
     requests: int = 0
     rejected: int = 0
-    """Requests that did not fit, whatever was evicted."""
+    """Requests that did not fit even after eviction."""
     prompt_tokens: int = 0
-    """Of all requests, those that were rejected included."""
+    """Prompt tokens of all requests, rejected ones included."""
     device_hit_tokens: int = 0
     host_hit_tokens: int = 0
-    """Tokens that were of use only after a load-back: window data may be all that was loaded."""
+    """Tokens that were usable only after a load-back, which may have loaded window data only."""
     load_backs: int = 0
     backups: int = 0
     backup_declined_pages: int = 0
     failed_transfers: int = 0
     evicted: Counter[Component] = Factory(Counter)
-    """Device slots, of requests that needed room and of load-backs."""
+    """Device slots that were freed, for requests and for load-backs."""
     loaded: Counter[Component] = Factory(Counter)
     """Device slots that a load-back filled."""
     events: Counter[str] = Factory(Counter)
-    """By kind and medium, as "stored GPU"."""
+    """Events by kind and medium, as "stored GPU"."""
 
 
 class Engine:
@@ -56,11 +56,11 @@ class Engine:
         self.tally = ReplayStats()
         self._cache = cache
         self._stamped = stamped
-        """Whether to write bytes behind the slots that it fills: only a judge reads them."""
+        """Whether to write bytes to the slots that it fills: only a judge reads them."""
         config = cache.config
         self._capacity = {c: config.capacity(c, GPU) for c in config.components}
         self._free = Counter(self._capacity)
-        """Free slots, counted here: the protocol answers what changed, never what is left."""
+        """Free slots, counted here: answers say what changed, not how many are left."""
         self._loading: dict[TransferId, Counts] = {}
 
     def serve(self, request: Request) -> None:
@@ -94,7 +94,7 @@ class Engine:
             self._count_events(self._cache.take_events())
 
     def _load_back(self, prefix: Key) -> int:
-        """Bring a locked prefix to the device, and return how many of its pages are there then."""
+        """Load a locked prefix to the device; returns how many of its pages are then there."""
         answer = self._cache.load_back(prefix)
         self._add_evicted(answer.evicted)
         if answer.decision is LoadDecision.ENQUEUED and answer.transfer_id is not None:
@@ -107,10 +107,10 @@ class Engine:
         return self._cache.match(prefix).device_pages
 
     def _make_room(self, missing_pages: int, locked_pages: int) -> Slots | None:
-        """Slots for so many pages, after evicting what each pool is short of; None if it cannot be.
+        """Evict what each pool lacks for some pages, and allocate; None if that is not enough.
 
-        Where the window pool is smaller than the prompt, only the last pages get window slots: by
-        the time they are computed, the window of the first is behind them.
+        If the window pool is smaller than the prompt, only the last pages get window slots: when
+        they are computed, the window no longer reaches the first ones.
         """
         wanted = {FULL: missing_pages, SWA: missing_pages, MAMBA: min(1, missing_pages)}
         locked = {
@@ -138,7 +138,7 @@ class Engine:
         self.tally.backup_declined_pages += answer.backup_declined_pages
 
     def _settle(self, *, wait: bool) -> None:
-        """Take acknowledgements; slots of a load that failed are free again."""
+        """Settle acknowledged transfers; slots of a load that failed are free again."""
         settled = self._cache.flush() if wait else self._cache.poll()
         for transfer_id, status in settled.transfers:
             loading = self._loading.pop(transfer_id, Counts())
@@ -153,7 +153,7 @@ class Engine:
         self.tally.evicted.update({c: freed[c] for c in Component})
 
     def _add(self, counts: Counts, sign: int) -> None:
-        """Write slots that came free (+1) or were taken (-1) into the count of free slots."""
+        """Add freed slots (sign 1) to the count of free slots, or subtract allocated ones (-1)."""
         self._free.update({c: sign * counts[c] for c in Component})
 
     def _count_events(self, events: tuple[Event, ...]) -> None:
@@ -161,7 +161,7 @@ class Engine:
 
 
 def counts_of(by_component: Mapping[Component, int]) -> Counts:
-    """The same numbers, with 0 for a component that is not there."""
+    """Return the same numbers, with 0 for missing components."""
     return Counts(**{component.value: count for component, count in by_component.items()})
 
 

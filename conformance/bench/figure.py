@@ -1,7 +1,7 @@
 """Figures of panels on logarithmic scales, drawn by matplotlib and written as SVG.
 
-On a logarithmic scale equal distances are equal ratios. A value of 0 has no place on it: leave it
-out of the series.
+On a logarithmic scale equal distances are equal ratios. It cannot show a 0: leave it out of the
+series.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARGIN_INCHES = 0.9
 
 
 def draw_figure(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
-    """All panels in one figure with one legend, as SVG."""
+    """Draw all panels in one figure with one legend, as SVG."""
     names = tuple(dict.fromkeys(name for panel in panels for name in panel.series))
     colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(names)}
     row_count = max(1, math.ceil(len(panels) / PANELS_PER_ROW))
@@ -75,7 +75,7 @@ def _draw_panel(
     for name, points in panel.series.items():
         x, y = [x for x, _ in points], [y for _, y in points]
         gid = f"{axes.get_gid()}-series-{list(colors).index(name) + 1}"
-        # The ends of the curves lie on the frame, which must not cut their markers.
+        # The ends of the curves lie on the frame, which must not clip their markers.
         axes.plot(x, y, color=colors[name], marker="o", linestyle=line, clip_on=False, gid=gid)
 
 
@@ -84,7 +84,7 @@ def _x_values(panel: Panel) -> Iterable[float]:
 
 
 def _decades(values: Iterable[float]) -> tuple[float, float]:
-    """The powers of ten around some values above 0, at least one apart."""
+    """Return the powers of ten around some values above 0, at least one apart."""
     powers = [math.log10(value) for value in values] or [0.0]
     low, high = math.floor(min(powers)), math.ceil(max(powers))
     return 10.0**low, 10.0 ** max(high, low + 1)

@@ -1,7 +1,7 @@
-"""A full hit of a long prompt, beside its floor: comparing the prompt's bytes.
+"""A full hit of a long prompt, compared with its floor: comparing the prompt's bytes.
 
-There are two floors. A prompt that was just matched is in the processor's caches, with the tree's
-copy of it; one of many is in neither, and its bytes come from memory.
+There are two floors. A prompt that was just matched is in the processor's caches, as is the tree's
+copy of it; one of many prompts is in neither, and its bytes come from memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kvcanon.conformance.observe.latency import Latency, latency_of
 
 PROMPT_TOKENS = 100_000
 PROMPTS = 200
-"""So many that what lies between two uses of one is larger than any processor's caches."""
+"""The number of prompts: their bytes exceed any processor's caches between two uses of one."""
 REPEATS = 200
 
 
 @frozen
 class FullHit:
-    """What it takes to find a prompt that is all there."""
+    """The times to find a prompt that is cached whole."""
 
     prompt_tokens: int
     hot: Latency
@@ -37,16 +37,16 @@ class FullHit:
     cold: Latency
     """One prompt after the other."""
     floor_hot: Latency
-    """To compare as many bytes as the prompt has, at four a token; the same again and again."""
+    """Comparing the prompt's bytes, four per token; the same prompt again and again."""
     floor_cold: Latency
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> FullHit:
-        """What `to_json` made a value of."""
+        """Read what `to_json` returned."""
         fields = {
             name: Latency(**given) if isinstance(given, dict) else given
             for name, given in value.items()
@@ -61,7 +61,7 @@ def full_hit(
     prompt_tokens: int = PROMPT_TOKENS,
     prompts: int = PROMPTS,
 ) -> FullHit:
-    """Find prompts that are all there, hot and cold, and compare bytes in the same way."""
+    """Find prompts that are cached whole, hot and cold, and compare bytes in the same way."""
     page_size = cell.page_size
     length = prompt_tokens // page_size * page_size + 1
     roomy = evolve(cell, pool_tokens=(length + page_size) * prompts, swa_tokens=0)

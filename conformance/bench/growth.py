@@ -1,9 +1,9 @@
-"""How time and memory grow with the tree, and with the prompt.
+"""How time and memory grow with the size of the tree, and with the length of the prompt.
 
 The tree grows by prompts of 64 pages, eight of which share their first half. A match finds a whole
 prompt that was inserted before; an insert adds the new pages of a prompt.
 
-The inserts of a size are those that grow the tree to it from half of it.
+The inserts measured for a size are those that grow the tree from half that size.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Point:
     match: Latency
     insert: Latency
     cache_bytes: int
-    """Memory that came with the cache so far."""
+    """The memory that the cache has added so far."""
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Point:
-        """What `to_json` made a value of."""
+        """Read what `to_json` returned."""
         fields = dict(value)
         for name in ("match", "insert"):
             latency = fields[name]
@@ -64,7 +64,7 @@ def with_tree(
     options: Mapping[str, str],
     sizes: Sequence[int] = TREE_PAGES,
 ) -> list[Point]:
-    """Grow a tree through these sizes, in pages."""
+    """Grow a tree to these sizes, in pages, and measure at each."""
     page_size = cell.page_size
     roomy = evolve(cell, pool_tokens=(sizes[-1] + 4 * PROMPT_PAGES) * page_size, swa_tokens=0)
     warm_up(make, roomy, options)
@@ -107,7 +107,7 @@ def with_prompt(
     points = []
     for size in sizes:
         fresh, found = StepTimes(), StepTimes()
-        # One token more than whole pages: all pages can be found again.
+        # One token more than whole pages, so that all pages can be found again.
         length = max(1, size // page_size) * page_size + 1
         requests = [
             Request(length, partial(random_tokens, f"{size}.{number}", length))
@@ -123,7 +123,7 @@ def with_prompt(
 
 
 def _find_whole(driver: Driver[Prompt], request: Request, taken: StepTimes) -> None:
-    """Find a prompt that is there but for its last token. Raises: UsageError."""
+    """Find a prompt that is cached except for its last token. Raises: UsageError."""
     found_tokens = driver.find(driver.prepare(request), taken)
     if found_tokens != request.length_tokens - 1:
         hit = f"{found_tokens} of a prompt's {request.length_tokens - 1} tokens"
@@ -131,17 +131,17 @@ def _find_whole(driver: Driver[Prompt], request: Request, taken: StepTimes) -> N
 
 
 def random_tokens(seed: str, length: int) -> tuple[int, ...]:
-    """So many tokens, the same for the same seed."""
+    """Return this many tokens, the same for the same seed."""
     return tuple(array("H", Random(seed).randbytes(2 * length)))
 
 
 def _repeats(size: int) -> int:
-    """How many prompts of a length: enough of the short ones for a median."""
+    """Return how many prompts of a length to use: enough short ones for a median."""
     return max(3, min(101, 1_000_000 // size))
 
 
 def _grow(driver: Driver[Prompt], page_size: int) -> Iterator[tuple[int, int]]:
-    """Insert one prompt after another; yields the pages of the tree, and how long it took."""
+    """Insert one prompt after another; yields the pages of the tree, and the time."""
     pages, number = 0, 0
     while True:
         taken = StepTimes()

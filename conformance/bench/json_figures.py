@@ -20,7 +20,7 @@ from kvcanon.conformance.bench.growth import Point
 def contest_json(
     workload: str, plan: ContestPlan, entrants: Field, outcome: ContestOutcome
 ) -> dict[str, object]:
-    """What was measured on what, and all that came of it."""
+    """Return what was measured, on which machine, and all results."""
     return {
         "kvcanon": __version__,
         "workload": workload,

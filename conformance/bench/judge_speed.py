@@ -1,7 +1,7 @@
-"""How fast the judge is: steps a second, where the time goes, and what larger trees cost.
+"""How fast the judge is: steps per second, where the time goes, and what larger trees cost.
 
-Rates are measured without clocks inside, and shares with them, in runs of their own: a clock at
-every law makes a step slower, and all its parts alike.
+Rates are measured without inner clocks. Shares are measured in separate runs with them: a clock
+around every law slows a step, but all its parts alike.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSIDE = JudgeConfig()
 THOROUGH = JudgeConfig(thorough=True)
 OUTSIDE = JudgeConfig(black_box=True)
 PARTS = ("laws", "snapshot", "cache")
-"""Where time goes; what is left is the judge's own, and the clients'."""
+"""The timed parts; the rest is the judge's and the clients' own time."""
 
 
 @frozen
@@ -54,12 +54,12 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """Steps a second."""
+        """Steps per second."""
         return self.steps / self.seconds if self.seconds else 0.0
 
 
 def rate(adapter: Adapter, judges: JudgeConfig, seconds: float) -> Rate:
-    """Play the walker's cases on the usual configuration for so long. Raises: UsageError."""
+    """Play the walker's cases on the usual configuration for some seconds. Raises: UsageError."""
     trial, config, steps = Trial(adapter, judges), usual_config(), 0
     began = process_time()
     for seed in count():
@@ -82,7 +82,7 @@ class Clock:
         self.spent_ns: Counter[str] = Counter()
 
     def taken(self, part: str, call: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-        """The same call, whose time counts as this part's."""
+        """Wrap a call so that its time counts for this part."""
 
         def timed(*args: Arguments.args, **kwargs: Arguments.kwargs) -> object:
             began_ns = perf_counter_ns()
@@ -95,7 +95,7 @@ class Clock:
 
 
 class _ClockedCache(WrappedCache):
-    """A cache with a clock at all that the judge asks of it."""
+    """A cache that times all calls of the judge."""
 
     def __init__(self, cache: Cache, clock: Clock) -> None:
         super().__init__(cache)
@@ -103,7 +103,7 @@ class _ClockedCache(WrappedCache):
 
     def _around(
         self,
-        operation: Operation,  # noqa: ARG002  # The clock asks not what for.
+        operation: Operation,  # noqa: ARG002  # All operations are timed alike.
         call: Callable[Arguments, Answer],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
@@ -112,22 +112,22 @@ class _ClockedCache(WrappedCache):
         return answer
 
     def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
+        """Return the whole state, as a value."""
         state: Snapshot = self._clock.taken("snapshot", super().snapshot)()
         return state
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
         data: bytes = self._clock.taken("cache", super().read)(component, medium, slot)
         return data
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         self._clock.taken("cache", super().write)(component, slot, data)
 
 
 def shares(adapter: Adapter, judges: JudgeConfig, seconds: float) -> dict[str, float]:
-    """The share of each part in the time of a step. Raises: UsageError."""
+    """Return the share of each part in the time of a step. Raises: UsageError."""
     clock = Clock()
     with _clocked_laws(clock):
         began_ns = perf_counter_ns()
@@ -141,13 +141,13 @@ def _clocked(adapter: Adapter, clock: Clock) -> Adapter:
     def make(*args: Any, **kwargs: Any) -> Cache:  # noqa: ANN401  # As the factory's own.
         return _ClockedCache(cast("Cache", adapter.make(*args, **kwargs)), clock)
 
-    # Only the signature is taken over: it says whether the factory takes an engine.
+    # Only the signature matters: it shows whether the factory takes an engine.
     return evolve(adapter, make=update_wrapper(make, adapter.make, assigned=(), updated=()))
 
 
 @contextmanager
 def _clocked_laws(clock: Clock) -> Iterator[None]:
-    """Every law of the book with a clock at it, until the end."""
+    """Put a clock around every law until the end of the `with`."""
 
     def clocked(law: Law) -> Law:
         timed = clock.taken("laws", lambda subject: list(law.check(subject)))
@@ -166,10 +166,10 @@ def _clocked_laws(clock: Clock) -> Iterator[None]:
 
 @frozen
 class Cost:
-    """What a step costs on a tree of some size."""
+    """The cost of a step on a tree of some size."""
 
     nodes: float
-    """On the average, before and after."""
+    """The average of the tree's size before and after."""
     us_per_step: float
 
 
@@ -177,14 +177,14 @@ NODES = (50, 100, 200, 500)
 LIGHT = ("match", "lock", "unlock", "serve", "evict", "copy", "poll", "take_events")
 """Actions that leave a tree about as large as it was."""
 FILLED_BY = 8
-"""Requests between two looks at the size of a tree that grows."""
+"""Requests between two readings of the size of a growing tree."""
 
 
 def cost_at(adapter: Adapter, judges: JudgeConfig, nodes: int, actions: int = 100) -> Cost:
-    """Fill a cache up to so many nodes, and measure light work on it. Raises: UsageError."""
+    """Fill a cache up to this many nodes, and measure light work on it. Raises: UsageError."""
     config = _roomy(nodes)
     subject, judge = make_judged(adapter, config, judges)
-    # Who looks at states may come later; who keeps books has to be there from the start.
+    # A judge by states may start later; a black-box judge must see every call from the start.
     client = Client(
         subject.cache if isinstance(judge, GuardedCache) else judge,
         subject.can,
@@ -202,7 +202,7 @@ def cost_at(adapter: Adapter, judges: JudgeConfig, nodes: int, actions: int = 10
         client.cache = judge
     steps, began = judge.steps, process_time()
     for _ in range(actions):
-        # Prompts that were asked before: `serve` makes a new one unless 3 divides its last pick.
+        # Known prompts: `serve` makes a new one unless 3 divides its last pick.
         a, b, c = (random.randrange(PICKS) for _ in range(3))
         act(client, random.choice(LIGHT), a, b, 3 * c)
     us = (process_time() - began) / (judge.steps - steps) * 1e6
@@ -210,14 +210,14 @@ def cost_at(adapter: Adapter, judges: JudgeConfig, nodes: int, actions: int = 10
 
 
 def growth(costs: Sequence[Cost]) -> float:
-    """The power of the tree's size with which the cost grows: 1 is linear."""
+    """Return the power of the tree's size with which the cost grows: 1 is linear."""
     sizes = [math.log(cost.nodes) for cost in costs]
     times = [math.log(cost.us_per_step) for cost in costs]
     return linear_regression(sizes, times).slope
 
 
 def _roomy(nodes: int) -> CacheConfig:
-    """The usual configuration, with pools that hold such a tree."""
+    """Return the usual configuration, with pools for a tree of this size."""
     room = Counts(full=4 * nodes, swa=4 * nodes)
     return evolve(usual_config(), device_slots=room, host_slots=room)
 

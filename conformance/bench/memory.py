@@ -1,7 +1,7 @@
-"""How much memory this process uses, and the most that it used.
+"""How much memory this process uses, and its peak.
 
-The peak of a process is of its whole life, and importing a peer may need more than its cache ever
-does. On Linux the peak is reset before a cache is made.
+A process's peak covers its whole life, and importing a peer may need more memory than its cache
+ever does. On Linux the peak is reset before a cache is made.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SET_BACK_PEAK = "5"
 
 
 def set_back_peak() -> int:
-    """Forget the peak so far, where the system can; and return what is in use now, in bytes."""
+    """Reset the peak if the system can; returns the memory in use now, in bytes."""
     gc.collect()
-    # As engines do after start: what is there stays, and collections need not look at it again.
+    # As engines do after start: later garbage collections skip the existing objects.
     gc.freeze()
     if not _STATUS.exists():
         return peak_bytes()
@@ -28,7 +28,7 @@ def set_back_peak() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory that was in use since `set_back_peak`."""
+    """Return the peak memory since `set_back_peak`, in bytes."""
     if _STATUS.exists():
         return _field_bytes("VmHWM")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

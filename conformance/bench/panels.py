@@ -1,6 +1,6 @@
 """The panels of a contest's figure: what each one shows, as plain numbers.
 
-In the panels of requests per second further right is faster; in the panels of growth lower is.
+In panels of requests per second, further right is faster; in panels of growth, lower is faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Panel:
 
 
 def contest_panels(outcome: ContestOutcome) -> list[Panel]:
-    """A panel for each kind of cache, and one for each curve of growth."""
+    """Return a panel for each kind of cache, and one for each curve of growth."""
     return [*_rate_panels(outcome), *_growth_panels(outcome)]
 
 

@@ -1,4 +1,4 @@
-"""`kvcanon bench tree --plot`: the figure of a contest as SVG, where matplotlib is installed."""
+"""`kvcanon bench tree --plot`: the figure of a contest as SVG, if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def require_matplotlib() -> None:
 
 
 def plot(outcome: ContestOutcome, subtitle: str) -> str:
-    """The figure, as SVG. Raises: UsageError, where matplotlib is not installed."""
+    """Return the figure, as SVG. Raises: UsageError: matplotlib is not installed."""
     require_matplotlib()
     # matplotlib is an extra, so only a run with --plot imports it.
     from kvcanon.conformance.bench.figure import draw_figure  # noqa: PLC0415

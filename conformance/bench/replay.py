@@ -1,6 +1,7 @@
-"""Replay: real requests through a cache, counted, timed and, where wanted, judged step by step.
+"""Replay: real requests through a cache, counted, timed and, on request, judged step by step.
 
-A hit rate is no verdict. Sound caches differ in what they keep; only the guard sees a broken law.
+A hit rate is not a verdict. Sound caches differ in what they keep; only the guard finds a broken
+law.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class TreeShape:
     """The tree at the end of a replay."""
 
     nodes: int
-    """Without the root."""
+    """Nodes without the root."""
     branches: int
-    """Nodes below the root with several children: each was cut where prompts part."""
+    """Nodes below the root with several children: each was cut where prompts diverge."""
     tombstones: int
     """Nodes with full data on the device that have lost their window data there."""
     device_pages: int
@@ -36,7 +37,7 @@ class TreeShape:
 
 @frozen
 class Judgement:
-    """What the guard did."""
+    """The results of the guard."""
 
     rate: float
     steps: int
@@ -45,28 +46,28 @@ class Judgement:
     laws: Mapping[str, int]
     """How often each law was exercised."""
     broken: tuple[str, ...]
-    """The laws that did not hold, by id; the replay ended there."""
+    """The broken laws, by id; the replay ended there."""
     words: str
-    """What was wrong; empty where nothing was."""
+    """The violations as text; empty if there are none."""
     unkept: tuple[str, ...] = ()
-    """The laws that should hold, need not, and did not; the replay went on."""
+    """Broken SHOULD laws; the replay went on."""
 
 
 @frozen
 class Replay:
-    """What came of a replay."""
+    """The results of a replay."""
 
     requests: int
     rejected: int
     prompt_tokens: int
-    """Of all requests, those that were rejected included."""
+    """Prompt tokens of all requests, rejected ones included."""
     device_hit_tokens: int
     host_hit_tokens: int
-    """Tokens that were of use only after a load-back: window data may be all that was loaded."""
+    """Tokens that were usable only after a load-back, which may have loaded window data only."""
     load_backs: int
     loaded: Counts
     backups: int
-    """Enqueued by inserts; what an eviction under write_back copies is in the events only."""
+    """Copies enqueued by inserts; copies by evictions under write_back show only in the events."""
     backup_declined_pages: int
     failed_transfers: int
     evicted: Counts
@@ -76,17 +77,17 @@ class Replay:
     operations: Mapping[str, Latency]
     tree: TreeShape
     judgement: Judgement | None
-    """None where nobody judged."""
+    """None if the replay was not judged."""
 
     @property
     def hit_rate(self) -> float:
-        """The share of prompt tokens that nobody had to compute again."""
+        """The share of prompt tokens that were not computed again."""
         hit_tokens = self.device_hit_tokens + self.host_hit_tokens
         return hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
     @property
     def cache_seconds(self) -> float:
-        """Time inside the cache's operations; what the workload and the judge take is not in it."""
+        """Time inside the cache's operations, without the workload and the judge."""
         return sum(each.seconds for each in self.operations.values())
 
     @property
@@ -95,7 +96,7 @@ class Replay:
         return self.requests / self.cache_seconds if self.cache_seconds else 0.0
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """Return all fields as JSON values."""
         derived = {
             "hit_rate": self.hit_rate,
             "cache_seconds": self.cache_seconds,
@@ -109,10 +110,10 @@ def replay(
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    It ends early only where a law is broken.
+    It ends early only if a law is broken.
 
     Raises:
-        CacheError: the cache refused what a sound one cannot refuse.
+        CacheError: the cache refused a call that a sound cache cannot refuse.
     """
     timed = TimedCache(cache)
     unkept: set[str] = set()
@@ -145,7 +146,7 @@ def replay(
 
 
 def tree_shape(state: Snapshot) -> TreeShape:
-    """The shape of the tree in a state."""
+    """Return the shape of the tree in a state."""
     nodes = list(state.below_root())
     has_window = SWA in state.config.components
     return TreeShape(

@@ -21,29 +21,29 @@ from kvcanon.conformance.observe.latency import Latency, latency_of
 _SMALL_PAGES = 8
 
 EVENTS_EVERY = 8
-"""Requests after which the events are taken: an engine takes them once a step, of many requests."""
+"""Requests between two calls that take events: an engine takes them once per step."""
 
 
 @frozen
 class Throughput:
-    """What came of one run of a cache."""
+    """The results of one run of a cache."""
 
     core: str
     """Which implementation it was."""
     requests: int
-    """How many were served before the time was up."""
+    """How many requests were served in time."""
     requests_asked: int
     prompt_tokens: int
-    """Of those that were served."""
+    """Prompt tokens of the served requests."""
     hit_tokens: int
     base_bytes: int
-    """What the process used before the cache was made, requests and all."""
+    """Memory of the process before the cache was made, requests included."""
     peak_bytes: int
-    """The most that it used afterwards."""
+    """The peak memory afterwards."""
     load: float
-    """How many processes wanted to run, on average over the minute before."""
+    """The load average of the last minute, before the run."""
     stored_pages: int = 0
-    """Of which the events say that they arrived."""
+    """Pages stored, by the events."""
     removed_pages: int = 0
     steps: Mapping[str, Latency] = Factory(dict)
 
@@ -69,16 +69,16 @@ class Throughput:
 
     @property
     def cache_bytes(self) -> int:
-        """The most memory that came with the cache."""
+        """The most memory that the cache added."""
         return max(0, self.peak_bytes - self.base_bytes)
 
     def to_json(self) -> dict[str, object]:
-        """All of it, as values that JSON has."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Throughput:
-        """What `to_json` made a value of."""
+        """Read what `to_json` returned."""
         fields = dict(value)
         steps = fields.pop("steps")
         assert isinstance(steps, dict)  # noqa: S101 # Written by a child of the same release.
@@ -89,7 +89,7 @@ class Throughput:
 def warm_up(
     make: MakeDriver[Prompt], cell: BenchCell, options: Mapping[str, str]
 ) -> Driver[Prompt]:
-    """A small cache that has served a request: what is loaded late is loaded now."""
+    """Serve a request from a small cache, so that lazy imports are done before the measurement."""
     small = cell.page_size * _SMALL_PAGES
     driver = make(evolve(cell, pool_tokens=small, swa_tokens=small), options)
     request = Request(cell.page_size + 1, lambda: tuple(range(cell.page_size + 1)))
@@ -108,7 +108,7 @@ def measure(
     requests: tuple[Request, ...],
     seconds: float,
 ) -> Throughput:
-    """Serve the requests in order, or as many as begin within so many seconds.
+    """Serve the requests in order, or as many as begin within the given seconds.
 
     Raises:
         UsageError: a prompt does not fit into the pools.
@@ -149,12 +149,12 @@ def measure(
 
 
 def latencies(taken: StepTimes) -> dict[str, Latency]:
-    """The steps by name."""
+    """Return the latencies by step name."""
     return {step.value: latency_of(taken_ns) for step, taken_ns in taken.by_step().items()}
 
 
 def _refuse_small_pools(cell: BenchCell, requests: tuple[Request, ...]) -> None:
-    """Each prompt has to fit beside the prefix that it locks: then any cache can serve them all."""
+    """Refuse pools too small for a prompt beside the prefix that it locks. Raises: UsageError."""
     longest = max((each.length_tokens for each in requests), default=0)
     if longest > cell.pool_tokens:
         raise UsageError(f"a prompt has {longest} tokens, and the pool {cell.pool_tokens}")

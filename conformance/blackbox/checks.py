@@ -1,8 +1,8 @@
 """The checks of one operation, and how often each law was exercised in all operations.
 
-A check exercises its law where a faulty cache could have failed it: a match that found a page, or
-had to find one, but not a match in an empty cache. A law is exercised at most once in an operation,
-and not by an operation that broke a law.
+A check exercises its law only where a faulty cache could have failed it: in a match that found a
+page, or had to find one, but not in a match in an empty cache. A law is exercised at most once in
+an operation, and not by an operation that broke a law.
 
 A check that does not exercise its law still reports a cache that fails it.
 """
@@ -19,7 +19,7 @@ from kvcanon.spec.law import LAWS, Violation
 
 @define(eq=False)
 class Checks:
-    """The checks of one operation, and the count of those before."""
+    """The checks of one operation, and the counts of those before."""
 
     law_ids: Collection[str]
     """The ids of the laws that are checked."""
@@ -31,7 +31,7 @@ class Checks:
     """The laws that this operation has exercised so far."""
 
     def note(self, law_id: str, problem: str | None, *, met: bool) -> None:
-        """Note a check: what is wrong, if anything; `met` says whether it exercises the law."""
+        """Note a check and its problem, if any; `met` says whether it exercises the law."""
         if law_id not in self.law_ids:
             return
         if met:
@@ -40,7 +40,7 @@ class Checks:
             self.broken.append(Violation(LAWS[law_id], problem))
 
     def close(self) -> list[Violation]:
-        """End the operation; returns what it broke."""
+        """End the operation; returns its violations."""
         broken, self.broken = self.broken, []
         if not broken:
             self.laws_exercised.update(self._met)

@@ -1,5 +1,5 @@
-"""Cases: one language of operations, in which random engines, vectors and reports all speak.
+"""Cases: the actions and configurations that random engines, vectors and reports share.
 
-What readers get wrong: a case says what clients *try*. What comes of it depends on the cache, so
-that two lawful caches may be asked different things by one case.
+A case says what clients *try*. Which operations that makes depends on the cache's answers, so that
+two lawful caches may get different operations from one case.
 """

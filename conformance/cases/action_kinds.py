@@ -1,8 +1,8 @@
 """Kinds of actions: the function, the weight and the properties of each action.
 
 There are two tables of actions. Those in `actions` are drawn at random, and what their picks mean
-depends on earlier actions. Those in `exact_actions` spell everything out, and are never drawn. A
-case may have both.
+depends on earlier actions. Those in `exact_actions` name their keys themselves, and are never
+drawn. A case may have both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Do = Callable[[Client, int, int, int], None]
 
 @frozen
 class ActionKind:
-    """An action of the language."""
+    """The function, weight and needs of one action."""
 
     name: str
     do: Do
     weight: int
-    """How often it is drawn, beside the others; 0 where it never is."""
+    """How often it is drawn, relative to the others; 0 for never."""
     needs: frozenset[Capability]
     host: bool
-    """Whether it makes sense only where there is a host tier."""
+    """Whether it needs a host tier."""
 
 
 def enter(

@@ -1,10 +1,10 @@
 """The actions: what clients of a cache may try, by name.
 
-Each action takes a client and three picks, and calls the cache with what they pick. A refusal is an
-answer like any other, and is passed on.
+Each action takes a client and three picks, and calls the cache accordingly. A refusal is an answer
+like any other, and is returned.
 
-Names of actions are written into vectors and reports, which outlive this file. So a name never gets
-another meaning; a new meaning gets a new name.
+Names of actions are written into vectors and reports, which outlive this file. So a name keeps its
+meaning forever; a new meaning gets a new name.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import MAMBA, SWA, Counts, Key, Slots
 
 ACTIONS: dict[str, ActionKind] = {}
-"""Every action that is drawn, by name; those of other modules come last."""
+"""Every drawn action by name; those of other modules come last."""
 
 
 def action(weight: int, *needs: Capability, host: bool = False) -> Callable[[Do], Do]:
-    """Enter an action that is drawn into the language."""
+    """Enter a drawn action into the table."""
     return enter(ACTIONS, weight, *needs, host=host)
 
 
-# What requests do.
+# Actions of requests.
 
 
 @action(5)
 def serve(client: Client, a: int, b: int, c: int) -> None:
-    """A whole request: a known prompt again, or a new one, from match to insert."""
+    """Run a whole request, from match to insert: a known prompt again, or a new one."""
     key = client.known(a, 1) if c % 3 == 0 and client.keys else client.prompt(a, b, c)
     client.keys.append(key)
     request = client.start(key, client.cache.match(key).device_pages, counted_pages=0)
@@ -44,7 +44,7 @@ def serve(client: Client, a: int, b: int, c: int) -> None:
 
 @action(2)
 def admit(client: Client, a: int, b: int, c: int) -> None:
-    """Match, lock what is on the device, and allocate the rest."""
+    """Match, lock the device prefix, and allocate slots for the rest."""
     key = client.prompt(a, b, c)
     client.keys.append(key)
     client.start(key, client.cache.match(key).device_pages, counted_pages=0)
@@ -52,7 +52,7 @@ def admit(client: Client, a: int, b: int, c: int) -> None:
 
 @action(1)
 def slide(client: Client, a: int, b: int, _c: int) -> None:
-    """A request's window moves on: it frees window slots of its oldest pages."""
+    """Slide a request's window: free window slots of its oldest pages."""
     if client.requests:
         request = client.requests[a % len(client.requests)]
         gone = b % (len(request.slots.swa) + 1)
@@ -63,14 +63,14 @@ def slide(client: Client, a: int, b: int, _c: int) -> None:
 
 @action(3)
 def finish(client: Client, a: int, _b: int, c: int) -> None:
-    """Insert all that a request computed, and end it."""
+    """Insert all pages that a request computed, and end it."""
     if client.requests:
         client.insert(client.requests[a % len(client.requests)], priority=c % 3)
 
 
 @action(2)
 def grow(client: Client, a: int, b: int, c: int) -> None:
-    """Insert what a request computed, and go on with a longer prompt."""
+    """Insert the pages that a request computed, and continue with a longer prompt."""
     if not client.requests:
         return
     request = client.requests[a % len(client.requests)]
@@ -89,7 +89,7 @@ def abort(client: Client, a: int, _b: int, _c: int) -> None:
         client.abort(client.requests[a % len(client.requests)])
 
 
-# What can be asked directly.
+# Single operations.
 
 
 @action(1)
@@ -100,7 +100,7 @@ def match(client: Client, a: int, b: int, _c: int) -> None:
 
 @action(1)
 def lock(client: Client, a: int, b: int, _c: int) -> None:
-    """Lock a known key, which may not be there any more."""
+    """Lock a known key, which may be evicted by now."""
     client.receipts.append(client.cache.lock(client.known(a, b)))
 
 
@@ -124,31 +124,31 @@ def unlock_window(client: Client, a: int, _b: int, _c: int) -> None:
 
 @action(3, Capability.EVICT)
 def evict(client: Client, a: int, b: int, c: int) -> None:
-    """Press on the device pools."""
+    """Evict from the device pools."""
     client.cache.evict(_pressure(client, a, b, c))
 
 
 @action(1, Capability.EVICT_HOST, host=True)
 def evict_host(client: Client, a: int, b: int, c: int) -> None:
-    """Press on the host pools."""
+    """Evict from the host pools."""
     client.cache.evict_host(_pressure(client, a, b, c))
 
 
 @action(2, Capability.LOAD_BACK, host=True)
 def load_back(client: Client, a: int, b: int, c: int) -> None:
-    """Load back a known key: one that is usable from the host, if there is one among a few."""
+    """Load back a known key; prefers one that is usable from the host."""
     client.cache.load_back(client.on_host(a, b, 8), quota_pages=None if c % 4 else c % 7)
 
 
 @action(1, Capability.INSERT_HOST, host=True)
 def insert_host(client: Client, a: int, b: int, c: int) -> None:
-    """Bring pages of a key from storage."""
+    """Insert pages of a key on the host, as if fetched from storage."""
     _fetch(client, client.known(a, 0) if c % 2 else client.prompt(a, b, c), b, c)
 
 
 @action(1, Capability.INSERT_HOST, Capability.LOAD_BACK, host=True)
 def fetch_and_load(client: Client, a: int, b: int, c: int) -> None:
-    """Bring all of a key from storage, load it back, and match it: a prefetch to its end."""
+    """Insert all of a key on the host, load it back, and match it: a complete prefetch."""
     key = client.prompt(a, b, c)
     _fetch(client, key, 0, c)
     client.cache.load_back(key)
@@ -159,7 +159,7 @@ def fetch_and_load(client: Client, a: int, b: int, c: int) -> None:
 
 @action(3, host=True)
 def copy(client: Client, a: int, b: int, _c: int) -> None:
-    """Decide something about a copy in flight, in any order."""
+    """Perform, acknowledge or fail a copy in flight, in any order."""
     copies = client.copies
     if copies is None or not copies.open_transfer_ids:
         return
@@ -170,22 +170,22 @@ def copy(client: Client, a: int, b: int, _c: int) -> None:
 
 @action(3, Capability.POLL, host=True)
 def poll(client: Client, _a: int, _b: int, _c: int) -> None:
-    """Take acknowledgements."""
+    """Settle the transfers that are acknowledged."""
     client.cache.poll()
 
 
 @action(1, Capability.FLUSH, host=True)
 def flush(client: Client, a: int, _b: int, _c: int) -> None:
-    """Wait for all copies, now and then."""
+    """Sometimes wait for all copies."""
     if a % 4 == 0:
         client.cache.flush()
 
 
 @action(1, Capability.RESET)
 def reset(client: Client, a: int, b: int, _c: int) -> None:
-    """Forget everything, now and then: refused while a lock is held, so some are given back first.
+    """Sometimes reset; first releases some locks, since a reset is refused while a lock is held.
 
-    What requests were given stays theirs: slots that an insert later hands over survive a reset.
+    Requests keep their allocated slots: a later insert may use slots from before the reset.
     """
     if a % 12:
         return
@@ -199,7 +199,7 @@ def reset(client: Client, a: int, b: int, _c: int) -> None:
 
 @action(1, Capability.TAKE_EVENTS)
 def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
-    """Read the events."""
+    """Take the events."""
     client.cache.take_events()
 
 
@@ -207,7 +207,7 @@ ACTIONS |= NONSENSE | WIDE | RARE
 
 
 def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
-    """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one.
+    """Do one action, unless the cache lacks what it needs; returns the refusal, if there was one.
 
     Raises: KeyError: there is no action of this name.
     """
@@ -226,7 +226,7 @@ def _pressure(client: Client, a: int, b: int, c: int) -> Counts:
 
 
 def _fetch(client: Client, key: Key, b: int, c: int) -> None:
-    """Place stamped bytes of a key in the host tier, from some page on."""
+    """Insert stamped bytes of a key into the host tier, from some page on."""
     client.keys.append(key)
     start = b % (len(key) + 1)
     client.fetch(key, start, swa_pages=c % (len(key) - start + 1))

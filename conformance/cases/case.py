@@ -4,7 +4,7 @@ Every action is *total*: its picks are numbers, taken modulo the number of candi
 without candidates does nothing. So any part of a case is a case, which makes reducing easy.
 
 An action is not an operation. `serve` is a whole request with five or more operations of the cache;
-which ones depends on what the cache answers.
+the cache's answers decide which.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts
 
 PICKS = 1 << 12
-"""Picks are smaller than this."""
+"""Picks are below this number."""
 
 DRAIN = (FULL, SWA, MAMBA)
 
 
 class Action(NamedTuple):
-    """What clients try, and three picks for it."""
+    """The name of an action, and three picks for it."""
 
     name: str
     a: int = 0
@@ -35,24 +35,25 @@ class Action(NamedTuple):
 
 @frozen
 class Case:
-    """All that is needed to do the same again."""
+    """All that is needed to repeat a run."""
 
     config: CacheConfig
     actions: tuple[Action, ...]
     drain: tuple[Component, ...] = DRAIN
-    """The order in which components are evicted at the end, slot by slot; nothing, no drain.
+    """The order of components in which the drain evicts, slot by slot; empty for no drain.
 
-    Whatever comes later is hidden by what comes first: leaves take all their data along.
+    The first component hides the later ones: a leaf is evicted with the data of all components.
     """
     events_late: bool = False
     """Whether black-box guards leave events in the cache until a client takes them.
 
-    They then check the events of many operations at once, without knowing which is of which.
+    They then check the events of many operations at once, without knowing which operation emitted
+    which.
     """
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
-    """A case as JSON has it; fields of the configuration that are as usual are left out."""
+    """Encode a case; fields of the configuration that have their default are left out."""
     usual = asdict(CacheConfig())
     config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
     late = {"events_late": True} if case.events_late else {}
@@ -65,7 +66,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
-    """A case from JSON. Raises: BadArgument."""
+    """Decode a case. Raises: BadArgument."""
     unknown = value.keys() - {"config", "actions", "drain", "events_late"}
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
@@ -82,7 +83,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
 
 
 def config_from_json(value: Mapping[str, Any]) -> CacheConfig:
-    """A configuration from JSON; missing fields have their defaults. Raises: BadArgument."""
+    """Decode a configuration; missing fields have their defaults. Raises: BadArgument."""
     given = dict(value)
     unknown = given.keys() - fields_dict(CacheConfig).keys()
     if unknown:

@@ -1,9 +1,9 @@
-"""The client of one tree cache: the keys, slots and receipts that its users know.
+"""The client of a tree cache: the keys, slots and receipts that its users hold.
 
 An action picks from these, so that it calls the cache as an engine could.
 
-The client is no model of a cache: laws decide whether an answer is right, and the client goes on
-from the answer.
+The client is not a model of a cache: laws decide whether an answer is right, and the client works
+with the answer it got.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ NAMESPACES = (
     Namespace(cache_salt="a"),
     Namespace(cache_salt=""),
 )
-"""Pairs of them differ in one field alone, or where one field ends and the next begins."""
+"""Pairs of namespaces that differ in one field only, or in where one field ends."""
 
 
 @define
 class Stamps:
-    """The bytes of each component's data, by page: all tokens up to its end, and its namespace."""
+    """Bytes of each component's data by page; they depend on all tokens up to its end."""
 
     slot_bytes: int
     numbers: PageNumbers = Factory(PageNumbers)
 
     def of_key(self, component: Component, key: Key) -> list[bytes]:
-        """The right bytes behind the slot of each page of a key."""
+        """Return the right bytes for the slot of each page of a key."""
         return [self.of_page(component, number) for number in self.numbers.of_key(key)]
 
     def of_page(self, component: Component, number: PageNumber) -> bytes:
-        """The right bytes behind the slot of the page of a number."""
+        """Return the right bytes for the slot of the page with this number."""
         return (number << 2 | COLUMN[component] + 1).to_bytes(self.slot_bytes, "big")
 
 
@@ -64,7 +64,7 @@ class ClientRequest:
 
     key: Key
     receipt: Receipt | None
-    """None once the request has unlocked, which a reset requires."""
+    """None once the request has unlocked; a reset needs all requests unlocked."""
     start_pages: int
     slots: Slots
     counted_pages: int = 0
@@ -72,7 +72,7 @@ class ClientRequest:
 
 @define(eq=False)
 class Client:
-    """What the users of one cache know."""
+    """All keys, requests and slots that the users of one cache hold."""
 
     cache: Cache
     can: frozenset[Capability]
@@ -84,7 +84,7 @@ class Client:
     receipts: list[Receipt] = field(factory=list)
     spent: list[Receipt] = field(factory=list)
     blocks: list[Slots] = field(factory=list)
-    """Slots of no request that are held to the end of the case."""
+    """Slots that no request holds and that stay allocated until the end of the case."""
     components: tuple[Component, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -93,19 +93,19 @@ class Client:
     # Keys.
 
     def known(self, a: int, b: int) -> Key:
-        """A key that was used before, or a prefix of it; the empty key at the start."""
+        """Return a key that was used before, or a prefix of it; the empty key at the start."""
         return known_key(self.keys, a, b)
 
     def prompt(self, a: int, b: int, c: int) -> Key:
-        """A new prompt, which shares its beginning with a known key."""
+        """Return a new prompt that shares its beginning with a known key."""
         return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     def long_prompt(self, a: int, b: int, c: int) -> Key:
-        """A new prompt that is as long as the pools allow."""
+        """Return a new prompt that is as long as the pools allow."""
         return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     def on_host(self, a: int, b: int, tries: int) -> Key:
-        """A known key that is usable from the host, if there is one among a few."""
+        """Return a known key that is usable from the host; tries at most `tries` keys."""
         key = self.known(a, b)
         for another in range(tries):
             matched = self.cache.match(key)
@@ -158,7 +158,7 @@ class Client:
                     self.cache.write(component, slot, stamp)
 
     def insert(self, request: ClientRequest, priority: int) -> None:
-        """Hand over what a request computed, and end it. Raises: CacheError."""
+        """Insert the pages that a request computed, and end it. Raises: CacheError."""
         if not len(request.key):
             self.abort(request)
             return
@@ -187,7 +187,7 @@ class Client:
             raise
 
     def abort(self, request: ClientRequest) -> None:
-        """End a request, and give back what it was given."""
+        """End a request, and free its slots."""
         self.cache.free(request.slots)
         self.end(request)
 
@@ -204,13 +204,13 @@ class Client:
             self.spent.append(receipt)
 
     def unlock(self, receipt: Receipt) -> None:
-        """Give back a lock that no request holds."""
+        """Release a lock that no request holds."""
         self.receipts.remove(receipt)
         self.cache.unlock(receipt)
         self.spent.append(receipt)
 
     def fetch(self, key: Key, start_pages: int, swa_pages: int) -> None:
-        """Place stamped bytes of a key on the host, from some page on. Raises: CacheError."""
+        """Insert stamped bytes of a key on the host, from some page on. Raises: CacheError."""
         count = len(key) - start_pages
 
         def some(component: Component, last: int) -> tuple[bytes, ...]:
@@ -221,7 +221,7 @@ class Client:
         self.cache.insert_host(key, start_pages, payload)
 
     def settle(self) -> None:
-        """Let every copy in flight end, and take the acknowledgements."""
+        """Let every copy in flight end, and settle it."""
         if Capability.FLUSH in self.can:
             self.cache.flush()
         elif Capability.POLL in self.can:
@@ -233,7 +233,7 @@ class Client:
     # The end.
 
     def drain(self, order: Iterable[Component]) -> None:
-        """Give everything back, let every copy end, and evict slot by slot until nothing is left.
+        """Release everything, let every copy end, and evict slot by slot until nothing is left.
 
         The order of the victims shows the orders of recency.
         """
@@ -252,7 +252,7 @@ class Client:
             for component in order:
                 self._evict_all(evict, component)
         self.settle()
-        # Last, so that few slots were free while the judge read the free list often.
+        # Last, so that the free list stays short while the judge reads it often.
         for slots in self.blocks:
             self.cache.free(slots)
         self.blocks.clear()

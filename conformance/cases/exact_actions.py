@@ -1,10 +1,10 @@
-"""Exact actions: operations on a key that the action itself spells out.
+"""Exact actions: operations on a key that the action itself encodes.
 
-An action that is drawn picks its key among those that were used before. An exploration has to name
-every possible key once, whatever went before; so its actions carry their key: `a` is the number of
-pages, and page `i` is made of the letter `b // 4**i % 4` alone. `c` is
-`namespace + 8 * (start_pages + 16 * bare_pages)`: an insert begins at page `start_pages`, and its
-first `bare_pages` pages come without window data.
+A drawn action picks its key among those that were used before. An exploration has to try every
+possible key once, whatever was done before; so its actions carry their key: `a` is the number of
+pages, and page `i` consists of the letter `b // 4**i % 4` only. `c` is `namespace + 8 *
+(start_pages + 16 * bare_pages)`: an insert begins at page `start_pages`, and its first `bare_pages`
+pages have no window data.
 
 An exact action neither evicts nor locks first: the cache may refuse it for lack of slots.
 """
@@ -22,7 +22,7 @@ from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import MAMBA, SWA, Counts, Key
 
 LETTERS = 4
-"""As many different pages may follow a prefix."""
+"""The number of different pages that may follow a prefix."""
 
 _NAMESPACES = 8
 _PAGES = 16
@@ -39,7 +39,7 @@ def exact_action(
     start_pages: int = 0,
     bare_pages: int = 0,
 ) -> Action:
-    """The action on a key, which is given by the letter of each of its pages."""
+    """Enter an action on a key, which is given by the letter of each of its pages."""
     b = sum(letter * LETTERS**page for page, letter in enumerate(letters))
     c = namespace + _NAMESPACES * (start_pages + _PAGES * bare_pages)
     return Action(name, len(letters), b, c)
@@ -53,19 +53,19 @@ def match_exactly(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(EXACT, 0)
 def lock_exactly(client: Client, a: int, b: int, c: int) -> None:
-    """Lock a key, for no request."""
+    """Lock a key without a request."""
     client.receipts.append(client.cache.lock(_key(client, a, b, c)))
 
 
 @enter(EXACT, 0)
 def allocate_exactly(client: Client, a: int, b: int, c: int) -> None:
-    """Begin a request: allocate the slots of a key's new pages, and write them."""
+    """Start a request: allocate the slots of a key's new pages, and write them."""
     _compute(client, a, b, c)
 
 
 @enter(EXACT, 0)
 def insert_exactly(client: Client, a: int, b: int, c: int) -> None:
-    """A whole request: allocate, write and insert; free the slots if the insert is refused."""
+    """Run a whole request: allocate, write and insert; free the slots if the insert is refused."""
     request = _compute(client, a, b, c)
     try:
         client.insert(request, priority=0)
@@ -82,7 +82,7 @@ def load_back_exactly(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(EXACT, 0, Capability.INSERT_HOST, host=True)
 def insert_host_exactly(client: Client, a: int, b: int, c: int) -> None:
-    """Insert pages of a key on the host, as if they came from storage."""
+    """Insert pages of a key on the host, as if fetched from storage."""
     key = _key(client, a, b, c)
     start, windowed = _handed_over(key, c)
     client.fetch(key, start, windowed)
@@ -113,7 +113,7 @@ def _key(client: Client, a: int, b: int, c: int) -> Key:
 
 
 def _handed_over(key: Key, c: int) -> tuple[int, int]:
-    """The first page that is handed over, and how many pages have window data with them."""
+    """Return the first page that is inserted, and how many pages have window data."""
     start = c // _NAMESPACES % _PAGES % (len(key) + 1)
     bare = c // (_NAMESPACES * _PAGES) % _PAGES
     return start, max(0, len(key) - start - bare)

@@ -1,10 +1,9 @@
 """Invalid calls: calls that must be refused because of a wrong or missing argument.
 
-The reasons are those of `spec.refusals`. Each action makes one mistake at a time, so that a cache
-that checks one argument only is found.
+The reasons are those of `spec.refusals`. Each action makes one mistake at a time, so that a missing
+check is found even if the cache checks all other arguments.
 
-On some caches a mistake is none, and the call may be served. The laws say which; an action only
-calls.
+Some caches may lawfully serve such a call. The laws say which; an action only calls.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Call = Callable[[], object]
 
 @enter(NONSENSE, 2)
 def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
-    """Call with arguments that are wrong in one way."""
+    """Call with arguments of which one is wrong."""
     key = client.known(a, b)
     wrong = [
         *_wrong_slots(client, key, c),
@@ -44,7 +43,7 @@ def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(NONSENSE, 1)
 def ask_in_vain(client: Client, a: int, b: int, c: int) -> None:
-    """Ask what must be refused for something that the cache has, or has not."""
+    """Call an operation that may have to be refused in the cache's current state."""
     key = client.known(a, b)
     beyond = Key((*key.pages, *client.prompt(a, b, c).pages, *key.pages), key.namespace)
     cache, can = client.cache, client.can
@@ -65,7 +64,7 @@ def ask_in_vain(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(NONSENSE, 1)
 def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Give back all that a request has, with one slot among it that it has not, or has once."""
+    """Free all slots of a request together with one that it does not hold, or holds only once."""
     if client.requests:
         slots = client.requests[a % len(client.requests)].slots
         component, at = _place(client.components, b)
@@ -76,7 +75,7 @@ def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(NONSENSE, 1)
 def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Hand over what a request computed, with one of its slots replaced by a wrong one."""
+    """Insert what a request computed, with one of its slots replaced by a wrong one."""
     if not client.requests:
         return
     request = client.requests[a % len(client.requests)]
@@ -92,18 +91,18 @@ def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(NONSENSE, 1)
 def misfit(client: Client, a: int, b: int, _c: int) -> None:
-    """Hand over what a request computed, with slots or numbers that do not fit its pages."""
+    """Insert what a request computed, with slots or numbers that do not fit its pages."""
     if client.requests:
         request = client.requests[a % len(client.requests)]
         misfits = list(_misfits(client, request))
         misfits[b % len(misfits)]()
-        # It was served, by a cache that does not look at this: then the slots are the cache's.
+        # Served, by a cache that does not check this: then the cache has the slots.
         client.end(request)
 
 
 @enter(NONSENSE, 1, Capability.WRITE)
 def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
-    """Write behind a slot that nobody holds, or that is held, and too few bytes."""
+    """Write to a slot that is not held, or too few bytes to one that is."""
     component, at = _place(client.components, b)
     size = client.cache.config.slot_bytes
     holding = [*client.blocks, *(request.slots for request in client.requests)]
@@ -115,7 +114,7 @@ def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
 
 
 def _wrong_slots(client: Client, key: Key, c: int) -> Iterator[Call]:
-    """Slots that there are not, or of what there is not, and a first page that is none."""
+    """Calls with slots outside the pools or of missing components, or a wrong first page."""
     cache = client.cache
     nowhere = cache.config.capacity(FULL, GPU) + c
     foreign = Slots(full=tuple(range(nowhere, nowhere + max(1, len(key)))))
@@ -128,7 +127,7 @@ def _wrong_slots(client: Client, key: Key, c: int) -> Iterator[Call]:
 
 
 def _wrong_counts(client: Client, c: int) -> Iterator[Call]:
-    """Fewer slots than none, more than there are, of what there is not, or windows alone."""
+    """Calls with negative or too large counts, missing components, or window slots alone."""
     cache, less = client.cache, -1 - c % 3
     yield lambda: cache.allocate(Counts(full=1 << 20))
     yield lambda: cache.allocate(Counts(full=c % 2, swa=c % 2 + 1))
@@ -144,7 +143,7 @@ def _wrong_counts(client: Client, c: int) -> Iterator[Call]:
 
 
 def _wrong_accesses(client: Client, c: int) -> Iterator[Call]:
-    """Slots that there are not, or no data."""
+    """Reads and writes of slots outside the pools, or without data."""
     cache = client.cache
     if Capability.WRITE in client.can:
         yield lambda: cache.write(FULL, c, b"")
@@ -156,12 +155,12 @@ def _wrong_accesses(client: Client, c: int) -> Iterator[Call]:
 
 
 def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
-    """Data from storage that does not fit the pages, or is of what there is not."""
+    """Host inserts whose data does not fit the pages, or is of a missing component."""
     cache, size, pages = client.cache, client.cache.config.slot_bytes, len(key)
     if Capability.INSERT_HOST not in client.can:
         return
     if not cache.config.host_tier:
-        # Of nothing, so that it does not count as a service that is never given.
+        # Empty calls, so that they do not count as an operation that is never served.
         yield lambda: cache.insert_host(key.prefix(0), 0, HostPayload())
         return
     whole = HostPayload((bytes(size),) * pages)
@@ -180,7 +179,7 @@ def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
 
 
 def _misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
-    """Inserts of a request in each of which one thing does not fit."""
+    """Inserts of a request, each with one argument that does not fit."""
     key, start, slots = request.key, request.start_pages, request.slots
 
     def insert(given: Slots = slots, start: int = start, counted: int = 0) -> Call:
@@ -209,9 +208,9 @@ def _misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
 
 
 def _with_a_foreign_slot(swa: tuple[Slot, ...], foreign: Sequence[Slot]) -> tuple[Slot, ...]:
-    """The same, but for one slot of another request; it follows the one before, if one does.
+    """Replace a slot by another request's, numbered next after its neighbor if there is one.
 
-    Slots that follow each other look like one stretch, whichever pages they are of.
+    Consecutive slots look like one range, whichever pages they belong to.
     """
     following = [at for at in range(1, len(swa)) if swa[at - 1] + 1 in foreign]
     at = following[0] if following else 1
@@ -220,7 +219,7 @@ def _with_a_foreign_slot(swa: tuple[Slot, ...], foreign: Sequence[Slot]) -> tupl
 
 
 def _insert_beyond(client: Client, key: Key) -> None:
-    """Insert the last page of a key, of which the pages before may not be there."""
+    """Insert the last page of a key, whose earlier pages may not be cached."""
     slots = client.cache.allocate(Counts(full=min(1, len(key))))
     try:
         client.cache.insert(key, len(key) - len(slots.full), slots)
@@ -230,17 +229,17 @@ def _insert_beyond(client: Client, key: Key) -> None:
 
 
 def _place(among: Sequence[Component], b: int) -> tuple[Component, int]:
-    """A component, and a number for the place among its slots."""
+    """Pick a component, and a position among its slots."""
     return among[b % len(among)], b // len(among)
 
 
 def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
-    """A slot that cannot be handed over beside others: one of these, or one that nobody holds."""
+    """Return a slot that makes an insert wrong: one used twice, or one that is not held."""
     if c % 2 and others:
         return others[c // 2 % len(others)]
     holding = [*client.blocks, *(request.slots for request in client.requests)]
     held = {slot for slots in holding for slot in slots[component]}
-    # Some of these are not held, though a faulty cache gives out slots that there are not.
+    # A faulty cache may have allocated slots outside the pool, so some of these may be held.
     slots = range(client.cache.config.capacity(component, GPU) + len(held) + 1)
     not_held = [slot for slot in slots if slot not in held]
     return not_held[c // 2 % len(not_held)]

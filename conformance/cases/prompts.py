@@ -1,6 +1,6 @@
 """Prompts: new keys that share beginnings with known ones, picked by numbers.
 
-Most are short, of an alphabet of three tokens, since prompts that share nothing test little.
+Most are short, of an alphabet of three tokens, since prompts without shared prefixes test little.
 `long_prompt` makes longer ones, as the pools allow, and `twin` changes the high bits of a token, so
 that tokens of the whole range are used.
 """
@@ -15,21 +15,21 @@ from kvcanon.spec.types import FULL, GPU, SWA, Key, Namespace, Page, Unit, make_
 LONGEST_PAGES = 12
 LONGEST_LONG_TOKENS = 1 << 12
 LONGEST_LONG_PAGES = 1 << 8
-"""A long prompt has at most so many tokens, and so many pages."""
+"""The most tokens, and the most pages, of a long prompt."""
 
 FIRST_BRANCH = 3
-"""What branches are made of: letters that other prompts have not."""
+"""The letters of branches, which no other prompt has."""
 HIGH_BITS = (1 << 16, 1 << 24, 1 << 31, (1 << 32) - 1)
-"""By what a token differs from that of its twin."""
+"""The bits in which a token differs from its twin's."""
 
 
 def page_of(letter: int, page_size: int, *, bigram: bool) -> Page:
-    """The page that a letter stands for."""
+    """Return the page of one letter."""
     return ((letter, letter) if bigram else letter,) * page_size
 
 
 def known_key(keys: Sequence[Key], a: int, b: int) -> Key:
-    """A key that was used before, or a prefix of it; the empty key at the start."""
+    """Return a key that was used before, or a prefix of it; the empty key at the start."""
     if not keys:
         return Key(())
     key = keys[-1 - a % len(keys)]
@@ -42,15 +42,15 @@ def new_prompt(
     config: CacheConfig,
     picks: tuple[int, int, int],
 ) -> Key:
-    """A new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
+    """Return a new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
     a, b, c = picks
-    # Most prompts are of the default namespace, so that they share prefixes.
+    # Most prompts are in the default namespace, so that they share prefixes.
     namespace = namespaces[max(0, c % (2 * len(namespaces)) - len(namespaces))]
     tail = [(b >> shift) % 3 for shift in range(0, 2 * (1 + c % 6 * config.page_size), 2)]
     made = make_key([*tail, 0], config.page_size, namespace, bigram=config.bigram)
     known = [key for key in keys if key.namespace == namespace]
     if not known:
-        # The same tokens in another namespace are other pages.
+        # The same tokens in another namespace are different pages.
         elsewhere = keys[a % len(keys)].pages if keys and b % 2 else ()
         return Key((*elsewhere, *made.pages)[:LONGEST_PAGES], namespace)
     base = known[a % len(known)]
@@ -64,7 +64,7 @@ def long_prompt(
     config: CacheConfig,
     picks: tuple[int, int, int],
 ) -> Key:
-    """A new prompt that may need half of a pool: some pages of a known key, and many new ones."""
+    """Return a new prompt of up to half a pool: some pages of a known key, and many new ones."""
     a, b, c = picks
     namespace = namespaces[max(0, c % (2 * len(namespaces)) - len(namespaces))]
     known = [key for key in keys if key.namespace == namespace]
@@ -78,7 +78,7 @@ def long_prompt(
 
 
 def longest_pages(config: CacheConfig) -> int:
-    """Pages of the longest prompt: half of the smaller pool, and no more than is bearable."""
+    """Return the pages of the longest prompt: half of the smaller pool, within a limit."""
     slots = config.capacity(FULL, GPU)
     if SWA in config.components:
         slots = min(slots, config.capacity(SWA, GPU))
@@ -86,7 +86,7 @@ def longest_pages(config: CacheConfig) -> int:
 
 
 def twin(key: Key, b: int, c: int) -> Key:
-    """The same key, but for the high bits of one token of one page; a twin's twin is the key."""
+    """Return the key with other high bits in one token; the twin of a twin is the key."""
     if not len(key):
         return key
     at, bits = c % len(key), HIGH_BITS[b % len(HIGH_BITS)]
@@ -98,7 +98,7 @@ def twin(key: Key, b: int, c: int) -> Key:
 
 
 def branches_of(key: Key, config: CacheConfig, b: int, c: int) -> list[Key]:
-    """Keys that leave a known one at three points, each with a page of its own."""
+    """Return keys that branch off a known one at three points, each with a page of its own."""
     letters = range(FIRST_BRANCH + c % 2 * 3, FIRST_BRANCH + c % 2 * 3 + 3)
     return [
         Key(
@@ -110,7 +110,7 @@ def branches_of(key: Key, config: CacheConfig, b: int, c: int) -> list[Key]:
 
 
 def points_of(key: Key, b: int, c: int) -> list[int]:
-    """Three places within a key, or as many as it has: from the front, the end, or the middle."""
+    """Return up to three positions in a key: from the front, the end, or the middle."""
     places = range(1, len(key))
     if not places:
         return []

@@ -1,10 +1,10 @@
 """Rare actions: situations that the other actions hardly ever reach.
 
 Examples are a copy that fails while others build on it, a load that must evict, an eviction from
-the host of data that the device has, too, and a refusal for each reason. Some laws are exercised by
-these alone.
+the host of data that the device has, too, and a refusal for each reason. Some laws are exercised
+only by these.
 
-An action makes such a situation likely, by lawful calls. Whether it arises depends on the cache.
+An action makes its situation likely, by lawful calls. Whether it arises depends on the cache.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ RARE: dict[str, ActionKind] = {}
 """Every rare action by name."""
 
 FIRST_LETTER = 9
-"""What keys of one letter are made of: none of the letters of other prompts."""
+"""The letters of one-letter keys, which no other prompt has."""
 TRIES = 4
-"""How many keys are matched until one is usable from the host."""
+"""How many keys are matched to find one that is usable from the host."""
 
 
 @enter(RARE, 1, Capability.RESET)
 def start_over(client: Client, a: int, b: int, _c: int) -> None:
-    """Give all locks back, wait for all copies, and forget everything, now and then."""
+    """Sometimes release all locks, wait for all copies, and reset."""
     if a % 2:
         return
     for receipt in list(client.receipts):
@@ -44,9 +44,9 @@ def start_over(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(RARE, 2, Capability.POLL, host=True)
 def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
-    """Insert a page and the page after it, and let the copy of the first to the host fail.
+    """Insert a page and the page after it, and let the backup of the first fail.
 
-    The copy of the second builds on it, and is still in flight; now and then it is done before.
+    The backup of the second builds on it, and is usually still in flight.
     """
     client.settle()
     both = Key(_pages(client, FIRST_LETTER + a % 4, 2))
@@ -67,10 +67,10 @@ def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(RARE, 2, Capability.LOAD_BACK, Capability.INSERT_HOST, host=True)
 def squeeze_and_load(client: Client, a: int, b: int, c: int) -> None:
-    """Fetch a key, insert another, take all the free slots, and load the first back.
+    """Insert a key on the host, insert another, allocate all free slots, and load the first back.
 
-    Room has to be made of the other, which is locked now and then. Then the slots are given back,
-    and the key is matched while its load is in flight.
+    The load must evict the other, which is sometimes locked. Then the slots are freed, and the key
+    is matched while its load is in flight.
     """
     fetched = _fetched(client, a, b)
     other = client.prompt(a, b, c)
@@ -92,7 +92,7 @@ def squeeze_and_load(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.EVICT, Capability.EVICT_HOST, host=True)
 def demote_and_load(client: Client, a: int, b: int, c: int) -> None:
-    """Demote much of the device's data, load a key back, and press on the host, which has it."""
+    """Evict much of the device's data, load a key back, and evict from the host, which has it."""
     client.settle()
     client.cache.evict(Counts(full=1 + c % client.cache.config.capacity(FULL, GPU)))
     client.cache.load_back(client.on_host(a, b, TRIES))
@@ -102,13 +102,13 @@ def demote_and_load(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.EVICT)
 def press_for_all(client: Client, a: int, b: int, c: int) -> None:
-    """Evict for every component, those too that there are not."""
+    """Evict for every component, even those that the cache does not have."""
     client.cache.evict(Counts(a % 2, b % 3, c % 2))
 
 
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
 def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
-    """Fetch a key and load it back, so that both media have it, and press on the host."""
+    """Insert a key on the host, load it back, and evict from the host, which still has it."""
     client.cache.load_back(_fetched(client, a, b))
     client.settle()
     client.cache.evict_host(Counts(full=1 + c % 3))
@@ -116,7 +116,7 @@ def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
 def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
-    """Compute a key and fetch it, too, so that both media have it, and press on the host."""
+    """Compute a key, insert it on the host, too, and evict from the host."""
     client.settle()
     key = Key(_pages(client, FIRST_LETTER + a % 4, 1 + b % 2))
     client.keys.append(key)
@@ -129,7 +129,7 @@ def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.INSERT_HOST, host=True)
 def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
-    """Compute pages, and fetch them with one more, though the host may have no room for them."""
+    """Compute pages, and insert them and one more on the host, which may lack free slots."""
     key = Key(_pages(client, FIRST_LETTER + a % 4, 2 + b % 3))
     part = key.prefix(len(key) - 1)
     client.keys += [part, key]
@@ -142,7 +142,7 @@ def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
 def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
     """Evict a node with window data whose children are only on the host, without window data.
 
-    Where the host has too little room for window data, what is evicted cannot be copied.
+    If the host has too few free window slots, the evicted data cannot be copied.
     """
     client.settle()
     key = Key(_pages(client, FIRST_LETTER + a % 4, 4 + b % 3))
@@ -164,7 +164,7 @@ def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
 
 
 def _fetched(client: Client, a: int, b: int) -> Key:
-    """A key of a page or two, which is placed on the host as if it came from storage."""
+    """Insert a key of a page or two on the host, as if fetched from storage; returns the key."""
     key = Key(_pages(client, FIRST_LETTER + 4 + a % 4, 1 + b % 2))
     client.keys.append(key)
     client.fetch(key, 0, swa_pages=len(key))
@@ -177,7 +177,7 @@ def _pages(client: Client, letter: int, count: int) -> tuple[Page, ...]:
 
 
 def _take_free_slots(client: Client) -> list[Slots]:
-    """Allocate, by halves, until hardly a full slot is free."""
+    """Allocate, by halves, until hardly a full slot is free; returns the slots."""
     taken: list[Slots] = []
     count = client.cache.config.capacity(FULL, GPU)
     while count:

@@ -1,9 +1,10 @@
-"""The client of a request cache, and what the actions mean for it.
+"""The client of a request cache, and what each action does for it.
 
-It knows the requests that it runs and the keys that it used. As soon as it has a block table it
-writes the stamps of all pages that are not reused.
+It holds its running requests and the keys that it used. As soon as it has a block table it writes
+the stamps of all pages that are not reused.
 
-One case is played on both kinds of caches. Actions that call operations of a tree do nothing here.
+One case can be played on both kinds of caches. Actions that call operations of a tree do nothing
+here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kvcanon.spec.types import GPU, MAMBA, SWA, Component, Counts, Key, Namespac
 
 @define(eq=False)
 class RequestClient:
-    """What the users of one request cache know."""
+    """All requests and keys that the users of one request cache hold."""
 
     cache: FullRequestCache
     can: frozenset[Capability]
@@ -41,19 +42,19 @@ class RequestClient:
     started: int = 0
 
     def prompt(self, a: int, b: int, c: int) -> Key:
-        """A new prompt, which shares its beginning with a known key."""
+        """Return a new prompt that shares its beginning with a known key."""
         return new_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     def long_prompt(self, a: int, b: int, c: int) -> Key:
-        """A new prompt that is as long as the pools allow."""
+        """Return a new prompt that is as long as the pools allow."""
         return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
 
     def some(self, a: int) -> RequestId | None:
-        """A running request, if there is one."""
+        """Return a running request, if there is one."""
         return list(self.running)[a % len(self.running)] if self.running else None
 
     def admit(self, key: Key) -> RequestId:
-        """Start a request, and compute what it does not reuse. Raises: CacheError."""
+        """Start a request, and compute the pages that it does not reuse. Raises: CacheError."""
         self.started += 1
         admitted = self.cache.admit(self.started, key)
         self.running[self.started] = key
@@ -61,14 +62,14 @@ class RequestClient:
         return self.started
 
     def extend(self, request_id: RequestId, key: Key) -> None:
-        """Let a request grow, and compute what is new. Raises: CacheError."""
+        """Extend a request, and compute its new pages. Raises: CacheError."""
         computed = len(self.running[request_id])
         table = self.cache.extend(request_id, key)
         self.running[request_id] = key
         self.compute(key, computed, table)
 
     def compute(self, key: Key, computed_pages: int, table: Slots) -> None:
-        """Write the stamps of the pages from some page on."""
+        """Write the stamps of the pages after the first `computed_pages`."""
         if Capability.WRITE not in self.can or computed_pages >= len(key):
             return
         for component, slots in table:
@@ -84,11 +85,11 @@ class RequestClient:
         call(request_id)
 
     def drain(self, order: Iterable[Component]) -> None:
-        """End every request, evict slot by slot, and show that the whole pool can be had again.
+        """End every request, evict slot by slot, and check that the whole pool is free again.
 
-        Copies of a cache with a host tier may still be in flight, so it is not evicted there.
+        Nothing is evicted from a cache with a host tier, whose copies may still be in flight.
 
-        Raises: CacheError: it cannot; slots have leaked.
+        Raises: CacheError: the pool cannot be allocated; slots have leaked.
         """
         for request_id in list(self.running):
             self.end(request_id, self.cache.abort)
@@ -101,14 +102,14 @@ class RequestClient:
             self.cache.take_events()
 
     def _evict_all(self, component: Component) -> None:
-        """Evict one slot after another; stop once more were freed than there are."""
+        """Evict slot by slot; stops once more slots were freed than exist."""
         capacity = self.cache.config.capacity(component, GPU)
         for _ in range(capacity + 1 if component in self.cache.config.components else 0):
             if not self.cache.evict(Counts(**{component.value: 1})).freed[component]:
                 return
 
     def whole_pool(self) -> Key:
-        """A key that shares nothing with any other, and needs every page that there is."""
+        """Return a key that shares no prefix with any other, and needs every slot of the pool."""
         config = self.cache.config
         pages = config.device_slots.full
         if SWA in config.components:
@@ -123,42 +124,42 @@ class RequestClient:
 
 
 def serve(client: RequestClient, a: int, b: int, c: int) -> None:
-    """A whole request: a known prompt again, or a new one."""
+    """Run a whole request: a known prompt again, or a new one."""
     key = known_key(client.keys, a, 1) if c % 3 == 0 and client.keys else client.prompt(a, b, c)
     client.keys.append(key)
     client.end(client.admit(key), client.cache.finish)
 
 
 def admit(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Let a request in."""
+    """Admit a request."""
     key = client.prompt(a, b, c)
     client.keys.append(key)
     client.admit(key)
 
 
 def serve_twin(client: RequestClient, a: int, b: int, c: int) -> None:
-    """A whole request for a known key of which one token has other high bits."""
+    """Run a whole request for a known key with other high bits in one token."""
     key = twin(known_key(client.keys, a, 1), b, c)
     client.keys.append(key)
     client.end(client.admit(key), client.cache.finish)
 
 
 def serve_long(client: RequestClient, a: int, b: int, c: int) -> None:
-    """A whole request for a long prompt."""
+    """Run a whole request for a long prompt."""
     key = client.long_prompt(a, b, c)
     client.keys.append(key)
     client.end(client.admit(key), client.cache.finish)
 
 
 def admit_long(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Let a request with a long prompt in."""
+    """Admit a request with a long prompt."""
     key = client.long_prompt(a, b, c)
     client.keys.append(key)
     client.admit(key)
 
 
 def grow(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Let a running request grow by a page, or a few."""
+    """Extend a running request by a page, or a few."""
     request_id = client.some(a)
     if request_id is None:
         return
@@ -171,27 +172,27 @@ def grow(client: RequestClient, a: int, b: int, c: int) -> None:
 
 
 def finish(client: RequestClient, a: int, _b: int, _c: int) -> None:
-    """End a request that has computed all it was to compute."""
+    """Finish a request."""
     request_id = client.some(a)
     if request_id is not None:
         client.end(request_id, client.cache.finish)
 
 
 def abort(client: RequestClient, a: int, _b: int, _c: int) -> None:
-    """End a request before its time."""
+    """Abort a request."""
     request_id = client.some(a)
     if request_id is not None:
         client.end(request_id, client.cache.abort)
 
 
 def evict(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Press on the pools."""
+    """Evict from the pools."""
     components = client.cache.config.components
     client.cache.evict(Counts(a % 4, b % 4 * (SWA in components), c % 2 * (MAMBA in components)))
 
 
 def reset(client: RequestClient, a: int, b: int, _c: int) -> None:
-    """Forget everything, now and then; it may be refused while a request runs."""
+    """Sometimes reset; may be refused while a request runs."""
     if a % 12:
         return
     if b % 2:
@@ -201,14 +202,14 @@ def reset(client: RequestClient, a: int, b: int, _c: int) -> None:
 
 
 def lock_parts(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Let requests in that hold prefixes of a known prompt, and all of it."""
+    """Admit requests for prefixes of a known prompt, and for all of it."""
     key = known_key(client.keys, a, 1)
     for at in (len(key), *points_of(key, b, c)):
         client.admit(key.prefix(at))
 
 
 def unlock_some(client: RequestClient, a: int, b: int, _c: int) -> None:
-    """End a few requests before their time."""
+    """Abort a few requests."""
     for at in range(1 + b % 4):
         request_id = client.some(a + at)
         if request_id is not None:
@@ -216,7 +217,7 @@ def unlock_some(client: RequestClient, a: int, b: int, _c: int) -> None:
 
 
 def start_over(client: RequestClient, a: int, _b: int, _c: int) -> None:
-    """End every request, and forget everything, now and then."""
+    """Sometimes end every request, and reset."""
     if a % 2:
         return
     for request_id in list(client.running):
@@ -225,26 +226,26 @@ def start_over(client: RequestClient, a: int, _b: int, _c: int) -> None:
 
 
 def hit_again(client: RequestClient, a: int, b: int, c: int) -> None:
-    """A known prompt again and again."""
+    """Serve a known prompt several times."""
     key = known_key(client.keys, a, b)
     for _ in range(HITS[c % len(HITS)]):
         client.end(client.admit(key), client.cache.finish)
 
 
 def branch(client: RequestClient, a: int, b: int, c: int) -> None:
-    """Whole requests for prompts that leave a known one at three points."""
+    """Run whole requests for prompts that branch off a known one at three points."""
     for key in branches_of(known_key(client.keys, a, 1), client.cache.config, b, c):
         client.keys.append(key)
         client.end(client.admit(key), client.cache.finish)
 
 
 def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
-    """Read the events."""
+    """Take the events."""
     client.cache.take_events()
 
 
 def ask_nonsense(client: RequestClient, _a: int, _b: int, c: int) -> None:
-    """Speak of a request that there is not."""
+    """Call with the id of a request that does not run."""
     unknown = client.started + 1
     wrong: tuple[Callable[[], object], ...] = (
         lambda: client.cache.finish(unknown),
@@ -276,13 +277,13 @@ ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
     "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),
     "ask_nonsense": (ask_nonsense, frozenset()),
 }
-"""What an action of the language means here, and what it needs; all others mean nothing."""
+"""What each action does here, and what it needs; all other actions do nothing."""
 
 NOTHING: tuple[Do, frozenset[Capability]] = (lambda _client, _a, _b, _c: None, frozenset())
 
 
 def act_by_requests(client: RequestClient, name: str, a: int, b: int, c: int) -> CacheError | None:
-    """Do one action, unless the cache lacks what it needs; returns the refusal, if it was one."""
+    """Do one action, unless the cache lacks what it needs; returns the refusal, if any."""
     do, needs = ACTIONS.get(name, NOTHING)
     if not needs <= client.can:
         return None

@@ -1,8 +1,8 @@
 """Wide actions: long prompts, large numbers, and many operations of one kind.
 
-Faults that need many cuts of one node, many hits, or tokens and slots beyond 16 bits are out of
-reach of the other actions. In a wide configuration wide actions are drawn more often; in small
-pools they do less, or nothing. What they do follows from the configuration and the picks alone.
+The other actions do not reach faults that need many cuts of one node, many hits, or tokens and
+slots beyond 16 bits. Wide actions are drawn more often in a wide configuration; in small pools they
+do less, or nothing. What they do depends only on the configuration and the picks.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ WIDE: dict[str, ActionKind] = {}
 
 PRIORITIES = (-(1 << 31), -300, -2, -1, 0, 1, 2, 300, (1 << 31) - 1)
 HITS = (2, 3, 5, 20)
-"""How often a prompt may be handed over again: beyond 15 in one case of four."""
+"""How often a prompt may be inserted again: beyond 15 in one case of four."""
 MOST_TOUCHES = 96
 SLOTS_TO_TOUCH = 6
-"""In small pools there is one touch for so many slots."""
+"""In small pools there is one touch per this many slots."""
 SPROUTS = 100
-"""The first letter of pages that no other prompt has."""
+"""The first letter of the sprouts, which no other prompt has."""
 MOST_SPROUTS = 48
 VAST_SPROUTS, VAST_SLOTS = 300, 1 << 14
-"""How many sprouts there may be in pools of so many slots: more nodes than one byte can number."""
+"""The most sprouts in pools of at least so many slots: more nodes than one byte counts."""
 MOST_BLOCK = 150
-"""Slots that `fragment` allocates at a time: more than two words of 64 bits."""
+"""The most slots that `fragment` allocates at a time: more than two words of 64 bits."""
 LEFT_SLOTS = 1 << 9
-"""What `occupy` leaves free of a pool."""
+"""How many slots of a pool `occupy` leaves free."""
 
 
 @enter(WIDE, 1)
 def serve_twin(client: Client, a: int, b: int, c: int) -> None:
-    """A whole request for a known key of which one token has other high bits."""
+    """Run a whole request for a known key with other high bits in one token."""
     _serve(client, twin(client.known(a, 1), b, c))
 
 
 @enter(WIDE, 1)
 def serve_long(client: Client, a: int, b: int, c: int) -> None:
-    """A whole request for a long prompt."""
+    """Run a whole request for a long prompt."""
     _serve(client, client.long_prompt(a, b, c))
 
 
 @enter(WIDE, 1)
 def admit_long(client: Client, a: int, b: int, c: int) -> None:
-    """Match a long prompt, lock what is on the device, and allocate the rest."""
+    """Match a long prompt, lock the device prefix, and allocate slots for the rest."""
     key = client.long_prompt(a, b, c)
     client.keys.append(key)
     client.start(key, client.cache.match(key).device_pages, counted_pages=0)
@@ -54,7 +54,7 @@ def admit_long(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(WIDE, 1)
 def finish_ranked(client: Client, a: int, _b: int, c: int) -> None:
-    """Insert all that a request computed, with a priority that may be large or negative."""
+    """Insert all pages that a request computed, with a priority that may be large or negative."""
     if client.requests:
         request = client.requests[a % len(client.requests)]
         client.insert(request, priority=PRIORITIES[c % len(PRIORITIES)])
@@ -62,13 +62,13 @@ def finish_ranked(client: Client, a: int, _b: int, c: int) -> None:
 
 @enter(WIDE, 1)
 def rank(client: Client, a: int, b: int, c: int) -> None:
-    """Hand a known key over again, as far as it is on the device, with such a priority."""
+    """Insert the device prefix of a known key again, with a large or negative priority."""
     client.hit(client.known(a, b), PRIORITIES[c % len(PRIORITIES)])
 
 
 @enter(WIDE, 1)
 def hit_again(client: Client, a: int, b: int, c: int) -> None:
-    """Hand a known key over again and again, as far as it is on the device."""
+    """Insert the device prefix of a known key several times."""
     key = client.known(a, b)
     for _ in range(HITS[c % len(HITS)]):
         if not client.hit(key, priority=0):
@@ -77,7 +77,7 @@ def hit_again(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(WIDE, 1)
 def branch(client: Client, a: int, b: int, c: int) -> None:
-    """Insert keys that leave a known one at three points, in any order, so that it is cut there."""
+    """Insert keys that branch off a known one at three points, in any order: it is cut there."""
     for key in branches_of(client.known(a, 1), client.cache.config, b, c):
         client.keys.append(key)
         start = client.cache.match(key).device_pages
@@ -102,7 +102,7 @@ def unlock_some(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(WIDE, 1)
 def touch_many(client: Client, a: int, b: int, _c: int) -> None:
-    """Match known keys one after the other, up to 96 times, without a need to evict."""
+    """Match up to 96 known keys one after the other, without evictions."""
     slots = client.cache.config.capacity(FULL, GPU)
     for at in range(min(MOST_TOUCHES, slots // SLOTS_TO_TOUCH) if client.keys else 0):
         client.cache.match(client.known(a + at * (1 + b % 5), 1))
@@ -110,7 +110,7 @@ def touch_many(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(WIDE, 1)
 def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
-    """Take all but some hundred slots of large pools, to the end of the case."""
+    """Allocate all but some hundred slots of large pools, until the end of the case."""
     config = client.cache.config
     full, swa = (max(0, config.capacity(each, GPU) - LEFT_SLOTS) for each in (FULL, SWA))
     if full and not client.blocks:
@@ -119,7 +119,7 @@ def occupy(client: Client, _a: int, _b: int, _c: int) -> None:
 
 @enter(WIDE, 1)
 def sprout(client: Client, a: int, b: int, c: int) -> None:
-    """Insert many short keys with one beginning, without a need to evict."""
+    """Insert many short keys with a common prefix, without evictions."""
     config, key = client.cache.config, client.known(a, 1).prefix(b % 2)
     slots = config.capacity(FULL, GPU)
     most = VAST_SPROUTS if slots >= VAST_SLOTS and a % 2 else MOST_SPROUTS
@@ -136,7 +136,7 @@ def fragment(client: Client, a: int, b: int, c: int) -> None:
     taken: list[Slots] = []
     try:
         for size in sizes:
-            # One by one: what was taken before a refusal is given back.
+            # One by one, so that a refusal leaves the earlier slots known and they are freed.
             taken.append(client.cache.allocate(Counts(full=size)))  # noqa: PERF401
         for _ in range(2):
             client.cache.free(taken.pop(1))
@@ -148,7 +148,7 @@ def fragment(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(WIDE, 1)
 def free_together(client: Client, a: int, b: int, c: int) -> None:
-    """Allocate a block with window slots and one without, and give both back in one call."""
+    """Allocate a block with window slots and one without, and free both in one call."""
     count = 1 + a % 4
     paired = client.cache.allocate(Counts(count, count if SWA in client.components else 0))
     full = paired.full

@@ -1,7 +1,7 @@
-"""Agreement: whether a cache does exactly what another does, up to the numbers of its slots.
+"""Agreement: whether two caches behave the same, up to their slot numbers.
 
-Answers are compared operation by operation, then the events, and where both caches show their
-states these too, page by page: data, locks and recency.
+Answers are compared operation by operation, then the events, and the states page by page (data,
+locks, recency) if both caches have snapshots.
 
 Node cuts, slot numbers and the ids of receipts and transfers may differ. Everything else that a
 client can see is compared, to the last event.
@@ -42,39 +42,39 @@ from kvcanon.spec.types import MAMBA, Slots, TransferId
 from kvcanon.spec.views import COLUMN, PageNumbers, page_rows
 
 Fact: TypeAlias = object
-"""Something comparable that names no slot, receipt, transfer or node."""
+"""A comparable value without slots, receipts, transfers and nodes."""
 
 
 @frozen
 class AnswerDifference:
-    """Where one cache did something else than the other."""
+    """The first point where two caches differ."""
 
     what: str
     """What differs: the name of an operation, "events" or "state"."""
     text: str
     words: str
     index: int | None = None
-    """Which operation since the last comparison it was; None where it shows in none of them."""
+    """The operation, counted since the last comparison; None for events or state."""
 
 
 class Recorder(WrappedCache):
-    """A cache whose operations are counted, and kept with their answers while somebody compares."""
+    """A cache whose operations are counted and, if `recording`, kept with their answers."""
 
     def __init__(self, cache: Cache, *, recording: bool) -> None:
         super().__init__(cache)
         self.service = Service()
-        """Which operations were served."""
+        """The operations that were served."""
         self.facts: list[tuple[str, Fact, Fact]] = []
-        """What was asked and answered since the last comparison."""
+        """Operations and answers since the last comparison."""
         self._recording = recording
         self._ordinals: dict[TransferId, int] = {}
 
     def forget(self) -> None:
-        """Start over: what was recorded was compared."""
+        """Drop the recorded operations, once they are compared."""
         self.facts.clear()
 
     def state(self) -> Snapshot | None:
-        """The state of the cache; None where it shows none."""
+        """The state of the cache; None if it has no snapshots."""
         try:
             return self._cache.snapshot()
         except AttributeError:
@@ -103,7 +103,7 @@ class Recorder(WrappedCache):
         self.facts.append((type(operation).__name__.lower(), _question(operation), answer))
 
     def _answer(self, answer: object) -> Fact:
-        """An answer without slots and ids; transfers are numbered as their ids come up."""
+        """Return an answer without slots and ids; transfers are numbered as they appear."""
         fact: Fact = answer
         match answer:
             case Matched():
@@ -129,7 +129,7 @@ class Recorder(WrappedCache):
 def first_difference(
     model: Recorder, other: Recorder, numbers: PageNumbers
 ) -> AnswerDifference | None:
-    """The first thing in which two caches differ since the last comparison."""
+    """Return the first difference of two caches since the last comparison."""
     for index, (ours, theirs) in enumerate(zip_longest(model.facts, other.facts)):
         if ours != theirs:
             return evolve(_different_answer(ours, theirs), index=index)
@@ -155,7 +155,7 @@ def first_difference(
 
 
 def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact], ...]:
-    """What a state says of pages, of recency and of room, without slots, ids and cuts."""
+    """Return a state's pages, recency and free slots, without slot numbers, ids and cuts."""
     rows = page_rows(state, numbers, state.below_root())
     pages_of: dict[int, list[int]] = {}
     for number, row in rows.items():
@@ -193,7 +193,7 @@ def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact]
 
 
 def _question(operation: Operation) -> Fact:
-    """What was asked, without slots and ids."""
+    """Return an operation without slots and ids."""
     match operation:
         case Unlock() | UnlockWindow():
             return operation.receipt.key
@@ -206,7 +206,7 @@ def _question(operation: Operation) -> Fact:
 
 
 def _refusal(refusal: CacheError) -> Fact:
-    """Why a call was refused; which argument, slot, receipt or transfer it was is left out."""
+    """Return the kind of a refusal, without the argument, slot, receipt or transfer it names."""
     if isinstance(refusal, BadArgument | ReceiptSpent | SlotNotHeld | TransferPending):
         return type(refusal).__name__
     return type(refusal).__name__, str(refusal)

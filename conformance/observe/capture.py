@@ -1,6 +1,6 @@
-"""The capture of one operation as a step: the states around it, its outcome, its events and bytes.
+"""Step capture: one operation with the states around it, its outcome, its events and bytes.
 
-A guard captures the steps that it judges, and an exploration captures every step.
+The guard captures the steps that it judges; an exploration captures every step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kvcanon.spec.types import GPU, Component, Key, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
 Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
-"""Reads the bytes behind a slot."""
+"""Reads the bytes of a slot."""
 
 KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
-"""For each page of a key the bytes that it may have; none where they are not known."""
+"""The bytes that each page of a key may have; empty where they are unknown."""
 
 
 @frozen
@@ -54,10 +54,10 @@ def call_cache(call: Callable[[], Answer]) -> CallResult[Answer]:
 
 
 class StampReader(Protocol):
-    """Reads the bytes behind the slots that a match returned."""
+    """Reads the bytes of the slots that a match returned."""
 
     def __call__(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
-        """The bytes, slot by slot, as far as the right ones are known."""
+        """Return the bytes, slot by slot, of those slots whose right bytes are known."""
 
 
 @frozen
@@ -66,9 +66,9 @@ class StepCapture:
 
     cache: Cache
     copies: WatchedCopies | None
-    """Says how copies ended; None where nobody knows."""
+    """Says how copies ended; None if unknown."""
     compare: Callable[[Snapshot, Snapshot], Difference]
-    """Compares the states around an operation; may use the first for both where they are equal."""
+    """Compares the states around an operation; may use one object for both if they are equal."""
     read_stamps: StampReader
 
     def step(
@@ -78,7 +78,7 @@ class StepCapture:
         outcome: Outcome,
         given: Collection[ReceiptId] = frozenset(),
     ) -> Step:
-        """Capture the operation that was called last. `given` are the receipts given out before."""
+        """Capture the operation that was called last. `given` are the receipts returned before."""
         difference = self.compare(before, self.cache.snapshot())
         after = difference.after
         events = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
@@ -101,9 +101,9 @@ class StepCapture:
 def read_known_slots(
     matched: Matched, config: CacheConfig, read: Read, known_bytes: KnownBytes
 ) -> tuple[Stamp, ...]:
-    """Read behind each slot that a match returned, where the bytes of its page are known.
+    """Read each slot that a match returned, if the bytes of its page are known.
 
-    Slots that no pool has and pages that the key does not have are left to the laws of matches.
+    Slots outside the pools and pages beyond the key are skipped: the laws of matches check them.
     """
     found: list[Stamp] = []
     for component, slots in matched.slots:
@@ -120,7 +120,7 @@ def read_known_slots(
 
 
 def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
-    """The outcome of an operation whose method returned this."""
+    """Return the outcome of an operation from what its method returned."""
     if answer is None:
         return Done()
     return Taken(answer) if isinstance(answer, tuple) else answer

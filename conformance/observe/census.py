@@ -1,4 +1,4 @@
-"""The census: how many nodes of which kinds a state has, kept up from step to step."""
+"""The census: how many nodes of each kind a state has, updated step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvcanon.spec.types import NodeId
 
 
 class Census:
-    """How many nodes of each of some kinds a state has."""
+    """Counts the nodes of a state by kind."""
 
     def __init__(self, kinds: Iterable[NodeKind]) -> None:
         self.counts: dict[NodeKind, int] = dict.fromkeys(kinds, 0)
@@ -22,7 +22,7 @@ class Census:
         self._add(state, state.nodes, 1)
 
     def update(self, difference: Difference) -> None:
-        """Update the counts by one step; they must be those of the state before it."""
+        """Update the counts by one step, which must start from the counted state."""
         self._add(difference.before, difference.family, -1)
         self._add(difference.after, difference.family, 1)
 

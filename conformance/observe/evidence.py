@@ -1,8 +1,8 @@
 """Evidence: how often each law was exercised, and how often each operation was served.
 
-A law that was checked a thousand times may never have been exercised. It says something about a
-cache only where a faulty cache could have broken it: where its premise is met (`spec.law`). Such
-situations need operations that are served; a cache that refuses all of them breaks few laws.
+A law can be checked a thousand times and never be exercised: it says something about a cache only
+where its premise is met (`spec.law`), so that a faulty cache could have broken it. Such situations
+need operations that are served; a cache that refuses all of them breaks few laws.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from kvcanon.spec.views import Step
 
 @frozen
 class Shared:
-    """A premise, and all laws whose premise it is, so that it is asked once for them."""
+    """A premise with all its laws, so that it is evaluated once for all of them."""
 
     premise: Premise[Any]
     law_ids: tuple[str, ...]
 
     def exercised_by(self, subject: Subject) -> tuple[str, ...]:
-        """The laws that a state, a step or a stream exercises."""
+        """Return the laws that a state, a step or a stream exercises."""
         return self.law_ids if self.premise.is_met(subject) else ()
 
 
 def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
-    """The premises of those laws that look at one kind of subject."""
+    """Group the laws of one kind of subject by their premises."""
     sharing: dict[int, list[Law]] = {}
     for law in laws:
         if law.kind is kind:
@@ -68,16 +68,16 @@ def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
 
 
 class Evidence:
-    """Counts for some laws the states, steps and streams in which their premises were met.
+    """Counts, for each law, the states, steps and streams that met its premise.
 
-    What nodes a state has is counted once, and kept up by what each step touched; a thorough count
-    asks every premise of everything.
+    The nodes of a state are counted once, then updated by what each step touched. A thorough count
+    evaluates every premise on every subject.
     """
 
     def __init__(self, laws: Collection[Law], *, thorough: bool = False) -> None:
         self._law_ids = tuple(law.law_id for law in laws)
         self._times_met: Counter[tuple[str, ...]] = Counter()
-        """How often the premises of laws were met, by all of one premise, or of one state."""
+        """How often each set of laws was exercised: those of a premise, or of a state."""
         self._thorough = thorough
         self._of_states = by_premise(laws, Kind.STATE)
         self._of_steps = by_premise(laws, Kind.STEP)
@@ -89,9 +89,9 @@ class Evidence:
             kind for each in premises if isinstance(each, NodePremise) for kind in each.kinds
         )
         self._last: Snapshot | None = None
-        """The last state, and"""
+        """The last state."""
         self._met: tuple[str, ...] = ()
-        """the laws of states that it exercises."""
+        """The laws of states that `_last` exercises."""
 
     @property
     def laws_exercised(self) -> dict[str, int]:
@@ -103,7 +103,7 @@ class Evidence:
         return exercised
 
     def see(self, step: Step, stream: Stream) -> None:
-        """Count the laws whose premises are met after, in and since a step."""
+        """Count the laws whose premises are met by a step, its state after and its stream."""
         if self._thorough:
             self._count(self._of_states, step.after)
             self._count(self._of_steps, step)
@@ -119,7 +119,7 @@ class Evidence:
                 self._times_met[shared.law_ids] += 1
 
     def _of_state(self, difference: Difference) -> tuple[str, ...]:
-        """The laws that the state after a step exercises."""
+        """Return the laws that the state after a step exercises."""
         before, after = difference.before, difference.after
         if after is not self._last:
             if before is self._last:
@@ -143,13 +143,13 @@ class Evidence:
 
 @define
 class Service:
-    """How often each operation of a cache was served, and how often refused; by its method."""
+    """How often each operation of a cache was served and refused, by method."""
 
     served: Counter[str] = Factory(Counter)
     refused: Counter[str] = Factory(Counter)
 
     def note(self, operation: Operation, *, refused: bool) -> None:
-        """Count a call, unless it asked for nothing: no page, no slot."""
+        """Count a call, unless its arguments are empty: no page, no slot."""
         asks_for = _ASKS_FOR.get(type(operation))
         if asks_for is None or asks_for(operation):
             counts = self.refused if refused else self.served
@@ -158,16 +158,16 @@ class Service:
 
 _ASKS_FOR: Mapping[type[Operation], Callable[[Any], object]] = {
     **dict.fromkeys((Match, Lock, InsertHost), lambda asked: asked.key),
-    # A quota below zero is refused by every cache.
+    # Every cache refuses a quota below zero.
     LoadBack: lambda asked: asked.key and (asked.quota_pages or 0) >= 0,
     **dict.fromkeys((Unlock, UnlockWindow), lambda asked: asked.receipt.key),
     **dict.fromkeys((Allocate, Evict, EvictHost), lambda asked: asked.counts),
     **dict.fromkeys((Free, Insert), lambda asked: asked.slots.counts()),
 }
-"""What an operation is about; one of nothing is served by a cache that does nothing."""
+"""The arguments of operations that may be empty; a cache serves an empty call by doing nothing."""
 
 
 @cache
 def _method(operation: str) -> str:
-    """The name of the method that is called for an operation."""
+    """Return the method name of an operation."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()

@@ -1,7 +1,6 @@
-"""Explanations: violations in words that name the law, the operation and what the law says.
+"""Explanations: violations as text, with the law, the operation and the law's first sentence.
 
-One fault breaks many laws, and the first of them is not always the most telling. So all are listed,
-each with its first sentence.
+One fault breaks many laws, and the first of them is not always the most telling, so all are listed.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from kvcanon.spec.types import Key
 from kvcanon.spec.views import Step
 
 LONGEST = 160
-"""Characters of a field that are shown."""
+"""The most characters of a field that are shown."""
 
 
 def explain(
     violations: Sequence[Violation], step: Step, number: int, broken_before: Collection[str] = ()
 ) -> str:
-    """What is wrong after the operation of this number, law by law.
+    """Explain what the operation of this number broke, law by law.
 
-    Laws in `broken_before` did not hold before it either, so that it is not to blame.
+    Laws in `broken_before` were broken before it, too, so that it is not to blame for them.
     """
     asked, answered = in_words(step.operation), in_words(step.outcome)
     return explain_violations(violations, number, asked, answered, broken_before)
@@ -37,7 +36,7 @@ def explain_violations(
     answered: str,
     broken_before: Collection[str] = (),
 ) -> str:
-    """As `explain`, of an operation and an answer that are in words already."""
+    """Like `explain`, for an operation and an answer that are text already."""
     lines = [
         f"{_counted(violations)} after operation {number}, {asked},",
         f"which was answered {answered}:",
@@ -58,12 +57,12 @@ def _counted(violations: Sequence[Violation]) -> str:
 
 
 def sentence(law: Law) -> str:
-    """What a law says, without what it adds in later paragraphs."""
+    """Return the first paragraph of a law's text."""
     return " ".join(law.statement.split("\n\n")[0].split())
 
 
 def in_words(value: Operation | Outcome) -> str:
-    """An operation or an outcome with its fields, none of them longer than one can read."""
+    """Return an operation or an outcome as text, with long fields shortened."""
     parts = [f"{each.name}={_shortened(getattr(value, each.name))}" for each in fields(type(value))]
     return f"{type(value).__name__}({', '.join(parts)})"
 

@@ -5,8 +5,8 @@ them, it takes snapshots and checks the laws: of the state, of the step, and of 
 last judged operation. A violation is raised as a `SpecViolation` that names the law and the
 operation.
 
-What readers get wrong: the guard sees only calls that go through it. A caller that uses the wrapped
-cache directly, or takes its events there, causes false violations.
+Trap: make every call through the guard. A caller that uses the wrapped cache directly, or takes its
+events there, causes false violations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kvcanon.spec.views import Stamp, Step
 
 
 class StepViolation(ViolationError):
-    """Laws that do not hold after a step."""
+    """A step broke laws."""
 
     def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
         super().__init__(words, violations)
@@ -130,29 +130,29 @@ class GuardedCache(WrappedCache):
         self._begins = new
         self._on_should = on_should
         self._given: set[ReceiptId] = set()
-        """The ids of all receipts that were given out."""
+        """The ids of all receipts that the cache returned."""
         self._last: Snapshot | None = None
-        """The state now; None where the last operation was not judged."""
+        """The current state; None if the last operation was not judged."""
         self._residency: set[Resident] = set()
-        """Which pages are where by the events up to the last judged operation."""
+        """The pages that the events put on each medium, up to the last judged operation."""
         self._taken: list[Event] = []
         """Events that clients took since the last judged operation."""
         self._folded_pending = 0
-        """How many of the events that wait in the cache are folded into `_residency`."""
+        """How many of the events that wait in the cache are already folded into `_residency`."""
         if rate > 0:
             self._last = cache.snapshot()
             if self._last.events[:1] != (AllBlocksCleared(),) and not new:
-                # Earlier events were taken already: the state shows what they added up to.
+                # Earlier events are lost: start from the pages of the state.
                 self._residency.update(residency_of(self._last))
                 self._folded_pending = len(self._last.events)
 
     @property
     def laws_exercised(self) -> dict[str, int]:
-        """How often each law was exercised: in how many lawful steps its premise was met."""
+        """How often each law was exercised: its premise met in a step without violation."""
         return self._evidence.laws_exercised
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
         operation = Read(component, medium, slot)
         try:
             data = super().read(component, medium, slot)
@@ -163,7 +163,7 @@ class GuardedCache(WrappedCache):
         return data
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         operation = Write(component, slot, data)
         try:
             super().write(component, slot, data)
@@ -175,9 +175,9 @@ class GuardedCache(WrappedCache):
         self._judge_access(operation, Done())
 
     def _judge_access(self, operation: Read | Write, outcome: Refused | BytesRead | Done) -> None:
-        """Check whether a read or a write had to be refused, where the state is known.
+        """Check that a read or a write was refused if it had to be, if the state is known.
 
-        Neither changes the state, so the last snapshot stands for the state before and after.
+        Neither changes the state, so the last snapshot is the state before and after.
         """
         if self._last is None:
             return
@@ -195,7 +195,7 @@ class GuardedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        """Call, and judge the operation if it is one of the sample."""
+        """Call, and judge the operation if it is in the sample."""
         self.steps += 1
         if self._rate < 1.0 and self._random.random() >= self._rate:
             self._last = None
@@ -205,7 +205,7 @@ class GuardedCache(WrappedCache):
         return self._judge(operation, partial(call, *args, **kwargs))
 
     def _follow(self, operation: Operation, answer: object) -> None:
-        """Record the bytes and events of an operation that was served, judged or not."""
+        """Record the bytes and events of a served operation, judged or not."""
         if self._rate == 0:
             return
         if isinstance(operation, Free):
@@ -261,11 +261,11 @@ class GuardedCache(WrappedCache):
             raise_violations(StepViolation(words, found, step), self._on_should, refusal)
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
-        """The bytes behind the slots that a match returned, where they are known."""
+        """Return the bytes of the slots that a match returned, if they are known."""
         return self._written.stamps(key, matched, self._cache.config, self._cache.read)
 
     def _check(self, step: Step, stream: Stream) -> list[Violation]:
-        """Check all laws; count those that a lawful step exercises."""
+        """Check all laws; count those that a step without violation exercises."""
         self.judged += 1
         found = self._checker.check(step, stream)
         if not found:
@@ -273,7 +273,7 @@ class GuardedCache(WrappedCache):
         return found
 
     def _fold(self, events: Iterable[Event], after: Snapshot) -> None:
-        """Fold events into the residency, those that still wait in the cache included."""
+        """Fold events into the residency, including those that still wait in the cache."""
         for event in events:
             if isinstance(event, AllBlocksCleared):
                 self._residency.clear()
@@ -286,6 +286,6 @@ class GuardedCache(WrappedCache):
 
 
 def _broken_in(found: Collection[Violation], *subjects: Subject) -> set[str]:
-    """The ids of the broken laws that are broken in these subjects, too."""
+    """Return the ids of the broken laws that are also broken in these subjects."""
     laws = [violation.law for violation in found]
     return {violation.law.law_id for each in subjects for violation in judge(each, laws)}

@@ -25,20 +25,20 @@ class Latency:
 
     calls: int
     seconds: float
-    """All calls together."""
+    """The sum over all calls."""
     p50_us: float
     p99_us: float
 
 
 class TimedCache(WrappedCache):
-    """The same cache, with a clock at each operation."""
+    """A cache that times each of its operations."""
 
     def __init__(self, cache: Cache) -> None:
         super().__init__(cache)
         self._taken_ns: defaultdict[type[Operation], array[int]] = defaultdict(lambda: array("Q"))
 
     def latencies(self) -> dict[str, Latency]:
-        """The operations that were called, by name, in the order of their first call."""
+        """Latencies by operation, in the order of their first call."""
         return {_method(kind): latency_of(taken_ns) for kind, taken_ns in self._taken_ns.items()}
 
     def _around(
@@ -48,7 +48,7 @@ class TimedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        """Take the time of a call, also of one that is refused."""
+        """Time a call, also one that is refused."""
         began_ns = perf_counter_ns()
         try:
             return call(*args, **kwargs)
@@ -57,16 +57,16 @@ class TimedCache(WrappedCache):
 
 
 def _method(kind: type[Operation]) -> str:
-    """The name of an operation as a method has it: `load_back` for `LoadBack`."""
+    """Return the method name of an operation: `load_back` for `LoadBack`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def latency_of(taken_ns: array[int]) -> Latency:
-    """What calls took, of which there was at least one."""
+    """Summarize the durations of calls; needs at least one."""
     ordered = sorted(taken_ns)
 
     def percentile_us(percent: int) -> float:
-        """The smallest measured value that so many percent of the calls did not exceed."""
+        """Return the shortest duration that `percent` percent of the calls do not exceed."""
         rank = -(-len(ordered) * percent // 100)
         return ordered[rank - 1] / 1000
 

@@ -1,9 +1,9 @@
 """The law checker: checks the laws of one step after another.
 
-A step changes few nodes, and is one kind of operation. So where the laws of states held before the
-step, they are checked of the nodes that it touched, as far as that is enough. Of the other laws,
-only those that can be broken by such a step are checked. A thorough checker checks every law of
-everything; both must find the same.
+A step changes few nodes, and is one kind of operation. So if the laws of states held before the
+step, they are checked only on the nodes that it touched, as far as that is enough. Of the other
+laws, only those that such a step can break are checked. A thorough checker checks every law on
+everything; both must find the same violations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LawChecker:
         self._sound = False
         """Whether all laws of states held in `_last`."""
         self._settled = False
-        """Whether the events up to `_last` added up to the pages in it, each page once."""
+        """Whether the events up to `_last` added up to exactly its pages, each page once."""
 
     def compare(self, before: Snapshot, after: Snapshot) -> Difference:
         """Compare two states; equal states become one object, so that results can be reused."""
@@ -55,7 +55,7 @@ class LawChecker:
             found = judge(step.after, self._states)
         self._last, self._sound = None, not (found or self._thorough)
         if not seen and not breaks_shape(found):
-            # In a state that was seen before, the shape was checked then.
+            # The shape of a state that was seen before was checked then.
             found += judge(step.before, ())
         if breaks_shape(found):
             return found
@@ -86,12 +86,12 @@ class LawChecker:
 
 
 def breaks_shape(found: Collection[Violation]) -> bool:
-    """Whether a law of the tree's shape is broken, so that other laws cannot walk on the tree."""
+    """Whether a law of the tree's shape is broken; other laws then cannot walk the tree."""
     return any(violation.law.law_id in SHAPE for violation in found)
 
 
 def violations_of(laws: Iterable[Law], subject: Subject) -> list[Violation]:
-    """Check laws of a state, a step or a stream, all of which are of its kind."""
+    """Check laws of a state, a step or a stream; all laws are of that kind."""
     return [Violation(law, text) for law in laws for text in law.check(subject)]
 
 

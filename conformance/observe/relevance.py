@@ -1,14 +1,14 @@
-"""Relevance: which laws a step can break at all, found out from the laws themselves.
+"""Relevance: which laws a step can break at all, found by running the laws once.
 
-Most laws of steps are about one operation, and return at once for others; laws about window data
-return where there is none. Checking seventy of them for the ten that matter is most of the work. So
-each law is checked once with a sealed step: operation and outcome are of their types, with nothing
-in them, and of the states little is known: the components and the write policy, that there is no
-copy in flight, or no open receipt, or that nothing changed. A law that returns without reading
-anything else cannot be broken by any such step, since it is a function of what it reads. It is left
-out from then on. A law that reads more is checked every time.
+Most laws of steps are about one operation and return at once for others; laws about window data
+return at once if there is none. Checking seventy laws for the ten that matter is most of the work.
+So each law is first checked on a sealed step: operation and outcome have their types but no fields,
+and the states have only the components and the write policy, and sometimes that no copy is in
+flight, that no receipt is open, or that nothing changed. A law that returns without reading any
+other field cannot be broken by any step like this, since it is a function of what it reads; it is
+skipped from then on. A law that reads more is checked every time.
 
-Nothing is declared here, so nothing can be declared wrongly: a changed law is found out anew.
+No law declares its relevance, so no declaration can be wrong; a changed law is tried anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Question = TypeVar("Question")
 
 
 class LookedError(BaseException):
-    """Somebody looked into what is not there; whoever catches exceptions must not catch it."""
+    """A sealed field was read; a BaseException, so that `except Exception` does not catch it."""
 
 
 def _looked(*_: object) -> NoReturn:
@@ -37,7 +37,7 @@ def _looked(*_: object) -> NoReturn:
 
 
 class _Sealed:
-    """Something of which nothing can be known."""
+    """An object whose every field is sealed."""
 
     __slots__ = ()
     __getattr__ = __bool__ = __len__ = __iter__ = __getitem__ = __contains__ = _looked
@@ -46,7 +46,7 @@ class _Sealed:
 
 
 class _SealedConfig(_Sealed):
-    """A configuration of which only is known what data there is, and when it is copied."""
+    """A configuration with only its components and its write policy."""
 
     __slots__ = (
         "backed_parents",
@@ -66,9 +66,9 @@ class _SealedConfig(_Sealed):
 
 
 class _SealedState(_Sealed):
-    """A state with a profile, of whose configuration little is known, and of the rest less."""
+    """A state with a profile and a sealed configuration; most other fields are sealed."""
 
-    # Who asks for one of them that is not set looks, as at anything else.
+    # Reading an unset one counts as looking.
     __slots__ = ("config", "holds", "profile", "transfers")
 
     def __init__(self, like: Snapshot, *, idle: bool = False, unheld: bool = False) -> None:
@@ -81,7 +81,7 @@ class _SealedState(_Sealed):
 
 
 class _StandsIn(type):
-    """A class that is found in tables where the one that it stands in for is found."""
+    """A class that is found in tables in place of the class that it stands for."""
 
     def __eq__(cls, other: object) -> bool:
         return other is cls or other is cls.__base__
@@ -91,7 +91,7 @@ class _StandsIn(type):
 
 
 def _sealed(kind: type) -> Any:  # noqa: ANN401  # It passes for whatever it stands in for.
-    """An instance of a class with none of its fields; to read one is to look."""
+    """Return an instance of a class without its fields; reading one raises LookedError."""
     looks = ("__getattr__", "__eq__", "__ne__", "__repr__", "__str__", "__bool__", "__len__")
     members: dict[str, object] = {**dict.fromkeys(looks, _looked), "__hash__": None}
     stand_in: Any = _StandsIn(kind.__name__, (kind,), {**members, "__slots__": ()})
@@ -107,10 +107,10 @@ class _Known(Generic[Question]):
 
 
 class Relevant(Generic[Question]):
-    """Those of some questions that can come to anything, by what they are asked of.
+    """Selects the questions (laws or premises) that can have a result for a subject.
 
-    `ask` says how a question is asked. What is found out about questions is kept for all who ask
-    them, for each kind of caches: by their components, their write policy and their profile.
+    `ask` evaluates a question. Results are shared by all users of the same questions, for each kind
+    of cache: by its components, write policy and profile.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class Relevant(Generic[Question]):
         self._questions = tuple(questions)
         self._ask = ask
         self._kind: tuple[CacheConfig, Profile] | None = None
-        """What the caches are that were asked about last."""
+        """The kind of the last subject's cache."""
         self._known: _Known[Question] = _Known()
-        """What is known of them."""
+        """What is known for that kind."""
 
     def of_step(self, step: Step) -> tuple[Question, ...]:
-        """Those that look, where this is what was asked and answered."""
+        """Return the questions that look at a step with this operation and outcome."""
         before, after = step.before, step.after
         asked, answered = type(step.operation), type(step.outcome)
         idle = not before.transfers and not after.transfers
@@ -153,7 +153,7 @@ class Relevant(Generic[Question]):
         return found
 
     def of_stream(self, stream: Stream) -> tuple[Question, ...]:
-        """Those that look, where there are events, or none."""
+        """Return the questions that look at a stream with events, or without."""
         key = bool(stream.events), stream.begins
         self._meet(stream.state)
         found = self._known.of_streams.get(key)
@@ -164,11 +164,11 @@ class Relevant(Generic[Question]):
         return found
 
     def of_state(self, state: Snapshot) -> tuple[Question, ...]:
-        """Those that look at states of this configuration."""
+        """Return the questions that look at states of this configuration."""
         return self._looking(_like(state))
 
     def _meet(self, state: Snapshot) -> None:
-        """Turn to what is known of caches like the one whose state this is."""
+        """Switch to what is known for the kind of cache that this state is of."""
         kind = state.config, state.profile
         if kind != self._kind:
             self._kind = kind
@@ -192,7 +192,7 @@ class Relevant(Generic[Question]):
 
 @lru_cache(maxsize=256)
 def _known(*_: object) -> _Known[Any]:
-    """What is known of some questions, as they are asked, about some kind of caches."""
+    """Return what is known of some questions for one kind of cache."""
     return _Known()
 
 

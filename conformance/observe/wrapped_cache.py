@@ -1,7 +1,7 @@
-"""The wrapped cache: a cache around another, with something done around each operation.
+"""The wrapped cache: passes each operation to another cache, with something done around it.
 
-`snapshot`, `free_slots`, `read` and `write` pass straight through: a judge uses them to look, and a
-model's kernels write behind a cache's back.
+`snapshot`, `free_slots`, `read` and `write` pass straight through: the judge calls them to look,
+and a model's kernels write bytes without the cache.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class WrappedCache(ABC):
-    """The same cache; a subclass says in `_around` what is done around its operations."""
+    """A cache around another; a subclass defines in `_around` what is done around operations."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -61,11 +61,11 @@ class WrappedCache(ABC):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        """Make the call, which is that of the operation, and return its answer."""
+        """Make the call of the operation and return its answer."""
 
     @property
     def config(self) -> CacheConfig:
-        """What the cache was asked to be."""
+        """The configuration of the cache."""
         return self._cache.config
 
     def match(self, key: Key) -> Matched:
@@ -73,7 +73,7 @@ class WrappedCache(ABC):
         return self._around(Match(key), self._cache.match, key)
 
     def lock(self, key: Key) -> Receipt:
-        """Hold all of a key."""
+        """Lock all of a key."""
         return self._around(Lock(key), self._cache.lock, key)
 
     def unlock(self, receipt: Receipt) -> None:
@@ -81,11 +81,11 @@ class WrappedCache(ABC):
         self._around(Unlock(receipt), self._cache.unlock, receipt)
 
     def unlock_window(self, receipt: Receipt) -> None:
-        """Release the window data and the state that a receipt holds."""
+        """Release the window data and the mamba state that a receipt holds."""
         self._around(UnlockWindow(receipt), self._cache.unlock_window, receipt)
 
     def allocate(self, counts: Counts) -> Slots:
-        """Take free device slots."""
+        """Allocate free device slots."""
         return self._around(Allocate(counts), self._cache.allocate, counts)
 
     def free(self, slots: Slots) -> None:
@@ -95,7 +95,7 @@ class WrappedCache(ABC):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key."""
+        """Insert the data of a key."""
         return self._around(
             Insert(key, start_pages, slots, counted_pages, priority),
             self._cache.insert,
@@ -119,12 +119,12 @@ class WrappedCache(ABC):
         return self._around(LoadBack(key, quota_pages), self._cache.load_back, key, quota_pages)
 
     def insert_host(self, key: Key, start_pages: int, payload: HostPayload) -> HostInserted:
-        """Place fetched data in the host tier."""
+        """Insert fetched data into the host tier."""
         operation = InsertHost(key, start_pages, payload)
         return self._around(operation, self._cache.insert_host, key, start_pages, payload)
 
     def poll(self) -> Settled:
-        """Take acknowledgements."""
+        """Settle the transfers that are acknowledged."""
         return self._around(Poll(), self._cache.poll)
 
     def flush(self) -> Settled:
@@ -136,21 +136,21 @@ class WrappedCache(ABC):
         self._around(Reset(), self._cache.reset)
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         return self._around(TakeEvents(), self._cache.take_events)
 
     def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
+        """Return the whole state, as a value."""
         return self._cache.snapshot()
 
     def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
-        """The slots of a pool that are free."""
+        """Return the free slots of a pool."""
         return self._cache.free_slots(component, medium)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
         return self._cache.read(component, medium, slot)
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         self._cache.write(component, slot, data)

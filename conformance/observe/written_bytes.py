@@ -1,11 +1,11 @@
-"""The ledger: which bytes were written for which page, as far as the guard saw it.
+"""Written bytes: which bytes were written for which page, as far as the guard saw it.
 
-A request writes bytes into slots and hands the slots over with an insert; from then on they are the
-bytes of pages. The ledger follows them there, so that bytes behind matched slots can be checked.
+A request writes bytes into slots and inserts the slots; from then on they are the bytes of pages.
+They are tracked there, so that the bytes of matched slots can be checked.
 
 A page that was computed twice may have other bytes the second time, on another medium, and both are
-its own. So the ledger keeps all that were handed over since the page came. Bytes that the guard did
-not see written are unknown, and not compared.
+right. So all bytes that were inserted since the page came are kept. Bytes that the guard did not
+see written are unknown, and not compared.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slot, Slots
 from kvcanon.spec.views import COLUMN, PageRow, Stamp, Step
 
 Item: TypeAlias = tuple[Component, bytes]
-"""A component's data for a page, or of the state at its end, by the page's name."""
+"""One component's data for a page, or the mamba state at its end; the page is given by its hash."""
 
 UNKNOWN: tuple[bytes, ...] = ()
-"""Of data that is in the tree, and that nobody was seen writing."""
+"""Marks data in the tree whose write the guard did not see."""
 
 
 class WrittenBytes:
     """Bytes by slot while requests hold them, by page while the tree does.
 
-    It begins with the first write. From then on all data in the tree is entered, known or unknown,
-    so that what is not entered is not in the tree.
+    It starts at the first write. From then on all data in the tree has an entry, known or unknown,
+    so that data without an entry is not in the tree.
     """
 
     def __init__(self) -> None:
@@ -45,24 +45,24 @@ class WrittenBytes:
     def wrote(
         self, component: Component, slot: Slot, data: bytes, state: Callable[[], Snapshot]
     ) -> None:
-        """A request wrote into a slot that it holds."""
+        """Record what a request wrote into a slot that it holds."""
         if not self._begun:
             self._begun = True
             self._pages = dict.fromkeys(_data_in(state()), UNKNOWN)
         self._slots[component, slot] = data
 
     def freed(self, slots: Slots) -> None:
-        """A request gave slots back."""
+        """Forget the bytes of slots that a request freed."""
         if self._slots:
             for component, some in slots:
                 for slot in some:
                     self._slots.pop((component, slot), None)
 
     def inserted(self, key: Key, slots: Slots, outcome: Inserted) -> None:
-        """Slots were handed over: what the tree took are the pages' bytes, the rest is forgotten.
+        """Move the bytes of slots that the tree took to their pages, and forget the others.
 
-        Full slots are taken from the first page on that was not present. Of the other components
-        the outcome says only how many were taken, so that all count as taken unless none was.
+        The tree takes full slots from the first page on that was not present. For the other
+        components the outcome says only how many were taken, so all count as taken unless none was.
         """
         if not self._begun:
             return
@@ -76,7 +76,7 @@ class WrittenBytes:
                     self._enter((component, names[page]), data)
 
     def inserted_host(self, key: Key, payload: HostPayload, outcome: HostInserted) -> None:
-        """Fetched bytes were placed on the host, or some of them."""
+        """Record fetched bytes that the host tier took."""
         if not self._begun:
             return
         names = _names(key)
@@ -87,13 +87,13 @@ class WrittenBytes:
                     self._enter((component, names[page]), data)
 
     def cleared(self) -> None:
-        """Nothing is in the tree; requests keep their slots."""
+        """Forget the bytes of all pages; requests keep their slots."""
         self._pages.clear()
 
     def stamps(
         self, key: Key, matched: Matched, config: CacheConfig, read: Read
     ) -> tuple[Stamp, ...]:
-        """Read behind each slot that a match returned, where the page's bytes are known."""
+        """Read each slot that a match returned, if the page's bytes are known."""
         if not self._pages:
             return ()
         names = _names(key)
@@ -106,8 +106,8 @@ class WrittenBytes:
     def forget(self, step: Step) -> None:
         """Forget the bytes of what left the tree in a step.
 
-        Steps that nobody looked at may have let go of more; once the ledger has doubled, everything
-        that is not in the tree any more is forgotten.
+        Steps that were not judged may have evicted more; once the number of entries has doubled,
+        all entries that are no longer in the tree are dropped.
         """
         if not self._pages:
             return
@@ -142,7 +142,7 @@ def _has(row: PageRow, component: Component) -> bool:
 
 
 def _data_in(state: Snapshot) -> set[Item]:
-    """All data of a state."""
+    """Return all data of a state."""
     names = PageHashes(state)
     return {
         (component, name)

@@ -1,1 +1,1 @@
-"""Protocol: what a cache offers to be judged, in process or over a pipe, and how it is loaded."""
+"""Protocol: the methods a cache must have to be judged, in process or over a pipe; its loading."""

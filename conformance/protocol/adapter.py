@@ -1,9 +1,9 @@
 """Adapters: how the judge makes a cache, which configurations it offers, and what it lacks.
 
-A cache is one of two kinds: with operations on prefixes (`tree.TreeCache`), or with requests alone
-(`request.RequestCache`). Further methods declare what it can do besides.
+A cache is one of two kinds: it has operations on prefixes (`tree.TreeCache`), or on requests only
+(`request.RequestCache`). Further methods declare what else it can do.
 
-A factory raises `BadArgument` for a configuration that it does not offer; the case is then left out
+A factory raises `BadArgument` for a configuration that it does not offer; the case is then skipped
 and counted. Any other exception of a factory is a finding.
 """
 
@@ -30,7 +30,7 @@ from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
 
 
 class Capability(StrEnum):
-    """An operation that a cache may lack; the value is the name of the method that shows it."""
+    """An optional operation; the value is the name of the method that provides it."""
 
     UNLOCK_WINDOW = "unlock_window"
     EVICT = "evict"
@@ -57,36 +57,36 @@ OF_REQUESTS = frozenset(
         Capability.WRITE,
     }
 )
-"""What a `RequestCache` may have, too; each means what it means for a tree."""
+"""What a `RequestCache` may have, too; each means the same as for a tree."""
 
 
 class CopyControl(Protocol):
-    """Decides what becomes of the copies in flight: the judge's hand on the clock."""
+    """Decides when copies in flight run, complete or fail; the judge controls time through it."""
 
     @property
     def open_transfer_ids(self) -> Sequence[TransferId]:
-        """Copies that neither completed nor failed, in the order in which they were enqueued."""
+        """Return the copies that neither completed nor failed, in the order of their enqueueing."""
 
     def perform(self, transfer_id: TransferId) -> None:
-        """Move the bytes now, without telling the cache."""
+        """Move the bytes now, without acknowledging the copy to the cache."""
 
     def acknowledge(self, transfer_id: TransferId) -> None:
-        """Let the next poll report the copy as done, performed at the latest now."""
+        """Let the next poll report the copy as done; moves its bytes if they were not yet."""
 
     def fail(self, transfer_id: TransferId) -> None:
         """Let the next poll report that the copy failed."""
 
 
 class WatchedCopies(CopyControl, Protocol):
-    """The same, with what was decided so far."""
+    """Copy control that also shows how copies ended."""
 
     @property
     def ended(self) -> Mapping[TransferId, bool]:
-        """How copies ended: True for those that were performed."""
+        """How copies ended: True if performed, False if failed."""
 
 
 def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferId, bool]:
-    """How copies ended that were in flight in a state, as whoever decides about them says."""
+    """Return how the copies ended that were in flight in the state `before`."""
     if copies is None or not before.transfers:
         return {}
     ended = copies.ended
@@ -95,7 +95,7 @@ def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferI
 
 
 class RecordedCopies:
-    """Copies of a cache that has a hand of its own on them; what is decided is written down."""
+    """The copy control of a cache that has its own; records each decision."""
 
     def __init__(self, copies: CopyControl) -> None:
         self._copies = copies
@@ -103,18 +103,18 @@ class RecordedCopies:
 
     @property
     def open_transfer_ids(self) -> Sequence[TransferId]:
-        """As the cache has it."""
+        """Return the cache's open copies."""
         return self._copies.open_transfer_ids
 
     @property
     def ended(self) -> Mapping[TransferId, bool]:
-        """How copies ended; an id that is open again is that of another copy."""
+        """How copies ended; an id that is open again belongs to a new copy."""
         for transfer_id in self._copies.open_transfer_ids:
             self._ended.pop(transfer_id, None)
         return self._ended
 
     def perform(self, transfer_id: TransferId) -> None:
-        """Move the bytes now, without telling the cache."""
+        """Move the bytes now, without acknowledging the copy to the cache."""
         self._copies.perform(transfer_id)
 
     def acknowledge(self, transfer_id: TransferId) -> None:
@@ -139,48 +139,48 @@ class Pick(Protocol):
 
 
 SMALL_PAGES, LARGE_PAGES = (1, 2, 4), (6, 16, 64)
-"""Sizes of pages in most cases, and in wide ones."""
+"""Page sizes: in most cases, and in wide ones."""
 SMALL_WINDOWS, LARGE_WINDOWS = (1, 2, 3, 4, 5, 8), (33, 100, 250)
-"""The same of windows. No large window is a whole number of large pages."""
+"""Window sizes: in most cases, and in wide ones. No large window is a multiple of a large page."""
 MOST_SLOTS = 70_000
-"""Full slots in the largest pool: some have numbers that need more than 16 bits."""
+"""Full slots of the largest pool: some slot numbers need more than 16 bits."""
 
 
 @frozen
 class Offer:
-    """Which configurations a cache can be made with; the defaults are all that are drawn."""
+    """Which configurations a cache can be made with; the defaults allow all that are drawn."""
 
     page_sizes: tuple[int, ...] = SMALL_PAGES + LARGE_PAGES
     windows_tokens: tuple[int | None, ...] = (None, *SMALL_WINDOWS, *LARGE_WINDOWS)
-    """None is: without a window."""
+    """None means without a window."""
     mamba: tuple[bool, ...] = (False, True)
     bigram: tuple[bool, ...] = (False, True)
     write_policies: tuple[WritePolicy, ...] = tuple(WritePolicy)
     eviction_policies: tuple[EvictionPolicy, ...] = tuple(EvictionPolicy)
     load_back_thresholds_pages: tuple[int, ...] = (0, 0, 2)
     events: tuple[bool, ...] = (True,) * 11 + (False,)
-    """Whether events are asked for: mostly they are, as most laws speak of what they say."""
+    """Whether events are enabled: mostly True, as most laws need events."""
     namespaces: bool = True
-    """Whether keys may be of other namespaces than the default one."""
+    """Whether keys may be in other namespaces than the default one."""
     least_slots: int = 2
-    """The smallest pool of full slots that it can be made with."""
+    """The smallest number of full slots that the cache can be made with."""
     most_slots: int = MOST_SLOTS
-    """The largest pool of full slots, on either medium."""
+    """The largest number of full slots, on either medium."""
     one_pool: bool = False
-    """Whether all components share one pool, as large as the pools of them all together."""
+    """Whether all components share one pool, whose size is the sum of their pools."""
 
 
 class CacheKind(StrEnum):
     """How a cache is used."""
 
     TREE = "tree"
-    """By prefixes: a `TreeCache`."""
+    """By prefixes, through a `TreeCache`."""
     REQUEST = "request"
-    """By requests: a `RequestCache`."""
+    """By requests, through a `RequestCache`."""
 
 
 MakeCache = Callable[..., TreeCache | RequestCache]
-"""Takes a `CacheConfig`; and `engine`, a `TransferEngine`, if its copies can be left to one.
+"""Takes a `CacheConfig`, and `engine`, a `TransferEngine`, if an engine can run its copies.
 
 It may raise `BadArgument` for a configuration that it does not offer.
 """
@@ -188,44 +188,44 @@ It may raise `BadArgument` for a configuration that it does not offer.
 
 @frozen
 class Adapter:
-    """A cache before the judge."""
+    """A cache to be judged: its factory, its kind, what it offers and what it lacks."""
 
     name: str
     make: MakeCache
     offer: Offer = field(default=Offer())
     profile: Profile = CANON
-    """Where the cache departs from the canon; what its snapshots say must agree."""
+    """Where the cache departs from the canon; its snapshots must say the same."""
     hides: frozenset[Need] = frozenset()
     """What its snapshots cannot show truthfully, though they have the fields."""
     kind: CacheKind = CacheKind.TREE
 
 
 class Unoffered(Exception):
-    """The cache does not offer this configuration, which is no finding."""
+    """The cache does not offer this configuration; this is not a finding."""
 
 
 @frozen(eq=False)
 class Subject:
-    """One cache of an adapter, just made, and the hand on its copies."""
+    """One new cache of an adapter, and the control of its copies."""
 
     cache: Cache
-    """It has what a `TreeCache` has, and what `can` says; not more, whatever its type says."""
+    """Has the methods of a `TreeCache` and those in `can`; call no others, despite its type."""
     can: frozenset[Capability]
     shows: frozenset[Need]
     copies: WatchedCopies | None
-    """None where the cache has no copies, or decides about them alone."""
+    """None where the cache has no copies, or runs them on its own."""
 
 
 @frozen(eq=False)
 class RequestSubject:
-    """One cache of an adapter that is used by requests, just made."""
+    """One new cache of an adapter that is used by requests."""
 
     cache: FullRequestCache
-    """It has what a `RequestCache` has, and what `can` says."""
+    """Has the methods of a `RequestCache` and those in `can`."""
     can: frozenset[Capability]
     shows: frozenset[Need]
     one_pool: bool = False
-    """Whether its components share one pool: a slot is of one of them at a time."""
+    """Whether its components share one pool, where a slot belongs to one component at a time."""
 
 
 def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
@@ -252,7 +252,7 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
 
 
 def lacks_of(subject: Subject | RequestSubject) -> tuple[str, ...]:
-    """The operations that a cache has not, and the needs of laws that it cannot show."""
+    """Return the operations that a cache lacks, and the needs of laws that it cannot show."""
     lacks = [each.value for each in Capability if each not in subject.can]
     lacks += [each.value for each in Need if each not in subject.shows]
     return tuple(dict.fromkeys(lacks))
@@ -261,7 +261,7 @@ def lacks_of(subject: Subject | RequestSubject) -> tuple[str, ...]:
 def _make(
     adapter: Adapter, config: CacheConfig, engine: ManualEngine | None
 ) -> tuple[object, WatchedCopies | None]:
-    """What the factory makes, and the hand on its copies. Raises: Unoffered, UsageError."""
+    """Make a cache, and the control of its copies. Raises: Unoffered, UsageError."""
     try:
         made = adapter.make(config) if engine is None else adapter.make(config, engine=engine)
     except UsageError:
@@ -285,7 +285,7 @@ def _require_kind(adapter: Adapter, kind: CacheKind) -> None:
 def _require_methods(
     adapter: Adapter, made: object, config: CacheConfig, essential: tuple[str, ...]
 ) -> None:
-    """Refuse an object that is no cache, or another one than was asked for. Raises: UsageError."""
+    """Refuse an object that is not a cache, or not of the adapter's kind. Raises: UsageError."""
     made_what = f"{adapter.name} made a {type(made).__name__}"
     missing = [name for name in essential if not callable(getattr(made, name, None))]
     if missing:
@@ -300,7 +300,7 @@ def _require_methods(
 
 
 def _require_profile(adapter: Adapter, made: object, can: frozenset[Capability]) -> None:
-    """Refuse snapshots that do not say what the adapter says. Raises: UsageError."""
+    """Refuse snapshots whose profile is not the adapter's. Raises: UsageError."""
     if Capability.SNAPSHOT not in can:
         return
     try:
@@ -329,11 +329,11 @@ def _takes_engine(make: Callable[..., object]) -> bool:
 
 
 INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HITS, Need.HOLDS, Need.TRANSFERS})
-"""What only a look at the state shows."""
+"""Needs of laws that only a snapshot meets."""
 
 
 def _needs_met(can: frozenset[Capability]) -> frozenset[Need]:
-    """What of the laws' needs a cache with these methods can show."""
+    """Return which needs of laws a cache with these methods can meet."""
     met: set[Need] = set()
     if Capability.SNAPSHOT in can:
         met |= INSIDE

@@ -1,7 +1,7 @@
 """Adapters by name: built-in ones, any as `package.module:factory`, or a child process.
 
-A name leads to an `Adapter`, or to a function that makes caches. A function is taken to offer every
-configuration; an adapter says what it offers.
+A name leads to an `Adapter`, or to a function that makes caches. A function is assumed to offer
+every configuration; an adapter says what it offers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHORT = {
     "vllm": "kvcanon.conformance.engines.vllm.adapters:VLLM",
     "vllm-counted": "kvcanon.conformance.engines.vllm.adapters:COUNTED",
 }
-"""Short names of factories that are found like a stranger's: not everyone can import them."""
+"""Short names of factories; each is imported on use only, since not everyone has its libraries."""
 
 
 def load_adapter(name: str) -> Adapter:
-    """The adapter of this name. Raises: UsageError."""
+    """Return the adapter of this name. Raises: UsageError."""
     if name == REFERENCE.name:
         return REFERENCE
     if name.startswith(PREFIX):
@@ -45,7 +45,7 @@ def load_adapter(name: str) -> Adapter:
         ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
         raise UsageError(f"no cache {name!r}; name {known}, {ways}")
     module_name = module_name.removesuffix(".py")
-    # As under `python -m`, modules of the folder that one works in are found.
+    # As under `python -m`, modules in the current folder are found.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:

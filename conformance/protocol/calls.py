@@ -1,7 +1,7 @@
 """Calls over a pipe: the operations, the arguments of each, and its answer.
 
-Nothing is listed here: operations are those of the protocols, with their annotations. An operation
-that both kinds of caches have means the same for both.
+The operations are read from the protocols and their annotations; there is no second list. An
+operation that both kinds of caches have means the same for both.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kvcanon.spec.cache import Cache
 
 @frozen
 class Call:
-    """What an operation takes, by name, and what it answers: types, as annotations have them."""
+    """The types of an operation's arguments, by name, and of its answer, as annotated."""
 
     takes: Mapping[str, object]
     answers: object
 
 
 def _calls_of(protocol: type) -> dict[str, Call]:
-    """The methods of a protocol, and its readable properties, of which a call takes nothing."""
+    """Return the methods of a protocol, and its readable properties as calls without arguments."""
     calls: dict[str, Call] = {}
     for name, member in vars(protocol).items():
         if name.startswith("_") or name == "config":
@@ -42,6 +42,6 @@ CALLS: Mapping[str, Call] = {
     **_calls_of(Cache),
     **_calls_of(CopyControl),
 }
-"""Every operation by name."""
+"""All operations by name."""
 
 OF_COPIES = tuple(_calls_of(CopyControl))

@@ -1,8 +1,8 @@
-"""Configurations that are drawn: any that a cache offers, small, wide or vast.
+"""Drawn configurations: any that a cache offers, small, wide or vast.
 
 Most are small: pools of a few slots, in which everything happens within a few actions. Some are
-wide, with larger pages, windows and pools, for faults that need large numbers. A configuration is
-part of a case, drawn like its actions.
+wide, with larger pages, windows and pools, to find faults that need large numbers. A configuration
+is part of a case, drawn like its actions.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Scale(StrEnum):
 
     SMALL = "small"
     WIDE = "wide"
-    """Pools of up to 150 full slots, so that laws can be asked of its states."""
+    """Pools of up to 150 full slots, so that laws can be checked of its states."""
     LARGE = "large"
-    """Pools of some hundreds or thousands, for cases that are judged from outside."""
+    """Pools of some hundreds or thousands, for cases that are judged in black-box mode."""
     VAST = "vast"
-    """Pools with slots beyond 65,535, most of which one request holds."""
+    """Pools with slot numbers beyond 65,535, most of which one request holds."""
 
 
 FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
@@ -41,11 +41,11 @@ FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
 MOST_HOST_SLOTS = 1_000
 """A wide pool on the host is no larger: its slots are filled one by one."""
 BYTES_A_TOKEN = 2
-"""At least so many bytes a slot, for each token of its page: some caches divide them."""
+"""The least bytes per slot, for each token of its page: some caches divide the bytes by tokens."""
 
 
 def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
-    """A small configuration, all of whose fields are picked."""
+    """Draw a small configuration, with all of its fields."""
 
     def counts() -> Counts:
         least = offer.least_slots
@@ -67,7 +67,7 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
 
 
 def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
-    """A configuration with large numbers; None where the cache offers no such pool."""
+    """Draw a configuration with large numbers; None where the cache offers no such pool."""
     sizes = [n for n in FULL_SLOTS[scale] if offer.least_slots <= n <= offer.most_slots]
     if not sizes:
         return None
@@ -92,7 +92,7 @@ def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
 
 
 def usual_config() -> CacheConfig:
-    """The configuration at which the judge's own speed is measured."""
+    """Return the configuration at which the judge's own speed is measured."""
     return CacheConfig(
         page_size=1,
         window_tokens=4,
@@ -103,12 +103,12 @@ def usual_config() -> CacheConfig:
 
 
 def _small(offered: Sequence[Size], most: int) -> Sequence[Size]:
-    """The sizes up to `most`, and None if it is among them; all, where none is that small."""
+    """Return the sizes up to `most`, and None if offered; all sizes if none is that small."""
     small = [each for each in offered if each is None or each <= most]
     return small if any(each is not None for each in small) else offered
 
 
 def _large(offered: Sequence[Size], most: int) -> Sequence[Size]:
-    """The sizes beyond `most`, and None if it is among them; all, where none is that large."""
+    """Return the sizes beyond `most`, and None if offered; all sizes if none is that large."""
     large = [each for each in offered if each is None or each > most]
     return large if any(each is not None for each in large) else offered

@@ -1,11 +1,11 @@
 """A cache in a child process, in any language, that speaks JSON lines: `pipe:COMMAND`.
 
-The child says hello in its first line. Then each line that it reads is a call, and each line that
-it writes is the answer: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"error": "words"}` for an
-error that is no refusal. `make` makes a new cache, which replaces the one before.
+The child's first line is its hello. After that each line that it reads is a call, and each line
+that it writes is an answer: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"error": "words"}`
+for an error that is not a refusal. `make` makes a new cache, which replaces the previous one.
 
 The child lives as long as the judge, not as long as a case. A child that dies or does not answer is
-ended, and the next case starts another.
+killed, and the next case starts a new one.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class ChildDied(UsageError):
 
 
 class ChildSilent(UsageError):
-    """The child did not answer in time, and was ended."""
+    """The child did not answer in time, and was killed."""
 
 
 class ChildUnclear(UsageError):
-    """The child answered what is no answer."""
+    """The child wrote a malformed answer."""
 
 
 class ChildFailed(UsageError):
-    """The child said that something went wrong."""
+    """The child reported an error."""
 
 
 @frozen
@@ -76,13 +76,13 @@ class Hello:
 
 
 class Child:
-    """A process, and the lines to and from it."""
+    """A child process, and the lines to and from it."""
 
     def __init__(self, command: str) -> None:
         self.command = command
         self.owner = os.getpid()
         self.made = 0
-        """How many caches it was asked to make; the last is the one it has."""
+        """How many caches the child made; it keeps only the last."""
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # The child writes there.
         try:
             self._process = subprocess.Popen(  # noqa: S603  # The command is the user's own.
@@ -121,7 +121,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it is there, and this process's own: a fork has to start another."""
+        """Whether it runs and is a child of this process: a forked process must start its own."""
         return self._end.alive and self.owner == os.getpid()
 
     def _hello(self) -> Hello:
@@ -162,7 +162,7 @@ class Child:
                 raise self._died("its input") from None
 
     def _receive(self, seconds: float, asked: str) -> Mapping[str, object]:
-        """The next line. Raises: UsageError."""
+        """Read the next line. Raises: UsageError."""
         deadline = monotonic() + seconds
         while b"\n" not in self._unread:
             self._wait(self._from, POLLIN, deadline, asked)
@@ -180,7 +180,7 @@ class Child:
         return answer
 
     def _wait(self, descriptor: int, event: int, deadline: float, asked: str) -> None:
-        """Wait until a pipe is ready; a child that is not in time is ended. Raises: UsageError."""
+        """Wait until a pipe is ready; kills the child at the deadline. Raises: UsageError."""
         waiting = poll()
         waiting.register(descriptor, event)
         if not waiting.poll(max(0.0, deadline - monotonic()) * 1000):
@@ -198,7 +198,7 @@ class Child:
         return ChildDied(f"{self.command} died at {asked}, exit code {code}{words}")
 
     def _last_words(self) -> str:
-        """The last line that it wrote for people, in brackets."""
+        """Return the last line that the child wrote to standard error, in brackets."""
         self._words.seek(0)
         lines = self._words.read().decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
@@ -206,7 +206,7 @@ class Child:
 
 
 class PipeCopies:
-    """The hand on a child's copies."""
+    """The control of a child's copies."""
 
     def __init__(self, cache: PipeCache) -> None:
         self.perform = cache.call("perform")
@@ -221,7 +221,7 @@ class PipeCopies:
 
 
 class PipeCache:
-    """A cache of a child. It has a method for each operation that the child has, and no others."""
+    """A cache in a child. It has a method for each operation that the child has, and no others."""
 
     def __init__(self, child: Child, config: CacheConfig) -> None:
         child.ask({"op": "make", "config": to_json(config)}, None)
@@ -236,7 +236,7 @@ class PipeCache:
             self.copies = cast("CopyControl", PipeCopies(self))
 
     def call(self, name: str) -> partial[object]:
-        """What makes one call of the child."""
+        """Return a function that makes one call of the child."""
         return partial(self._ask, name, tuple(CALLS[name].takes), CALLS[name].answers)
 
     def _ask(
@@ -251,7 +251,7 @@ class PipeCache:
 
 
 class Pipe:
-    """A command, and the child that runs it now."""
+    """A command, and the child process that runs it now."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -259,25 +259,25 @@ class Pipe:
 
     @property
     def hello(self) -> Hello:
-        """What the child said first."""
+        """The hello line of the child."""
         return self._child.hello
 
     def make(self, config: CacheConfig) -> TreeCache:
-        """An empty cache, in a new child if the last one died. Raises: CacheError, UsageError."""
+        """Make an empty cache, in a new child if the last died. Raises: CacheError, UsageError."""
         if not self._child.alive:
             self._child = Child(self._command)
         return cast("TreeCache", PipeCache(self._child, config))
 
 
 def pipe_adapter(command: str) -> Adapter:
-    """A cache in a child process. Raises: UsageError: no start, or a malformed hello."""
+    """Return an adapter of a child process. Raises: UsageError: no start, or a malformed hello."""
     pipe = Pipe(command)
     said = pipe.hello
     return Adapter(said.name, pipe.make, said.offer, said.profile, frozenset(said.hides), said.kind)
 
 
 def _end(process: subprocess.Popen[bytes], words: IO[bytes], owner: int) -> None:
-    """End a child by its number, unless it is another process's."""
+    """Kill a child and close its files, unless another process started it."""
     if os.getpid() != owner:
         return
     process.kill()

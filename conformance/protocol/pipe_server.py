@@ -1,9 +1,10 @@
 """Pipe server: `python -m kvcanon.conformance.protocol.pipe_server NAME` serves a Python cache.
 
-It is given the name of a cache and serves it over the pipe, so that a cache that needs a Python of
-its own, with libraries that the judge must not load, can be judged.
+It loads the named cache and serves it over the pipe. So a cache can be judged that needs its own
+Python environment, with libraries that the judge must not load.
 
-While it serves, standard output is redirected to standard error: what a cache prints is no answer.
+While it serves, standard output is redirected to standard error: what a cache prints would be read
+as an answer.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Served = Subject | RequestSubject
 
 
 def serve(adapter: Adapter, lines: Iterable[str], answers: IO[str]) -> None:
-    """Say hello, then answer each line, until there is none."""
+    """Write the hello line, then answer each line until the input ends."""
     hello = _hello(adapter)
     _say(answers, hello)
     subject: Served | None = None
@@ -60,7 +61,7 @@ def serve(adapter: Adapter, lines: Iterable[str], answers: IO[str]) -> None:
 
 
 def _hello(adapter: Adapter) -> dict[str, object]:
-    """What the judge has to know; what the cache can do shows when one is made."""
+    """Return the hello line; it makes a cache to find out what the cache can do."""
     subject = _made(adapter, any_config(_first, adapter.offer))
     essential = request.ESSENTIAL if adapter.kind is CacheKind.REQUEST else tree.ESSENTIAL
     of_copies = () if _copies_of(subject) is None else OF_COPIES
@@ -82,7 +83,7 @@ def _made(adapter: Adapter, config: CacheConfig) -> Served:
 
 
 def _called(subject: Served | None, name: str, asked: Mapping[str, object]) -> object:
-    """What an operation answers. Raises: CacheError, and whatever the cache does."""
+    """Return what an operation answers. Raises: CacheError, and every exception of the cache."""
     if subject is None:
         raise LookupError("no cache was made yet")
     call, owner = CALLS[name], _copies_of(subject) if name in OF_COPIES else subject.cache
@@ -105,7 +106,7 @@ def _say(answers: IO[str], value: Mapping[str, object]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the cache of a name. Returns 2 where there is no such cache."""
+    """Serve the named cache. Returns 2 if there is no such cache."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:

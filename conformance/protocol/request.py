@@ -1,11 +1,12 @@
-"""RequestCache: a cache seen as an engine's scheduler sees it, request by request.
+"""RequestCache: a cache as an engine's scheduler uses it, request by request.
 
 Some caches have no operations on prefixes: a scheduler admits a request and gets a block table,
-lets it grow, and ends it. What a client of theirs computes it writes into the slots of the table,
-and it does so between two calls: when the next call comes, every page of every table is filled.
+extends it, and ends it. The client writes the KV that it computes into the slots of the table, and
+always between two calls: when the next call comes, every page of every table is filled.
 
 A page may be reused as soon as it is filled, even while the request that filled it runs, and after
-its abort. A page that no request computed, or that was overwritten, must never be reused.
+that request's abort. A page that no request computed, or that was overwritten, must never be
+reused.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Admitted:
     """The answer to an admitted request."""
 
     reused_pages: int
-    """Leading pages of its key that are there, and need not be computed.
+    """Leading pages of the key that are cached and need not be computed.
 
-    An engine has to compute something to know what comes next, so that the last page of a key
-    need not be among them.
+    An engine must compute at least one token to get the next one, so the last page of a key may be
+    left out.
     """
     slots: Slots
     """The block table: a full slot for every page of the key, window slots for its last pages, and
@@ -41,32 +42,32 @@ class Admitted:
 
 
 class RequestCache(Protocol):
-    """What every cache has that is judged by its requests; refusals are `CacheError`s."""
+    """The methods of every cache that is judged by requests; refusals are `CacheError`s."""
 
     @property
     def config(self) -> CacheConfig:
-        """What the factory was given."""
+        """The configuration that the factory was given."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request, and give it slots for all of its key, evicting if needed.
+        """Admit a request, and allocate slots for all of its key, evicting if needed.
 
         Raises: OutOfSlots: too few slots even after eviction; the request is not admitted.
         """
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Give a running request slots for its longer key; returns its block table.
+        """Allocate slots for a running request's longer key; returns its block table.
 
         What the request computed before may be in other slots now, with the same bytes.
 
-        Raises: OutOfSlots: likewise; the request stays as it is, but for window data that has left
-        its window. BadArgument: no such request.
+        Raises: OutOfSlots: too few slots even after eviction; the request is unchanged, except that
+        window data outside its window may be gone. BadArgument: no such request.
         """
 
     def finish(self, request_id: RequestId) -> None:
         """End a request; what it computed may be reused. Raises: BadArgument: no such request."""
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time. Raises: BadArgument: no such request."""
+        """End a request early. Raises: BadArgument: no such request."""
 
 
 ESSENTIAL = tuple(
@@ -76,22 +77,22 @@ ESSENTIAL = tuple(
 
 
 class FullRequestCache(RequestCache, Protocol):
-    """A `RequestCache` with all that one may have besides."""
+    """A `RequestCache` with all optional methods."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots that no running request holds, as under pressure of memory."""
+        """Free device slots that no running request holds, as under memory pressure."""
 
     def reset(self) -> None:
-        """Forget all but what running requests hold. Raises: CacheBusy: some run."""
+        """Forget everything but what running requests hold. Raises: CacheBusy: requests run."""
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
+        """Return the events since the last call."""
 
     def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
+        """Return the whole state, as a value."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a slot of a running request."""
+        """Set the bytes of a slot of a running request."""

@@ -1,8 +1,8 @@
-"""TreeCache: the methods that a cache with operations on prefixes has, and those that it may have.
+"""TreeCache: the methods that a cache with operations on prefixes must have, and may have.
 
-A cache is judged through an object with the methods of `TreeCache`; they mean what they mean in
-`kvcanon.spec.cache`, where `Cache` has them all. Each further method is a `Capability`, declared by
-having it. What each enables in black-box mode:
+A cache is judged through an object with the methods of `TreeCache`; they mean the same as in
+`kvcanon.spec.cache`, where `Cache` has them all. Each further method is a `Capability`: a cache
+declares it by having the method. What each enables in black-box mode:
 
 | methods | laws |
 |---|---|
@@ -14,9 +14,9 @@ having it. What each enables in black-box mode:
 | `free_slots` | which slots are free: RES-5 |
 | `snapshot` | every law |
 
-A missing capability hides faults, it does not excuse them. Laws that need it are reported as not
-exercised. The methods of `TreeCache` must each be served, and so
-must a capability that is there.
+A missing capability hides faults, it does not excuse them: laws that need it are reported as not
+exercised. Every method of `TreeCache`, and every capability that is there, must be served at least
+once.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from kvcanon.spec.types import Counts, Key, Slots
 
 
 class TreeCache(Protocol):
-    """What every cache has that is judged as a tree; refusals are `CacheError`s."""
+    """The methods of every cache that is judged as a tree; refusals are `CacheError`s."""
 
     @property
     def config(self) -> CacheConfig:
-        """What the factory was given."""
+        """The configuration that the factory was given."""
 
     def match(self, key: Key) -> Matched:
         """Find the longest usable prefix of a key."""
 
     def lock(self, key: Key) -> Receipt:
-        """Hold all of a key. Raises: PrefixNotCached."""
+        """Lock all of a key. Raises: PrefixNotCached."""
 
     def unlock(self, receipt: Receipt) -> None:
         """Release what a receipt holds. Raises: ReceiptSpent."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Take free slots, and evict nothing. Raises: OutOfSlots, BadArgument."""
+        """Allocate free slots; never evicts. Raises: OutOfSlots, BadArgument."""
 
     def free(self, slots: Slots) -> None:
         """Give allocated slots back. Raises: SlotNotHeld, BadArgument."""
@@ -53,7 +53,7 @@ class TreeCache(Protocol):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key from a page on.
+        """Insert the data of a key from page `start_pages` on.
 
         Raises: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.
         """

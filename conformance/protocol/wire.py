@@ -1,12 +1,12 @@
-"""The wire: every value of the protocol as plain JSON, and back.
+"""Wire format: every value of the protocol as plain JSON, and back.
 
-A value is an object with the fields of its class in `kvcanon.spec`. The judge sends
-all of them; an answer may leave out fields that have their default. Bytes are written in hex, and
-where several classes are possible (events, refusals) `kind` names the class. Mappings are objects
-where their keys are strings, else lists of pairs.
+A value is an object with the fields of its class in `kvcanon.spec`. The judge sends all fields; an
+answer may leave out fields that have their default. Bytes are written in hex, and where several
+classes are possible (events, refusals) `kind` names the class. A mapping is an object if its keys
+are strings, else a list of pairs.
 
 `pipe.py` has the envelope around the values (hello, `op`, `ok`, `refused`, `error`), and `calls.py`
-the arguments of each call. An answer is not trusted: it must have exactly the fields of its class,
+the arguments of each call. Answers are not trusted: each must have exactly the fields of its class,
 each of its type.
 """
 
@@ -45,7 +45,7 @@ REFUSALS: dict[str, type[CacheError]] = {
         TransferPending,
     )
 }
-"""What a call may be refused with."""
+"""The errors that may refuse a call."""
 
 TAGGED = (BlockStored, BlockRemoved, AllBlocksCleared, CacheError)
 
@@ -54,11 +54,11 @@ Decode = Callable[[object], object]
 
 
 class NotOnTheWire(ValueError):
-    """JSON that is no value of the type that it should have."""
+    """JSON that is not a value of the expected type."""
 
 
 def to_json(value: object, *, brief: bool = False) -> object:
-    """A value as JSON has it; a brief one leaves out the fields that have their default."""
+    """Encode a value; `brief` leaves out the fields that have their default."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, bytes):
@@ -68,7 +68,7 @@ def to_json(value: object, *, brief: bool = False) -> object:
             return {key: to_json(each, brief=brief) for key, each in value.items()}
         return [[to_json(key), to_json(each, brief=brief)] for key, each in value.items()]
     if isinstance(value, Collection):
-        # Most lists are of numbers, or of pages of numbers, and long: they need no second look.
+        # Most lists are long and of numbers, or of pages of numbers: these are copied as they are.
         return value if _is_plain(value) else [to_json(each, brief=brief) for each in value]
     names = _sent_fields(type(value))
     if brief:
@@ -78,19 +78,19 @@ def to_json(value: object, *, brief: bool = False) -> object:
 
 
 def from_json(kind: type[Value], value: object) -> Value:
-    """The value of a class that JSON stands for. Raises: NotOnTheWire."""
+    """Decode a value of a class. Raises: NotOnTheWire."""
     return cast("Value", decoder(kind)(value))
 
 
 def refusal_from_json(value: object) -> CacheError:
-    """The refusal that JSON stands for. Raises: NotOnTheWire."""
+    """Decode a refusal. Raises: NotOnTheWire."""
     refusal = _tagged(REFUSALS, "refusal")(value)
     assert isinstance(refusal, CacheError)  # noqa: S101  # The table has no others.
     return refusal
 
 
 def decoder(kind: object) -> Decode:
-    """What reads values of a type, as it stands in an annotation; it raises NotOnTheWire."""
+    """Return the decoder of an annotated type; the decoder raises NotOnTheWire."""
     if kind not in _DECODERS:
         _DECODERS[kind] = _new_decoder(kind)
     return _DECODERS[kind]
@@ -115,13 +115,13 @@ def _is_plain(values: Collection[object]) -> bool:
 
 
 def _without_defaults(value: object, kind: type, names: Sequence[str]) -> tuple[str, ...]:
-    """Those fields of a value of a class that are other than their default."""
+    """Return the fields of a value that differ from their default."""
     defaults = {each.name: each.default for each in fields(kind)}
     return tuple(name for name in names if getattr(value, name) != defaults[name])
 
 
 def _sent_fields(kind: type) -> tuple[str, ...]:
-    """Fields that are sent: those that make a value what it is."""
+    """Return the fields that are sent: those that are arguments of the class."""
     if kind not in _SENT:
         _SENT[kind] = tuple(each.name for each in fields(kind) if each.eq)
     return _SENT[kind]
@@ -198,7 +198,7 @@ def _mapping(arguments: tuple[object, ...]) -> Decode:
 
 
 def _union(members: tuple[object, ...]) -> Decode:
-    """One of several types, told apart by what JSON is; of several classes by `kind`."""
+    """Decode one of several types, chosen by the JSON type; of several classes, by `kind`."""
     classes = {each.__name__: each for each in members if isinstance(each, type) and has(each)}
     forms: dict[type, Decode] = {}
     for member in members:
@@ -268,7 +268,7 @@ _DECODERS: dict[object, Decode] = {
     types.NoneType: _nothing,
     None: _nothing,
 }
-"""What reads values of each type that was asked for so far."""
+"""The decoders of the types that were used so far."""
 
 _COMPOUNDS: Mapping[object, Callable[[tuple[object, ...]], Decode]] = {
     Union: _union,

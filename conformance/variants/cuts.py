@@ -1,8 +1,8 @@
 """Cuts: variations of where nodes begin and end.
 
-The plain cache cuts a node where a usable prefix, a key or a window ends in it, and joins nothing.
-Other caches cut less, and evict more at once, or cut more, down to a node per page. A cache that
-does not cut a node that is used in part makes the whole node recent.
+The plain cache cuts a node where a usable prefix, a key or a window ends in it, and never joins
+nodes. Other caches cut less and evict more at once, or cut more, down to one node per page. A cache
+that does not cut a node that is used in part makes the whole node recent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 
 
 def uncut_matches(overrides: Overrides) -> None:
-    """A match that ends inside a node leaves it whole, and makes all of it recent."""
+    """A match that ends inside a node does not cut it, and makes all of it recent."""
 
     def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
         def match_without_cut(state: State, key: Key) -> Matched:
@@ -51,7 +51,7 @@ def uncut_matches(overrides: Overrides) -> None:
 
 
 def whole_leaves(overrides: Overrides) -> None:
-    """A new leaf is not cut where its window begins: it leaves as one, with all its pages."""
+    """A new leaf is not cut where its window begins, and is evicted whole."""
 
     def wrapper(fill: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
         def fill_whole(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
@@ -68,7 +68,7 @@ def whole_leaves(overrides: Overrides) -> None:
 
 
 def joined_chains(overrides: Overrides) -> None:
-    """Nodes that nothing tells apart any more are joined after every operation on the tree."""
+    """After every operation, a node and its only child are joined if nothing distinguishes them."""
     for rule in (
         matching.match,
         insert.insert,
@@ -86,7 +86,7 @@ def joined_chains(overrides: Overrides) -> None:
 
 
 def page_nodes(overrides: Overrides) -> None:
-    """Every node has one page, as a pool of hashed blocks has it."""
+    """Every node has one page, as in a pool of hashed blocks."""
 
     def wrapper(make: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
         def make_in_pages(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
@@ -103,7 +103,7 @@ def page_nodes(overrides: Overrides) -> None:
 
 
 def cuts_where_walks_end(overrides: Overrides) -> None:
-    """A match cuts wherever the walk ended, though the usable prefix may end before."""
+    """A match cuts where the walk ended, though the usable prefix may end before."""
 
     def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
         def match_and_cut(state: State, key: Key) -> Matched:
@@ -133,7 +133,7 @@ def halved_nodes(overrides: Overrides) -> None:
 
 
 def leaving_tails(overrides: Overrides) -> None:
-    """Of the last victim leave only as many pages as are still needed, from its end."""
+    """Of the last victim, only as many pages as are still needed are evicted, from its end."""
 
     def wrapper(
         leaves_in_turn: Callable[[State, Medium, int], Iterator[Node]],
@@ -153,7 +153,7 @@ def leaving_tails(overrides: Overrides) -> None:
 def _joining(
     rule: Callable[Concatenate[State, Given], Answer],
 ) -> Callable[Concatenate[State, Given], Answer]:
-    """What does as a rule does, and joins what can be joined once it is done."""
+    """Wrap a rule: after it, join all nodes that may be joined."""
 
     def rule_and_join(state: State, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         answer = rule(state, *args, **kwargs)

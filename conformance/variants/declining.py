@@ -1,7 +1,7 @@
-"""Declining: variations that give up calls early, or refuse them for another reason.
+"""Declining: variations that refuse calls early, or for another reason.
 
-The plain cache evicts first and then sees whether that freed enough. Both are lawful, as no page is
-promised to stay; a cache that looks first keeps more.
+The plain cache evicts first and then checks whether that freed enough. A cache may also check
+first, and so keep more. Both are lawful, as no page is promised to stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MakeRoom = Callable[[State, Counts], bool]
 
 
 def impossible_loads_declined_first(overrides: Overrides) -> None:
-    """A load that had no room even if all that is not locked left evicts nothing."""
+    """A load that would not fit even if everything unlocked were evicted evicts nothing."""
 
     def wrapper(usual: Evict) -> Evict:
         def evict_what_helps(state: State, short: Counts) -> Counts:
@@ -35,7 +35,7 @@ def impossible_loads_declined_first(overrides: Overrides) -> None:
 
 
 def slots_are_checked_first(overrides: Overrides) -> None:
-    """Of several grounds for refusing an insert, that nobody holds a slot is named first."""
+    """If an insert has several faults, a slot that is not held is reported first."""
 
     def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
         def check_and_insert(
@@ -54,7 +54,7 @@ def slots_are_checked_first(overrides: Overrides) -> None:
 
 
 def _unlocked_slots(state: State, component: Component) -> int:
-    """The device slots of a component that evictions could free."""
+    """Return how many device slots of a component evictions could free."""
     nodes = state.owners[component, GPU]
     return sum(
         len(node.data[component].device or ())

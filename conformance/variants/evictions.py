@@ -1,6 +1,6 @@
-"""Evictions: variations of what is evicted beside the chosen victim.
+"""Evictions: variations of what is evicted along with the chosen victim.
 
-Whatever is evicted besides must be in the eviction's answer and in the events, too.
+Everything that is evicted must be counted in the eviction's answer and emitted as events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Leaves = Callable[[State, Medium, int], Iterator[Node]]
 
 
 def uncovered_tombstones_leave(overrides: Overrides) -> None:
-    """A leaf takes along the tombstones that it leaves bare (`uncovered_tombstones_stay`)."""
+    """Evicting a leaf evicts tombstones that become leaves, too (`uncovered_tombstones_stay`)."""
 
     def evict_wrapper(evict_leaf: Callable[[State, Node], None]) -> Callable[[State, Node], None]:
         def evict_upwards(state: State, leaf: Node) -> None:
@@ -31,7 +31,7 @@ def uncovered_tombstones_leave(overrides: Overrides) -> None:
 
     def turns_wrapper(leaves_in_turn: Leaves) -> Leaves:
         def one_after_another(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-            # More than one node left: who is a leaf now has to be seen anew.
+            # After several evictions in a row the leaves have changed.
             while (leaf := next(leaves_in_turn(state, medium, enough), None)) is not None:
                 yield leaf
 
@@ -42,5 +42,5 @@ def uncovered_tombstones_leave(overrides: Overrides) -> None:
 
 
 def _is_bare_leaf(node: Node) -> bool:
-    """Whether a node could leave the device as a whole, and has no window data there."""
+    """Whether a node is a leaf that may be evicted and has no window data on the device."""
     return SWA in node.data and node.data[SWA].device is None and victims.is_device_leaf(node)

@@ -1,7 +1,7 @@
 """Hosts: variations of which data is on the host, and of what a lock holds there.
 
-Window data without full data is no copy of a node. It is usable while the device has the rest, and
-must be evicted with it.
+Window data without full data is not a copy of a node. It is usable while the device has the rest,
+and must be evicted with it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SettleOne = Callable[..., TransferStatus]
 
 
 def parts_on_host(overrides: Overrides) -> None:
-    """What leaves the device inside the tree is copied alone (`whole_nodes_on_host`).
+    """Data that leaves the device is copied without the rest of its node (`whole_nodes_on_host`).
 
-    And a duplicate gives up its full data alone, whatever else the host alone has of its node.
+    A duplicate on the host likewise loses its full data only; its window data and mamba state stay.
     """
     wrap(overrides, evict, evict._evict_inside, _copying_what_leaves)
     wrap(overrides, evict, evict._delete, _deleting_what_is_on_the_host)
@@ -52,7 +52,7 @@ def parts_on_host(overrides: Overrides) -> None:
 def locks_of_the_device(overrides: Overrides) -> None:
     """Duplicates leave the host though they are locked (`locks_hold_host_copies`).
 
-    Not for a host insert, which holds on the host what it builds on.
+    Except during a host insert, which holds the host pages that it builds on.
     """
 
     def evict_wrapper(evict_host: EvictHost) -> EvictHost:
@@ -76,9 +76,9 @@ def locks_of_the_device(overrides: Overrides) -> None:
 
 
 def exclusive_host(overrides: Overrides) -> None:
-    """Host copies of a node go when its load is done, under write_back (`loads_keep_host_copies`).
+    """Under write_back, a node's host copies are freed after its load (`loads_keep_host_copies`).
 
-    All of them or none: where the device lacks one, or another load still reads one, all stay.
+    All of them or none: if the device lacks one, or another load still reads one, all stay.
     """
 
     def wrapper(settle_one: SettleOne) -> SettleOne:
@@ -96,7 +96,7 @@ def exclusive_host(overrides: Overrides) -> None:
 
 
 def _is_spare(state: State, node: Node) -> bool:
-    """Whether all that a node has on the host is on the device too, and no copy reads it."""
+    """Whether the device has all that a node has on the host, and no copy in flight reads it."""
     if state.config.write_policy is not WritePolicy.WRITE_BACK or node.data[FULL].host is None:
         return False
     read = {part for each in state.transfers.values() for part in each.parts}
@@ -107,7 +107,7 @@ def _is_spare(state: State, node: Node) -> bool:
 
 
 def _evict_locked(state: State, count: int) -> Counts:
-    """Give up duplicates that are locked, under write_back; returns what came free."""
+    """Evict locked duplicates from the host, under write_back; returns the freed counts."""
     if state.config.write_policy is not WritePolicy.WRITE_BACK:
         return Counts()
     before = free_slot_counts(state, CPU)
@@ -122,12 +122,12 @@ def _evict_locked(state: State, count: int) -> Counts:
 
 
 def _is_all_on_device(node: Node) -> bool:
-    """Whether all that a node has on the host is on the device too: a load may want the rest."""
+    """Whether the device has all that a node has on the host; if not, a load may need it."""
     return all(data.host is None or on_device(data) for data in node.data.values())
 
 
 def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
-    """Evicting a part of a node that copies this part only, under write_back."""
+    """Wrap the eviction of a part of a node: it copies only this part, under write_back."""
 
     def copy_and_evict(state: State, node: Node, component: Component) -> None:
         if state.config.write_policy is not WritePolicy.WRITE_BACK:
@@ -147,7 +147,7 @@ def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
 
 
 def _deleting_what_is_on_the_host(delete: Callable[[State, Node], None]) -> Callable[..., None]:
-    """Deleting a node that may have some of its data on the host."""
+    """Wrap the deletion of a node, which may have only some of its data on the host."""
 
     def delete_all(state: State, node: Node) -> None:
         for component in reversed(state.config.components):
@@ -158,7 +158,7 @@ def _deleting_what_is_on_the_host(delete: Callable[[State, Node], None]) -> Call
 
 
 def _by_full_data_alone(_: Callable[[Node], bool]) -> Callable[[Node], bool]:
-    """A duplicate is a node whose full data is on both media."""
+    """Replace the rule: a duplicate is a node whose full data is on both media."""
 
     def is_duplicate(node: Node) -> bool:
         return not node.locked and node.data[FULL].device is not None
@@ -167,7 +167,7 @@ def _by_full_data_alone(_: Callable[[Node], bool]) -> Callable[[Node], bool]:
 
 
 def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
-    """Giving up the host copy of what is on the device, but not its window and state."""
+    """Wrap the freeing of a host copy: window data and mamba state stay."""
 
     def vacate_full(state: State, node: Node, medium: Medium) -> None:
         if medium is not CPU or node.data[FULL].device is None:

@@ -1,6 +1,6 @@
 """Inserts: variations of what counts as a hit, whose slots stay, and which leaves are kept.
 
-Where a request and the tree hold the same page, either copy may be freed, if no request reads it.
+If a request and the tree hold the same page, either slot may be freed unless a request reads it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def matches_count_hits(overrides: Overrides) -> None:
 
 
 def unreachable_windows_dropped(overrides: Overrides) -> None:
-    """Window slots of pages that the end does not reach are freed (`unreachable_windows_kept`)."""
+    """Window slots that the key's end does not reach are freed (`unreachable_windows_kept`)."""
 
     def merge_wrapper(merge: MergeWindow) -> MergeWindow:
         def merge_what_is_reached(
@@ -76,7 +76,7 @@ def unreachable_windows_dropped(overrides: Overrides) -> None:
 
 
 def _reach(state: State, incoming: _Incoming) -> int:
-    """The first page whose window data the end of the inserted key can see."""
+    """Return the first page whose window data the end of the inserted key needs."""
     end = incoming.full_from + len(incoming.slots.full)
     return window_start(end, state.config.window_tokens or 1, state.config.page_size)
 
@@ -87,7 +87,7 @@ def every_insert_hits(overrides: Overrides) -> None:
 
 
 def idle_hits_uncounted(overrides: Overrides) -> None:
-    """An insert counts no hit where nothing goes by hits (`idle_hits_counted`)."""
+    """An insert counts no hit if no policy depends on hits (`idle_hits_counted`)."""
     _count_from(
         overrides,
         lambda state, key, counted_pages: counted_pages if state.config.goes_by_hits else len(key),
@@ -95,7 +95,7 @@ def idle_hits_uncounted(overrides: Overrides) -> None:
 
 
 def _count_from(overrides: Overrides, first: Callable[[State, Key, int], int]) -> None:
-    """Let inserts count hits from another page on; what is no page of the key is left as it is."""
+    """Let inserts count hits from another page on; passes a wrong `counted_pages` unchanged."""
 
     def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
         def insert_anew(
@@ -139,7 +139,7 @@ def new_slots_heal(overrides: Overrides) -> None:
 
 
 def windowless_leaves_dropped(overrides: Overrides) -> None:
-    """What would be a leaf without window data is freed (`tombstone_leaves`)."""
+    """A new leaf without window data is freed (`tombstone_leaves`)."""
 
     def wrapper(fill: FillLeaf) -> FillLeaf:
         def fill_or_drop(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
@@ -165,7 +165,7 @@ def windowless_leaves_dropped(overrides: Overrides) -> None:
 
 
 def _is_tombstone(node: Node) -> bool:
-    """Whether a node has full data on the device that nobody holds, and no window data there."""
+    """Whether a node has unlocked full data on the device, and no window data there."""
     if SWA not in node.data or node.data[FULL].device is None or node.data[FULL].lock_refs:
         return False
     return node.data[SWA].device is None

@@ -1,7 +1,7 @@
-"""Joining: merges a node with its only child, the reverse of a cut. The plain cache never does.
+"""Joining: merges a node with its only child, the reverse of a cut. The plain cache never joins.
 
-They may be joined only where nothing tells them apart: the same data, no lock, no copy in flight,
-no receipt that ends between them.
+They may be joined only if nothing distinguishes them: the same data, no lock, no copy in flight, no
+receipt that ends between them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from kvcanon.spec.types import CPU, GPU, MAMBA, Component, TransferId
 
 
 def join_all(state: State) -> None:
-    """Join every node with its only child where nothing tells them apart."""
+    """Join every node with its only child if nothing distinguishes them."""
     for node in list(state.nodes.values()):
         if node.parent is not None and may_join(state, node) and _same_age(node):
             join(state, node)
 
 
 def may_join(state: State, upper: Node) -> bool:
-    """Whether a node and its only child would lose nothing but their ages if they were one."""
+    """Whether a node and its only child differ in nothing but their ages."""
     if len(upper.children) != 1:
         return False
     (lower,) = upper.children.values()
@@ -47,9 +47,9 @@ def may_join(state: State, upper: Node) -> bool:
 
 
 def join(state: State, upper: Node) -> Node:
-    """Make one of a node and its only child, whose number it has; its age is that of the younger.
+    """Join a node with its only child, under the child's id and with the age of the younger.
 
-    The receipts and transfers that name the child name all of it.
+    Receipts and transfers of the child are then of the whole node.
     """
     (lower,) = upper.children.values()
     assert upper.parent is not None
@@ -78,7 +78,7 @@ def join(state: State, upper: Node) -> Node:
 
 
 def _copies(state: State, node: Node, component: Component) -> list[TransferId]:
-    """The copies in flight that are of a node's data: what they load may be of use already."""
+    """Return the copies in flight of a node's data, which may be usable already."""
     named = (node, component)
     return [each.transfer_id for each in state.transfers.values() if named in each.parts]
 

@@ -1,6 +1,6 @@
-"""Numbers: variations of the ids of slots, nodes, receipts and transfers, which mean nothing.
+"""Numbers: variations of the ids of slots, nodes, receipts and transfers.
 
-An id is not a time: a smaller id is not older.
+Ids have no meaning: a smaller id is not older.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def high_slots_first(overrides: Overrides) -> None:
 
 
 def scattered_ids(overrides: Overrides) -> None:
-    """Ids are neither small nor in order; the root has one that is none of them."""
+    """Ids are large and in no order."""
 
     def id_wrapper(new_id: Callable[[State], int]) -> Callable[[State], int]:
         def scattered_id(self: State) -> int:
@@ -56,7 +56,7 @@ def scattered_ids(overrides: Overrides) -> None:
 
 
 def upper_parts_keep_ids(overrides: Overrides) -> None:
-    """Of a node that is cut the upper part keeps the id, and the lower part gets the new one."""
+    """When a node is cut, the upper part keeps the id, and the lower part gets a new one."""
 
     def wrapper(cut: Callable[[State, Node, int], Node]) -> Callable[[State, Node, int], Node]:
         def cut_and_swap(state: State, node: Node, at: int) -> Node:

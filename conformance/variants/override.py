@@ -1,11 +1,11 @@
-"""Overrides: a plain cache with some of its rules replaced, beside one with the original rules.
+"""Overrides: a plain cache with some of its rules replaced; other plain caches keep theirs.
 
 The plain cache looks up its rules as functions of modules. An overridden cache replaces them during
-each call, and restores them before the call returns. So a fault, or a lawful variant, is made of
-one function, and runs in one process with the original.
+each call, and restores them before the call returns. So one replaced function makes a mutant or a
+variant, which runs in one process with the original.
 
-An override holds during calls of its own cache only. What a copy does when the engine performs it
-was decided when it was enqueued.
+An override is active only during calls of its own cache. A copy that the engine performs later
+still does what was decided at its enqueue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kvcanon.spec.types import Component, Medium, Slot
 
 @frozen
 class Override:
-    """One name of a module, or of a class, and what stands there instead."""
+    """A name in a module or a class, and its replacement."""
 
     owner: ModuleType | type
     name: str
@@ -36,13 +36,13 @@ class Override:
 
 
 class Overrides:
-    """Collects overrides; what a planter of faults writes into."""
+    """Collects overrides; the functions that plant mutants and variations write into it."""
 
     def __init__(self) -> None:
         self.collected: list[Override] = []
 
     def setattr(self, owner: ModuleType | type, name: str, replacement: object) -> None:
-        """Replace a function, which must be there."""
+        """Replace a function, which must exist."""
         if not hasattr(owner, name):
             raise AttributeError(f"{owner.__name__} has no {name} to override")
         self.collected.append(Override(owner, name, replacement))
@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 
 class OverriddenCache(WrappedCache):
-    """A cache during whose calls overrides hold."""
+    """A cache with overrides that are active during its calls."""
 
     def __init__(self, make: Callable[[], Cache], overrides: Sequence[Override]) -> None:
         self._overrides = tuple(overrides)
@@ -62,7 +62,7 @@ class OverriddenCache(WrappedCache):
 
     def _around(
         self,
-        operation: Operation,  # noqa: ARG002  # Around all of them the same is done.
+        operation: Operation,  # noqa: ARG002  # All operations are wrapped alike.
         call: Callable[Arguments, Answer],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
@@ -70,19 +70,19 @@ class OverriddenCache(WrappedCache):
         return self._with(call, *args, **kwargs)
 
     def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
+        """Return the whole state, as a value."""
         return self._with(self._cache.snapshot)
 
     def free_slots(self, component: Component, medium: Medium) -> Collection[Slot]:
-        """The slots of a pool that are free."""
+        """Return the free slots of a pool."""
         return self._with(self._cache.free_slots, component, medium)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
         return self._with(self._cache.read, component, medium, slot)
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         self._with(self._cache.write, component, slot, data)
 
     def _with(
@@ -99,7 +99,7 @@ class OverriddenCache(WrappedCache):
 
 
 def overriding(plant: Plant) -> Callable[[CacheConfig, TransferEngine | None], Cache]:
-    """A factory of plain caches with what `plant` puts in place of their rules."""
+    """Return a factory of plain caches with the overrides that `plant` makes."""
     overrides = Overrides()
     plant(overrides)
 

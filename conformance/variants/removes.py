@@ -1,7 +1,7 @@
-"""Removes: variations of the order in which the pages of one node are removed by events.
+"""Removes: variations of the order in which events remove the pages of one node.
 
-The order inside a node is free, the order between nodes is not: a page is removed after those of
-the nodes below its own, whatever the profile says.
+The order inside a node is free, the order between nodes is not: a page is removed after the pages
+of all nodes below its node, whatever the profile says.
 """
 
 from __future__ import annotations

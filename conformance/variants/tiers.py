@@ -1,7 +1,7 @@
 """Tiers: variations of when stores are emitted, what a lock holds, and how copies are bundled.
 
-A store that is emitted at the enqueue must be taken back if the copy fails, from the deepest page
-up.
+If a store is emitted at the enqueue and the copy fails, removes must be emitted for its pages, the
+deepest first.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Settlements = tuple[tuple[TransferId, TransferStatus], ...]
 
 
 def loads_announced_early(overrides: Overrides) -> None:
-    """Pages that are loaded back are announced at the enqueue (`load_back_announced`)."""
+    """The stores of loaded pages are emitted at the enqueue (`load_back_announced`)."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._undo, _taking_back)
 
 
 def loads_of_use_early(overrides: Overrides) -> None:
-    """A load is of use, and announced, at its enqueue (`load_back_usable`): it copies at once."""
+    """A load copies, is usable and emits its stores at the enqueue (`load_back_usable`)."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, load, transfer.enqueue, _copying_at_once)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
@@ -61,7 +61,7 @@ def loads_of_use_early(overrides: Overrides) -> None:
 
 
 def whole_node_windows(overrides: Overrides) -> None:
-    """A lock, and a load, takes the whole node in which its window begins (`window_lock_exact`)."""
+    """A lock, and a load, holds the whole node in which its window begins (`window_lock_exact`)."""
 
     def start_wrapper(
         start: Callable[[State, Node], int | None],
@@ -99,9 +99,9 @@ def whole_node_windows(overrides: Overrides) -> None:
 
 
 def chains_in_one_copy(overrides: Overrides) -> None:
-    """A node is backed up together with its chain, in one transfer, where there is room for all.
+    """A node is backed up together with its chain, in one transfer, if all of it fits.
 
-    Where there cannot be, nothing is evicted for it: what was tried would show nowhere.
+    If it cannot fit, nothing is evicted for it, since no answer would show the attempt.
     """
 
     def wrapper(
@@ -118,7 +118,7 @@ def chains_in_one_copy(overrides: Overrides) -> None:
                 for component in state.config.components
             }
             counts = Counts(**{component.value: count for component, count in needed.items()})
-            # A receipt holds the state at its end, and none on the way there.
+            # A receipt holds the mamba state at its end, and none before.
             inner = any(component is MAMBA and each is not node for each, component in parts)
             in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
             if not parts or inner or in_vain or not ensure_host_slots(state, counts):
@@ -133,7 +133,7 @@ def chains_in_one_copy(overrides: Overrides) -> None:
 
 
 def independent_copies_settle_early(overrides: Overrides) -> None:
-    """A copy settles when it comes, but after those that it builds on."""
+    """A copy settles as soon as it ends and the copies that it builds on have settled."""
 
     def wrapper(_: Callable[..., Settlements]) -> Callable[..., Settlements]:
         def settle_what_may(state: State, direction: Direction | None = None) -> Settlements:
@@ -151,7 +151,7 @@ def independent_copies_settle_early(overrides: Overrides) -> None:
 
 
 def _next_to_settle(state: State, direction: Direction | None) -> Transfer | None:
-    """Of the copies that have ended, the first to come that builds on none in flight."""
+    """Return the ended copy that was enqueued first among those that build on no copy in flight."""
     for transfer_id in state.arrived:
         ended = state.transfers[transfer_id]
         if direction in (None, ended.direction) and not any(
@@ -164,7 +164,7 @@ def _next_to_settle(state: State, direction: Direction | None) -> Transfer | Non
 
 
 def loads_without_quota(overrides: Overrides) -> None:
-    """A load-back that is given a quota is refused (`limits`)."""
+    """A load-back with a quota is refused (`limits`)."""
 
     def wrapper(usual: Callable[..., LoadedBack]) -> Callable[..., LoadedBack]:
         def load_without_quota(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
@@ -178,7 +178,7 @@ def loads_without_quota(overrides: Overrides) -> None:
 
 
 def _telling(enqueue: Enqueue) -> Enqueue:
-    """Enqueueing that announces what will be on the device."""
+    """Wrap the enqueue of a load: emit the stores of its pages."""
 
     def enqueue_and_tell(
         state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
@@ -193,7 +193,7 @@ def _telling(enqueue: Enqueue) -> Enqueue:
 
 
 def _copying_at_once(enqueue: Enqueue) -> Enqueue:
-    """Enqueueing that copies, so that no node has to wait."""
+    """Wrap the enqueue of a load: copy at once, so that no node waits."""
 
     def enqueue_and_copy(
         state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
@@ -209,7 +209,7 @@ def _copying_at_once(enqueue: Enqueue) -> Enqueue:
 
 
 def _never_failing(settle: Callable[..., TransferStatus]) -> Callable[..., TransferStatus]:
-    """Settling of what was copied long ago, whatever the engine says."""
+    """Settle a copy that was done at its enqueue; the engine's failure is ignored."""
 
     def settle_done(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
         return settle(state, ended, ok=ok or ended.direction is Direction.LOAD_BACK)
@@ -218,7 +218,7 @@ def _never_failing(settle: Callable[..., TransferStatus]) -> Callable[..., Trans
 
 
 def _naming_both_parts(cut: Callable[[State, Node, int], Node]) -> Callable[..., Node]:
-    """Cutting that knows the loads of a node, though it does not wait for them."""
+    """Wrap a cut: both parts belong to the node's loads in flight, and wait for none."""
 
     def cut_and_name(state: State, node: Node, at: int) -> Node:
         upper = cut(state, node, at)
@@ -232,7 +232,7 @@ def _naming_both_parts(cut: Callable[[State, Node, int], Node]) -> Callable[...,
 
 
 def _silent_on_arrival(announce: Announce) -> Announce:
-    """Announcing that says nothing of the device, of which all is said already."""
+    """Wrap the stores of a settled copy: those of the device were emitted at the enqueue."""
 
     def announce_on_host(state: State, node: Node, medium: Medium) -> None:
         if medium is not GPU:
@@ -242,7 +242,7 @@ def _silent_on_arrival(announce: Announce) -> Announce:
 
 
 def _taking_back(undo: Undo) -> Undo:
-    """Undoing that takes back what was promised of a load, and of those that build on it."""
+    """Wrap the undoing of a failed load: emit removes for it and for the loads that build on it."""
 
     def take_back_and_undo(state: State, failed: Transfer) -> None:
         if failed.direction is Direction.LOAD_BACK:

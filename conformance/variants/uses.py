@@ -1,7 +1,7 @@
 """Uses: variations of which data becomes recent, and which of equal victims is evicted first.
 
-The laws leave some choices, such as the page before a window; a profile widens them only as far as
-it says.
+The laws leave some choices free, such as whether the page before a window becomes recent; a profile
+may declare more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Order = Callable[[State, Component, Medium], list[Node]]
 
 
 def recent_lower_parts(overrides: Overrides) -> None:
-    """A cut moves what lies below it to the most recent end (`split_keeps_recency`)."""
+    """A cut makes the lower part most recent (`split_keeps_recency`)."""
 
     def wrapper(cut: Cut) -> Cut:
         def cut_and_move(state: State, node: Node, at: int) -> Node:
@@ -40,7 +40,7 @@ def recent_lower_parts(overrides: Overrides) -> None:
 
 
 def recent_upper_parts(overrides: Overrides) -> None:
-    """A cut moves what lies above it to the most recent end (`split_keeps_recency`)."""
+    """A cut makes the upper part most recent (`split_keeps_recency`)."""
 
     def wrapper(cut: Cut) -> Cut:
         def cut_and_move(state: State, node: Node, at: int) -> Node:
@@ -54,7 +54,7 @@ def recent_upper_parts(overrides: Overrides) -> None:
 
 
 def states_on_the_path(overrides: Overrides) -> None:
-    """A use makes every recurrent state on its path recent (`mamba_refresh`)."""
+    """A use makes every mamba state on its path recent (`mamba_refresh`)."""
 
     def wrapper(touch: Touch) -> Touch:
         def touch_states(state: State, end: Node, tick: int) -> None:
@@ -68,7 +68,7 @@ def states_on_the_path(overrides: Overrides) -> None:
 
 
 def host_in_order_of_arrival(overrides: Overrides) -> None:
-    """Window data and states leave the host as they left the device (`host_order_by_use`)."""
+    """Host data is evicted in the order in which it left the device (`host_order_by_use`)."""
     arrivals: WeakKeyDictionary[State, _Arrivals] = WeakKeyDictionary()
 
     def order_wrapper(order: Order) -> Order:
@@ -94,7 +94,7 @@ def host_in_order_of_arrival(overrides: Overrides) -> None:
 
 
 def bare_windows(overrides: Overrides) -> None:
-    """A use makes recent the nodes of its window, and not those of the page before it."""
+    """A use makes the nodes of its window recent, but not those of the page before it."""
 
     def wrapper(
         count: Callable[[tuple[int, ...], int, int], int],
@@ -108,7 +108,7 @@ def bare_windows(overrides: Overrides) -> None:
 
 
 def recent_duplicates_first(overrides: Overrides) -> None:
-    """Under write_back, of host copies that the device has too the most recent one goes first."""
+    """Under write_back, of duplicates on the host, the most recent is evicted first."""
 
     def wrapper(_: Callable[[State, int], None]) -> Callable[[State, int], None]:
         def evict_recent_duplicates(state: State, enough: int) -> None:
@@ -124,7 +124,7 @@ def recent_duplicates_first(overrides: Overrides) -> None:
 
 
 def _move(state: State, node: Node) -> None:
-    """Put a node to the most recent end of every order: no other was used at that tick."""
+    """Move a node to the most recent end of every order; nothing else was used at that tick."""
     node.last_access = state.tick()
     for data in node.data.values():
         data.used = node.last_access
@@ -132,13 +132,13 @@ def _move(state: State, node: Node) -> None:
 
 @define
 class _Arrivals:
-    """The order in which data came to be on the host alone, as it was seen."""
+    """The order in which data became host-only."""
 
     places: dict[tuple[Component, NodeId], int] = Factory(dict)
     clock: count[int] = Factory(count)
 
     def ordered(self, alone: list[Node], component: Component) -> list[Node]:
-        """The nodes whose data is there alone, those that came first at the front."""
+        """Return the host-only nodes in the order in which they became so."""
         names = [(component, node.node_id) for node in alone]
         for name in [name for name in self.places if name[0] is component and name not in names]:
             del self.places[name]
@@ -147,7 +147,7 @@ class _Arrivals:
         return sorted(alone, key=lambda node: (self.places[component, node.node_id], node.start))
 
     def follow_cut(self, upper: Node, lower: Node) -> None:
-        """Both parts of what was cut came at once; a state is that of the lower part."""
+        """Follow a cut: both parts became host-only together; the lower has the mamba state."""
         for component in upper.data:
             place = self.places.get((component, lower.node_id))
             if place is not None and component is not MAMBA:

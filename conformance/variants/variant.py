@@ -1,42 +1,42 @@
 """The variant: a cache that differs from the plain one wherever the laws allow it.
 
 It is the plain cache with some of its rules replaced, and shows what the laws do *not* demand. An
-author of a law tries it on the variant; an author of a cache reads here how far it may differ from
-the plain cache. These are the freedoms, each a variation that also works alone:
+author of a law tries it on the variant; an author of a cache reads here how far a cache may differ
+from the plain one. These are the freedoms, each a variation that also works alone:
 
-- *Where nodes are cut.* Nowhere in a match, nor where a new leaf's window begins; in all places, so
-  that each node is a page; wherever a walk ended. Equal neighbours may be joined, and
-  whether the upper or the lower part of a node keeps its id is all the same.
-- *How much is evicted at once.* A victim is a node, and nodes are of any size: a long one
-  frees more than was asked for. Or only its tail is evicted, to the page. By profile, tombstones
-  are evicted with the last page below them.
-- *What is refreshed beside what must be.* A node that is used in part may be refreshed as a whole.
-  By profile, cuts may move what they part,
-  a use may refresh every state on its path, or leave the page before its window alone, and the
-  host may keep an order of its own.
-- *What an insert keeps.* By profile, a tombstone may take the full slots that are handed over
-  with its window slots, a leaf without window data may be dropped, and so may window data that the
-  end of the key does not reach.
+- *Where nodes are cut.* Neither in a match nor where a new leaf's window begins; or everywhere, so
+  that each node is a page; or wherever a walk ended. Equal neighbors may be joined, and either part
+  of a cut node may keep its id.
+- *How much is evicted at once.* A victim is a node, and nodes are of any size: a long one frees
+  more than was requested. Or only its tail is evicted, to the page. By profile, tombstones are
+  evicted with the last page below them.
+- *What a use makes recent.* A node that is used in part may become recent as a whole. By profile,
+  cuts may make a part recent, a use may make every mamba state on its path recent or leave the page
+  before its window alone, and the host may keep its own order.
+- *What an insert keeps.* By profile, a tombstone may take the inserted full slots with its window
+  slots; a leaf without window data may be dropped, and so may window data that the end of the key
+  does not reach.
 - *What counts as a hit.* By profile, every insert of a request, or its matches and no insert.
-- *What is on the host.* By profile, window data and states without full data, nothing that a lock
-  would keep there, and nothing that was loaded.
-- *What is tried in vain.* A load or a backup that cannot succeed may be declined before anything is
-  evicted for it.
-- *Which duplicate is evicted first.* Host copies of what the device has, under write_back.
+- *What is on the host.* By profile, window data and mamba states without full data; no data that a
+  lock would keep there; no data that was loaded.
+- *When a call is declined.* A load or a backup that cannot succeed may be declined before anything
+  is evicted for it.
+- *Which duplicate is evicted first.* Under write_back, of host copies that the device has, too.
 - *How copies are bundled, and when they settle.* A node at a time, or a whole chain in one
   transfer; in the order of their enqueueing, or as they end, but after those that they build on.
-- *When a load is emitted and usable, and how far a lock reaches.* By profile: at its enqueue, if
-  it is taken back when the copy fails; and over all of the node in which the window begins.
-- *In which order pages are removed.* By profile, those of one node in any.
-- *What is refused, and why.* By profile, arguments that it does not support, such as a
-  quota for a load. Where several reasons hold, any of them may be given.
-- *Numbers.* Any free slot will do, and ids need be neither small nor in order.
+- *When a load is usable and its stores are emitted, and how far a lock reaches.* By profile: at its
+  enqueue, if removes follow when the copy fails; and over the whole node in which the window
+  begins.
+- *In which order pages are removed.* By profile, those of one node in any order.
+- *What is refused, and why.* By profile, arguments that the cache does not support, such as a quota
+  for a load. If several reasons hold, any of them may be given.
+- *Numbers.* Any free slot may be allocated, and ids need be neither small nor in order.
 
-Two that one might look for are not there. Victims of one rank cannot differ, because ticks make
-sure that there are none (REC-4); and none may leave once there is room (EVICT-2), so that a cache
-that evicts in batches, up to some watermark, departs from the canon.
+Two differences are not freedoms. Victims of one rank cannot differ, because ticks make ranks unique
+(REC-4); and no victim may be evicted once enough slots are free (EVICT-2), so that a cache that
+evicts in batches, up to a watermark, departs from the canon.
 
-A variant that is compared with the plain cache differs at once; only the laws must all hold.
+A comparison of a variant with the plain cache differs at once; only the laws must all hold.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ from kvcanon.spec.config import CANON, Limit, MambaRefresh, Profile, StoreMoment
 
 @frozen
 class Variation:
-    """One thing that a sound cache may do otherwise."""
+    """One thing that a sound cache may do differently."""
 
     plant: Plant
     declared: Callable[[Profile], Profile] = lambda profile: profile
-    """What becomes of the profile where it departs from the canon."""
+    """Changes the profile where the variation departs from the canon."""
 
 
 def _free(*plants: Plant) -> dict[str, Variation]:
-    """Variations that need not be declared."""
+    """Make variations that need no entry in the profile."""
     return {plant.__name__: Variation(plant) for plant in plants}
 
 
@@ -167,7 +167,7 @@ VARIATIONS: dict[str, Variation] = {
         numbers.upper_parts_keep_ids,
     ),
 }
-"""Every variation by name."""
+"""All variations by name."""
 
 CHOSEN = (
     "recent_lower_parts",
@@ -201,11 +201,11 @@ CHOSEN = (
     "scattered_ids",
     "upper_parts_keep_ids",
 )
-"""Those of the variant, which has larger nodes; the others would undo these."""
+"""The variations of `variant`, which has larger nodes; the others would undo these."""
 
 
 def varied(name: str, variations: Iterable[str]) -> Adapter:
-    """The plain cache with some variations, which declares what it departs in."""
+    """Return the plain cache with some variations, whose profile declares its departures."""
     chosen = [VARIATIONS[each] for each in variations]
     profile = CANON
     for each in chosen:

@@ -1,6 +1,6 @@
-"""Wrapped rules: several variations that change one rule of the plain cache.
+"""Wrapped rules: lets several variations change one rule of the plain cache.
 
-A rule is looked up in the module that uses it. A module that imports it has a name of its own for
+A rule is looked up in the module that uses it. A module that imports a rule has its own name for
 it, which must be replaced, too.
 """
 
@@ -45,7 +45,7 @@ MODULES: tuple[ModuleType, ...] = (
     tree,
     victims,
 )
-"""The rules of the plain cache; engines and events are not among them."""
+"""The modules with rules of the plain cache; engines and events have none."""
 
 Rule = Callable[..., object]
 
@@ -53,14 +53,14 @@ Rule = Callable[..., object]
 def wrap(
     overrides: Overrides, owner: ModuleType | type, rule: Rule, wrapper: Callable[..., Rule]
 ) -> None:
-    """Replace a rule, as `owner` knows it, by what the wrapper makes of it as it is by then."""
+    """Replace a rule in `owner` by a wrapper around it; the rule may be wrapped already."""
     name = rule.__name__
     earlier = [o for o in overrides.collected if o.owner is owner and o.name == name]
     overrides.setattr(owner, name, wrapper(earlier[-1].replacement if earlier else rule))
 
 
 def wrap_everywhere(overrides: Overrides, rule: Rule, wrapper: Callable[..., Rule]) -> None:
-    """Replace a rule in each module that knows it."""
+    """Replace a rule in each module that has a name for it."""
     for module in MODULES:
         if getattr(module, rule.__name__, None) is rule:
             wrap(overrides, module, rule, wrapper)

@@ -1,5 +1,5 @@
-"""Vectors: cases that stand still, with a law and a name each, for caches in any language.
+"""Vectors: fixed cases, each with a law and a name, for caches in any language.
 
-What readers get wrong: a vector holds no answers. What a sound cache answers is for the laws to
-say, so that two caches that differ lawfully pass the same vectors.
+The answers in a vector are the plain cache's. Another sound cache may answer differently where a
+call is marked with a freedom; the laws decide.
 """

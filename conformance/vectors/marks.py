@@ -1,7 +1,7 @@
-"""Freedoms: where in a script a lawful cache may answer otherwise.
+"""Freedoms: the calls of a script to which a lawful cache may answer differently.
 
 They are found by playing the script on each lawful variation of the plain cache. The call at which
-a variation first answers otherwise is marked with the freedom that it uses.
+a variation first answers differently is marked with the freedom that it uses.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from kvcanon.conformance.vectors.script import Script, marked, play_script
 from kvcanon.spec.config import CANON, CacheConfig
 
 BY_PROFILE = "profile."
-"""How a mark begins that counts only for a cache whose profile has this value."""
+"""The prefix of a mark that applies only to caches whose profile has this value."""
 
 
 @cache
 def lawful_caches() -> tuple[Adapter, ...]:
-    """Each variation by itself."""
+    """Return each variation by itself, and the variant."""
     return tuple(varied(name, [name]) for name in VARIATIONS)
 
 
 def script_of(case: Case) -> Script:
-    """The calls of a case with the plain cache's answers, marked where others are lawful."""
+    """Record a case's script from the plain cache, and mark where other answers are lawful."""
     script = record_script(case)
     marks: dict[int, list[str]] = {}
 
@@ -42,7 +42,7 @@ def script_of(case: Case) -> Script:
         mark(_first_difference(script, each, case.config), each)
     last = _first_difference(script, VARIANT, case.config)
     if last not in marks:
-        # It takes several freedoms together to answer so.
+        # Only several freedoms together answer like this.
         mark(last, _fewest_variations(script, case.config, last))
     return marked(script, marks)
 
@@ -53,7 +53,7 @@ def _first_difference(script: Script, adapter: Adapter, config: CacheConfig) -> 
 
 
 def _fewest_variations(script: Script, config: CacheConfig, index: int | None) -> Adapter:
-    """The variant without those of its variations that it does not need to differ at a call."""
+    """Return the variant with only those variations that it needs to differ at a call."""
     kept = list(CHOSEN)
     for name in CHOSEN:
         fewer = [each for each in kept if each != name]
@@ -63,7 +63,7 @@ def _fewest_variations(script: Script, config: CacheConfig, index: int | None) -
 
 
 def freedoms_of(adapter: Adapter) -> list[str]:
-    """The mark of a cache: `profile.FIELD=VALUE` where it declares any, or else its variation."""
+    """Return a cache's marks: `profile.FIELD=VALUE` if it declares any, else its variations."""
     canon = asdict(CANON, recurse=False)
     declared = asdict(adapter.profile, recurse=False)
     departs = {name: value for name, value in declared.items() if value != canon[name]}

@@ -1,7 +1,7 @@
-"""Names: what a script calls the keys, slots, receipts and transfers of the plain cache.
+"""Script names: names for the keys, slots, receipts and transfers of the plain cache.
 
-A slot keeps its name as long as it holds the same page. Once it was freed it gets a new name, as
-another cache may take another slot there.
+A slot keeps its name as long as it holds the same page. After it was freed it gets a new name, as
+another cache may use another slot there.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from kvcanon.spec.types import GPU, Component, Slot
 from kvcanon.spec.views import COLUMN, PageNumber, PageNumbers, page_rows
 
 PlacedSlot: TypeAlias = tuple[str, Slot]
-"""A component, and one of its slots on the device."""
+"""A component, and the number of a device slot."""
 Owners: TypeAlias = Mapping[PlacedSlot, PageNumber | None]
-"""The page that each used slot holds; None where a request holds the slot."""
+"""The page in each used slot; None if a request holds the slot."""
 
 _POOLS = frozenset(component.value for component in Component)
 _NAMESPACE = {"extra_key": None, "cache_salt": None, "lora": None}
 
 
 class ScriptNames:
-    """The names that were given so far."""
+    """The names given so far."""
 
     def __init__(self) -> None:
         self.keys: dict[str, object] = {}
         self._known: dict[tuple[str, object], str] = {}
-        """Names by what they are given to: a kind of number, and the number."""
+        """Names by the kind of number and the number."""
         self._given: dict[str, int] = {}
 
     def of_call(self, value: object) -> object:
-        """A call with names in it; a slot that has no name now stays a number."""
+        """Replace numbers in a call by names; a slot without a name stays a number."""
         return self._named(value, "", binds=False)
 
     def of_answer(self, value: object) -> object:
-        """An answer with names in it; what comes up first gets a name."""
+        """Replace numbers in an answer by names; a number that is new gets a name."""
         return self._named(value, "", binds=True)
 
     def transfer(self, transfer_id: int) -> str:
-        """The name of a copy."""
+        """Return the name of a copy."""
         return self._name("transfer", transfer_id)
 
     def knows_transfer(self, transfer_id: int) -> bool:
@@ -49,7 +49,7 @@ class ScriptNames:
         return ("transfer", transfer_id) in self._known
 
     def forget_slots(self, before: Owners, after: Owners) -> None:
-        """Take their names from slots that were freed, or that hold another page now."""
+        """Drop the names of slots that were freed, or that hold another page now."""
         for slot, page in before.items():
             if slot not in after or (page is not None and after[slot] != page):
                 self._known.pop(slot, None)
@@ -85,11 +85,11 @@ class ScriptNames:
 
     def _key(self, value: dict[str, object]) -> str:
         namespace = value.get("namespace") or {}
-        assert isinstance(namespace, dict)  # noqa: S101  # As the wire has it.
+        assert isinstance(namespace, dict)  # noqa: S101  # The wire format demands it.
         key = {"pages": value["pages"], "namespace": {**_NAMESPACE, **namespace}}
         text = json.dumps(key)
         name = self._name("key", text)
-        # As JSON has it: tuples are lists.
+        # JSON has lists, not tuples.
         self.keys.setdefault(name, json.loads(text))
         return name
 
@@ -101,7 +101,7 @@ class ScriptNames:
 
 
 def slot_owners(state: Snapshot, numbers: PageNumbers) -> Owners:
-    """Who has each device slot that is not free."""
+    """Return the page in each device slot that is not free; None for slots of requests."""
     owners: dict[PlacedSlot, PageNumber | None] = {}
     for (component, medium), pool in state.pools.items():
         if medium is GPU:

@@ -1,7 +1,7 @@
-"""Recording: the script of a case, written down from the plain cache.
+"""Recording: records the script of a case from the plain cache.
 
-Two kinds of calls are added to those that the actions of the case make. The slots that a match
-returned are read after it. The events are taken after each call that emitted some, and at the end.
+Two kinds of calls are added to those of the case's actions: after a match, reads of the slots that
+it returned; and after each call that emitted events, and at the end, `take_events`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from kvcanon.spec.views import PageNumbers
 PLAIN = Adapter("reference", ReferenceCache)
 
 _BY_KIND_ONLY = (BadArgument, ReceiptSpent, SlotNotHeld, TransferPending)
-"""Refusals whose fields depend on the cache: words, or numbers that it chooses."""
+"""Refusals whose fields differ between caches: texts, or numbers that the cache chooses."""
 
 
 def record_script(case: Case) -> Script:
-    """The calls of a case and the answers of the plain cache, without marks."""
+    """Record the calls of a case and the plain cache's answers, without marks."""
     subject = make_subject(PLAIN, case.config)
     assert subject.copies is not None  # noqa: S101  # The plain cache takes an engine.
     cache = ScriptRecorder(subject.cache, subject.copies)
@@ -53,7 +53,7 @@ def record_script(case: Case) -> Script:
 
 
 class ScriptRecorder(WrappedCache):
-    """A cache whose calls are written down as JSON, with names for the numbers that it chose."""
+    """A cache whose calls are recorded as JSON, with names for the numbers that it chose."""
 
     def __init__(self, cache: Cache, copies: CopyControl) -> None:
         super().__init__(cache)
@@ -86,17 +86,17 @@ class ScriptRecorder(WrappedCache):
         return answer
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         self._around(Write(component, slot, data), self._cache.write, component, slot, data)
 
     def take_emitted(self, *, at_the_end: bool = False) -> None:
-        """Write down that events are taken, if there are any."""
+        """Record a `take_events` call, if there are events."""
         events = self._cache.take_events()
         if events or at_the_end:
             self._note({"op": "take_events"}, {"ok": to_json(events, brief=True)})
 
     def decide(self, how: str, transfer_id: TransferId) -> None:
-        """Write down what is decided about a copy in flight, and do it."""
+        """Record and make a decision about a copy in flight."""
         there = self.copies.open_transfer_ids
         if not all(map(self.names.knows_transfer, there)):
             self._note({"op": "open_transfer_ids"}, {"ok": list(map(self.names.transfer, there))})
@@ -115,23 +115,23 @@ class ScriptRecorder(WrappedCache):
 
     def _note(self, call: Json, answer: Json) -> None:
         named = (self.names.of_call(call), self.names.of_answer(answer))
-        # As JSON has it: tuples are lists.
+        # JSON has lists, not tuples.
         self.calls.append(ScriptCall(*json.loads(json.dumps(named))))
 
 
 class CopyRecorder:
-    """The control of copies, with each decision written down."""
+    """Copy control that records each decision."""
 
     def __init__(self, cache: ScriptRecorder) -> None:
         self._cache = cache
 
     @property
     def open_transfer_ids(self) -> Sequence[TransferId]:
-        """Copies that neither completed nor failed."""
+        """Return the copies that neither completed nor failed."""
         return self._cache.copies.open_transfer_ids
 
     def perform(self, transfer_id: TransferId) -> None:
-        """Move the bytes now, without telling the cache."""
+        """Move the bytes now, without acknowledging the copy to the cache."""
         self._cache.decide("perform", transfer_id)
 
     def acknowledge(self, transfer_id: TransferId) -> None:
@@ -144,7 +144,7 @@ class CopyRecorder:
 
 
 def refusal_to_json(refusal: CacheError) -> Json:
-    """What a lawful cache's refusal has in common with this one."""
+    """Encode the part of a refusal that is the same for all lawful caches."""
     if isinstance(refusal, _BY_KIND_ONLY):
         return {"kind": type(refusal).__name__}
     return cast("Json", to_json(refusal))

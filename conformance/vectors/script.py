@@ -1,8 +1,8 @@
-"""A script: the calls of a case in order, each with its answer, as JSON on a pipe has them.
+"""A script: the calls of a case in order, each with its answer, in the JSON of the pipe.
 
 Slots, receipts and transfers are numbers that a cache chooses. So a script has names for them:
-`$full_1` is bound to a number by the answer in which the name comes up first, and stands for that
-number wherever it comes up again.
+`$full_1` is bound to a number by the answer in which the name appears first, and stands for that
+number from then on.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.spec.config import CacheConfig
 
 NAME = "$"
-"""What a name begins with; no other string of a script does."""
+"""The first character of a name; no other string of a script begins with it."""
 MARK = "may_differ"
 _EMPTY: tuple[object, ...] = (None, 0, [])
-"""What a field has that an answer leaves out."""
+"""The value of a field that an answer leaves out."""
 
 Json = dict[str, object]
 
 
 @frozen
 class ScriptCall:
-    """One call, and what the plain cache answers."""
+    """One call, and the plain cache's answer."""
 
     call: Json
     """A line of the pipe, with names for numbers: `op`, and the arguments by name."""
     answer: Json
     """`{"ok": ...}` without the fields that have their default, or `{"refused": ...}`."""
     may_differ: tuple[str, ...] = ()
-    """The freedoms by which a lawful cache answers otherwise."""
+    """The freedoms with which a lawful cache answers differently."""
 
 
 @frozen
@@ -44,33 +44,33 @@ class Script:
     """All calls of a case."""
 
     keys: Mapping[str, object] = field(factory=dict)
-    """Every key that the calls take, by the name that they use for it."""
+    """Every key in the calls, by its name."""
     calls: tuple[ScriptCall, ...] = ()
 
 
 @frozen
 class ScriptDifference:
-    """Where a cache first answers something else than a script has."""
+    """Where a cache first answers differently from a script."""
 
     index: int
     got: Json
 
 
 def script_from_json(keys: object, calls: object) -> Script:
-    """The script of a file. Raises: ValueError."""
+    """Decode the script of a file. Raises: ValueError."""
     if not isinstance(keys, dict) or not isinstance(calls, list):
         raise ValueError("its keys must be an object, and its calls a list")  # noqa: TRY004
     return Script(keys, tuple(_call_from_json(each) for each in calls))
 
 
 def call_to_json(call: ScriptCall) -> Json:
-    """A call as it stands in a file."""
+    """Encode a call as it stands in a file."""
     marks = {MARK: list(call.may_differ)} if call.may_differ else {}
     return {**call.call, "answer": call.answer, **marks}
 
 
 def play_script(script: Script, adapter: Adapter, config: CacheConfig) -> ScriptDifference | None:
-    """Play a script on a new cache up to the first difference; None where there is none."""
+    """Play a script on a new cache up to the first difference; None if there is none."""
     answers, found = io.StringIO(), list[ScriptDifference]()
 
     def lines() -> Iterator[str]:
@@ -88,7 +88,7 @@ def play_script(script: Script, adapter: Adapter, config: CacheConfig) -> Script
 
 
 def marked(script: Script, marks: Mapping[int, Sequence[str]]) -> Script:
-    """The same script, with some calls marked."""
+    """Return the same script, with some calls marked."""
     calls = tuple(
         evolve(each, may_differ=tuple(marks.get(index, ())))
         for index, each in enumerate(script.calls)
@@ -97,7 +97,7 @@ def marked(script: Script, marks: Mapping[int, Sequence[str]]) -> Script:
 
 
 def with_numbers(value: object, names: Mapping[str, object]) -> object:
-    """A value in which each name stands for what it is bound to; unbound names stay."""
+    """Replace each name in a value by what it is bound to; unbound names stay."""
     if isinstance(value, str) and value.startswith(NAME):
         return with_numbers(names[value], names) if value in names else value
     if isinstance(value, dict):
@@ -108,10 +108,10 @@ def with_numbers(value: object, names: Mapping[str, object]) -> object:
 
 
 def fits(answer: Json, got: Json, names: dict[str, object]) -> bool:
-    """Whether an answer is the expected one; binds the names that come up first in it."""
+    """Whether an answer is the expected one; binds the names that appear in it first."""
     expected, refused = answer.get("refused"), got.get("refused")
     if isinstance(expected, dict) and isinstance(refused, dict):
-        # A refusal may say more than what the script holds it to.
+        # A refusal may have more fields than the script compares.
         return _fits(expected, {name: refused.get(name) for name in expected}, names)
     return _fits(answer, got, names)
 

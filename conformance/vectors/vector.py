@@ -1,6 +1,6 @@
-"""A vector: a file with one short case, its calls with their answers, and what goes wrong in it.
+"""A vector: a file with one short case, its calls with their answers, and its fault.
 
-`README.md` beside this module is the format, and what is promised about it.
+`README.md` beside this module defines the format, and what is promised about it.
 """
 
 from __future__ import annotations
@@ -39,53 +39,52 @@ FIELDS = (
 )
 
 FOLDER = Path(__file__).with_name("cases")
-"""The vectors, one a file; its name is the vector's id."""
+"""The folder of vectors, one per file; the file name is the vector's id."""
 
 
 class VectorLevel(StrEnum):
-    """What it takes to see in a vector that its law is broken."""
+    """What a judge must see of the cache to find that the vector's law is broken."""
 
     BLACK_BOX = "black-box"
     """Answers, events and bytes."""
     SNAPSHOT = "snapshot"
-    """The states of the cache."""
+    """Snapshots."""
 
 
 @frozen
 class Vector:
-    """A case, and why it is there."""
+    """A case, the law that it tests, and the fault that it finds."""
 
     vector_id: str
-    """The id of the law that it was made for, and a letter; never used again for anything else."""
+    """The id of the law that it was made for, and a letter; never reused for anything else."""
     law_id: str
-    """The law that is broken in it: another than in its id where that one has passed on to it what
-    it says here."""
+    """The law that it tests: differs from its id if another law now demands this part."""
     mutant: str
-    """The fault that the case was found and reduced with."""
+    """The fault with which the case was found and reduced."""
     reason: str
     """What a cache with that fault does wrong, in a sentence."""
     level: VectorLevel
     case: Case
-    """What the judge plays: actions, from which clients make calls as the cache answers."""
+    """The case that the judge plays: actions, whose calls depend on the cache's answers."""
     script: Script = field(hash=False)
-    """What everybody else plays: the calls that the plain cache gets in the case."""
+    """The script that others play: the calls that the plain cache gets in the case."""
 
 
 def vector_files() -> list[Path]:
-    """The files of all vectors."""
+    """Return the files of all vectors."""
     return sorted(FOLDER.glob("*.json"))
 
 
 @cache
 def read_vectors() -> tuple[Vector, ...]:
-    """All vectors, in the order of the book. Raises: UsageError."""
+    """Return all vectors, in the order of the laws. Raises: UsageError."""
     vectors = [vector_from_json(path.stem, path.read_text("utf-8")) for path in vector_files()]
     order = list(LAWS)
     return tuple(sorted(vectors, key=lambda each: (order.index(each.law_id), each.vector_id)))
 
 
 def vector_from_json(name: str, text: str) -> Vector:
-    """The vector of a file. Raises: UsageError."""
+    """Decode the vector of a file. Raises: UsageError."""
     try:
         return _vector(name, json.loads(text))
     except (BadArgument, TypeError, ValueError) as problem:
@@ -115,7 +114,7 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
 
 
 def vector_text(vector: Vector) -> str:
-    """A vector as it stands in its file: a line for each call, and for each field before."""
+    """Return the text of a vector's file: a line for each call, and for each field before."""
     case = case_to_json(vector.case)
     head = {
         "format": FORMAT,
@@ -127,7 +126,8 @@ def vector_text(vector: Vector) -> str:
     }
     lines = [
         *(f"  {json.dumps(name)}: {json.dumps(each)}," for name, each in head.items()),
-        # Fields with their defaults are written, too: a vector stays the same when these change.
+        # Fields with their defaults are written, too, so that a vector keeps its meaning if these
+        # change.
         *_object("config", asdict(vector.case.config)),
         *_object("keys", vector.script.keys),
         *_list("  ", "calls", [call_to_json(each) for each in vector.script.calls]),
@@ -140,12 +140,12 @@ def vector_text(vector: Vector) -> str:
 
 
 def _object(name: str, fields: Mapping[str, object]) -> list[str]:
-    """The lines of a field that holds an object."""
+    """Return the lines of a field that is an object."""
     lines = [f"    {json.dumps(each)}: {json.dumps(value)}" for each, value in fields.items()]
     return [f"  {json.dumps(name)}: {{", ",\n".join(lines), "  },"]
 
 
 def _list(indent: str, name: str, values: Iterable[object]) -> list[str]:
-    """The lines of a field that holds a list."""
+    """Return the lines of a field that is a list."""
     lines = [f"{indent}  {json.dumps(each)}" for each in values]
     return [f"{indent}{json.dumps(name)}: [", ",\n".join(lines), f"{indent}],"]

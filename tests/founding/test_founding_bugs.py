@@ -1,8 +1,8 @@
 """The five bugs that the project grew from, each as a scenario of a few calls.
 
-It ends with what a client sees. It holds on both caches; on the plain one it fails when the one
-rule is reverted, and then the guard names the law that is broken. What else the five reports say is
-tested in tests/founding/.
+A scenario ends with what a client sees. Both caches pass it; the plain cache fails it when the one
+rule is reverted, and then the guard names the broken law. The other rules of the five reports are
+tested in the other modules of tests/founding/.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Revert = Callable[[pytest.MonkeyPatch], None]
 
 
 def window_only_refresh(cache: Cache, copies: WatchedCopies) -> None:
-    """What lies before the window of a match is not kept alive by it."""
+    """A match does not keep data before its window on the device."""
     for length in (2, 4, 6):
         put(cache, list(range(length)))
     put(cache, [70, 71])
     assert cached_pages(cache, list(range(6))) == 6
-    # The least recent window data now is that of pages 0..2, out of reach since page 5.
+    # The least recent window data is now that of pages 0..2, which no window reaches since page 5.
     assert cache.evict(Counts(swa=2)).freed == Counts(swa=2)
     assert cached_pages(cache, [70, 71]) == 2
     assert cached_pages(cache, list(range(6))) == 6
@@ -54,11 +54,11 @@ def refresh_every_ancestor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("kvcanon.reference.match.window_nodes", lambda lengths, *_: len(lengths))
 
 
-# 2. A backup takes its un-backed parents along.
+# 2. A backup copies the parents that have no host copy, too.
 
 
 def backup_of_unbacked_parent(cache: Cache, copies: WatchedCopies) -> None:
-    """A leaf that was cut at its window survives eviction, on the host, in both its parts."""
+    """Both parts of a leaf that was cut at its window are on the host after an eviction."""
     put(cache, list(range(6)), window_pages=2)
     assert node_ends(cache, list(range(6))) == [4, 6]
     cache.flush()
@@ -69,7 +69,7 @@ def backup_of_unbacked_parent(cache: Cache, copies: WatchedCopies) -> None:
 
 
 def skip_where_parent_is_unbacked(patch: pytest.MonkeyPatch) -> None:
-    """As before sgl#25065: a node whose parent has no backup gets none."""
+    """As before sgl#25065: a node whose parent has no host copy is not backed up."""
 
     def chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
         last = len(backed) - 1
@@ -83,7 +83,7 @@ def skip_where_parent_is_unbacked(patch: pytest.MonkeyPatch) -> None:
 
 
 def full_only_pre_evict(cache: Cache, copies: WatchedCopies) -> None:
-    """A load-back that is short of window slots evicts window data, and no full page."""
+    """A load-back that lacks window slots evicts window data, and no full page."""
     put(cache, list(range(6)))
     cache.flush()
     cache.evict(Counts(full=6))
@@ -102,7 +102,7 @@ def full_only_pre_evict(cache: Cache, copies: WatchedCopies) -> None:
 
 
 def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
-    """As before sgl#26302: the smaller of the two free rooms counts as that for full data."""
+    """As before sgl#26302: the smaller of the two free counts is used for full slots."""
 
     def shortage(needed: Counts, free: Counts) -> Counts:
         return Counts(
@@ -112,11 +112,11 @@ def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("kvcanon.reference.load.shortage", shortage)
 
 
-# 4. store(CPU) comes with the acknowledgement, and media are right on every path.
+# 4. A host store is emitted at the acknowledgement, and events have the right medium.
 
 
 def store_after_acknowledgement(cache: Cache, copies: WatchedCopies) -> None:
-    """Routers hear of a host copy when it is there, and of every move by its medium."""
+    """A host store is emitted once the copy is acknowledged, and every move by its medium."""
     cache.take_events()
 
     def heard() -> list[tuple[str, Medium]]:
@@ -147,7 +147,7 @@ def store_after_acknowledgement(cache: Cache, copies: WatchedCopies) -> None:
 
 
 def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
-    """As before sgl#22894: the host copy is announced when it is asked for."""
+    """As before sgl#22894: the host store is emitted at the enqueue."""
 
     def eager(
         state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
@@ -161,11 +161,11 @@ def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(backup_module, "enqueue", eager)
 
 
-# 5. A tombstone says nothing, and a split does not lose the parent's name.
+# 5. A new tombstone emits no event, and a cut keeps the parent's page hash.
 
 
 def tombstone_is_silent(cache: Cache, copies: WatchedCopies) -> None:
-    """Window data that leaves a node whose full data stays is no event."""
+    """Evicting window data of a node that keeps its full data emits no event."""
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
     cache.take_events()
@@ -176,7 +176,7 @@ def tombstone_is_silent(cache: Cache, copies: WatchedCopies) -> None:
 
 
 def announce_tombstones(patch: pytest.MonkeyPatch) -> None:
-    """As sgl#24718 forbids: a node that becomes a tombstone is said to be gone."""
+    """As sgl#24718 forbids: a remove is emitted for a node that becomes a tombstone."""
     evict_inside = evict_module._evict_inside
 
     def loud(state: State, node: Node, component: Component) -> None:
@@ -187,7 +187,7 @@ def announce_tombstones(patch: pytest.MonkeyPatch) -> None:
 
 
 def parent_hash_after_split(cache: Cache, copies: WatchedCopies) -> None:
-    """A branch that parts inside a node hangs on the last page that both share."""
+    """The parent hash of a branch inside a node is the hash of the last page that both share."""
     cache.take_events()
     put(cache, [1, 2, 3, 4])
     first = [event for event in cache.take_events() if isinstance(event, BlockStored)]
@@ -198,7 +198,7 @@ def parent_hash_after_split(cache: Cache, copies: WatchedCopies) -> None:
 
 
 def keep_all_names_above_a_cut(patch: pytest.MonkeyPatch) -> None:
-    """As sgl#24718 forbids: the upper part of a split keeps the names of the lower part's pages."""
+    """As sgl#24718 forbids: the upper part of a cut keeps the hashes of the lower part's pages."""
     cut = tree_module.cut
 
     def careless(state: State, node: Node, at: int) -> Node:
@@ -222,7 +222,7 @@ HOST = CacheConfig(
 
 @frozen
 class Case:
-    """A scenario, the change that brings its bug back, and the law that then speaks."""
+    """A scenario, the change that brings its bug back, and the law that then breaks."""
 
     upstream: str
     scenario: Scenario
@@ -247,7 +247,7 @@ cases = pytest.mark.parametrize(
 @cases
 @pytest.mark.parametrize("name", BOTH_CACHES)
 def test_founding_bug_is_absent(case: Case, name: str) -> None:
-    """A cache has the bug, or breaks a law on the way of the scenario."""
+    """A scenario passes on both caches and breaks no law."""
     case.scenario(*judged_cache(name, case.config))
 
 
@@ -255,7 +255,7 @@ def test_founding_bug_is_absent(case: Case, name: str) -> None:
 def test_founding_bug_shows_when_its_rule_is_reverted(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scenario passes with the rule reverted: then it tests nothing."""
+    """A scenario fails on the plain cache when its rule is reverted."""
     case.revert(monkeypatch)
     subject = make_subject(load_adapter("reference"), case.config)
     assert subject.copies is not None
@@ -265,7 +265,7 @@ def test_founding_bug_shows_when_its_rule_is_reverted(
 
 @cases
 def test_law_names_founding_bug(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the rule reverted the guard stays silent, or names another law."""
+    """The guard names the scenario's law when the rule is reverted."""
     case.revert(monkeypatch)
     with pytest.raises(SpecViolation, match=case.law_id):
         case.scenario(*judged_cache("reference", case.config))

@@ -1,6 +1,6 @@
 """sgl#22894, events of the host tier: its rules and edge cases.
 
-The report has no test of its own; it names the calls that must send an event, and on which medium.
+The report has no test of its own; it lists the calls that must emit an event, and the medium.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 def test_report_media_have_names_of_their_own() -> None:
-    """A client that knows the plain words for media does not know these."""
+    """Media have the names that the report gives them."""
     names = [str(medium) for medium in Medium]
     assert names == ["GPU", "CPU_PINNED", "DISK", "EXTERNAL"]
     assert GPU == "GPU"
@@ -31,7 +31,7 @@ def test_report_media_have_names_of_their_own() -> None:
 
 @each_cache
 def test_report_host_copy_is_stored_when_it_is_acknowledged(name: str) -> None:
-    """store(CPU) is sent when the copy is asked for, or when its bytes moved and nobody knows."""
+    """A host store is emitted when the copy is acknowledged, and not when it is performed."""
     cache, copies = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     assert heard(cache, [1, 2]) == [("stored", GPU, 1), ("stored", GPU, 2)]
@@ -46,7 +46,7 @@ def test_report_host_copy_is_stored_when_it_is_acknowledged(name: str) -> None:
 
 @each_cache
 def test_report_backup_that_fails_sends_nothing(name: str) -> None:
-    """A router is told of a host copy that never was, or of its end."""
+    """A backup that fails emits no event."""
     cache, copies = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     cache.take_events()
@@ -58,7 +58,7 @@ def test_report_backup_that_fails_sends_nothing(name: str) -> None:
 
 @each_cache
 def test_report_backup_without_host_room_sends_nothing(name: str) -> None:
-    """A backup that could not begin is announced all the same."""
+    """A backup that cannot begin for lack of host slots emits no event."""
     config = CacheConfig(
         device_slots=Counts(full=8), host_slots=Counts(full=2), write_policy="write_through"
     )
@@ -71,7 +71,7 @@ def test_report_backup_without_host_room_sends_nothing(name: str) -> None:
 
 @each_cache
 def test_report_one_poll_announces_every_copy_that_ended(name: str) -> None:
-    """Of several copies that ended since the last poll one is announced, or in no order."""
+    """One poll emits the stores of all copies that ended, parents before children."""
     cache, copies = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -84,7 +84,7 @@ def test_report_one_poll_announces_every_copy_that_ended(name: str) -> None:
 
 @each_cache
 def test_report_demotion_removes_from_the_device_alone(name: str) -> None:
-    """A node that stays on the host is said to be nowhere, or on the device still."""
+    """A demotion emits removes of the device only, and the host copy stays."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     cache.flush()
@@ -96,7 +96,7 @@ def test_report_demotion_removes_from_the_device_alone(name: str) -> None:
 
 @each_cache
 def test_report_host_eviction_removes_from_the_host(name: str) -> None:
-    """What leaves the host is said to leave the device, or nothing is said."""
+    """A host eviction emits removes of the host."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     cache.flush()
@@ -111,9 +111,9 @@ def test_report_host_eviction_removes_from_the_host(name: str) -> None:
     [("loads_announced_early", True), *((name, False) for name in BOTH_CACHES)],
 )
 def test_report_load_back_stores_on_the_device(name: str, *, at_enqueue: bool) -> None:
-    """What comes back to the device is not announced there, or twice.
+    """A load-back emits its device stores once.
 
-    The report announces it when the load is enqueued; the canon when it is acknowledged.
+    The report emits them at the enqueue, the canon at the acknowledgement.
     """
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
@@ -129,7 +129,7 @@ def test_report_load_back_stores_on_the_device(name: str, *, at_enqueue: bool) -
 
 @each_cache
 def test_report_blocking_backup_is_announced_before_the_victim_leaves(name: str) -> None:
-    """Under write_back an eviction does not wait for its copy, or does not announce it."""
+    """Under write_back an eviction waits for its copy, and emits host stores before removes."""
     cache, copies = judged_cache(name, BACK)
     put(cache, [1, 2])
     cache.take_events()
@@ -145,7 +145,7 @@ def test_report_blocking_backup_is_announced_before_the_victim_leaves(name: str)
 
 @each_cache
 def test_report_pages_from_storage_are_stored_on_the_host(name: str) -> None:
-    """Routers do not see what came from storage: neither what is new nor what was on the device."""
+    """Pages from storage emit host stores, the new ones and those that were on the device only."""
     cache, _ = judged_cache(name, BACK)
     put(cache, [1, 2])
     cache.take_events()
@@ -156,7 +156,7 @@ def test_report_pages_from_storage_are_stored_on_the_host(name: str) -> None:
 
 @each_cache
 def test_report_router_finds_a_prompt_from_storage(name: str) -> None:
-    """A router that adds up the events lacks a page on a medium."""
+    """The sum of the events has every page on each of its media."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     cache.flush()
@@ -169,7 +169,7 @@ def test_report_router_finds_a_prompt_from_storage(name: str) -> None:
 
 @each_cache
 def test_report_page_has_one_hash_on_every_medium(name: str) -> None:
-    """A page is called otherwise on the host, or names another page as the one before it."""
+    """A page has one hash and one parent hash on every medium."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     put(cache, [1, 2, 3])

@@ -38,10 +38,10 @@ each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
     ],
 )
 def test_report_events_of_two_inserts_and_two_evictions(name: str, removed: int) -> None:
-    """A store is sent of other pages than the new ones, or a window is said to be gone.
+    """Inserts emit stores of new pages only, and evicting window data emits no event.
 
-    The report expects all six pages to leave in the end: the tombstone that is bare goes along. The
-    canon keeps it, as nobody asked for its slots.
+    The report expects removes of all six pages: the tombstone without children is evicted, too. The
+    canon keeps it, as its slots were not requested.
     """
     cache, _ = judged_cache(name, CONFIG)
     cache.take_events()
@@ -65,7 +65,7 @@ def test_report_events_of_two_inserts_and_two_evictions(name: str, removed: int)
 
 @each_cache
 def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) -> None:
-    """A branch that parts inside a node names another page as the one before it."""
+    """The parent hash of a branch inside a node is the hash of the last shared page."""
     cache, _ = judged_cache(name, CONFIG)
     cache.take_events()
     put(cache, [1, 2, 3, 4])
@@ -77,19 +77,19 @@ def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) ->
     assert second[0].parent_hash == first[1].block_hash
 
 
-# What it says besides.
+# Its other rules.
 
 
 @each_cache
 def test_report_cache_begins_with_a_cleared_event(name: str) -> None:
-    """A router keeps what an earlier cache, that was at the same place, had told."""
+    """A new cache emits a clear first."""
     cache, _ = judged_cache(name, CONFIG)
     assert cache.take_events() == (AllBlocksCleared(),)
 
 
 @each_cache
 def test_report_reset_sends_a_cleared_event(name: str) -> None:
-    """A reset is silent, or says of each page that it is gone."""
+    """A reset emits one clear, and no removes."""
     cache, _ = judged_cache(name, CONFIG)
     put(cache, [1, 2, 3, 4])
     cache.take_events()
@@ -99,7 +99,7 @@ def test_report_reset_sends_a_cleared_event(name: str) -> None:
 
 @each_cache
 def test_report_events_are_off_by_choice(name: str) -> None:
-    """Who did not ask for events is sent some, be it the first one."""
+    """A cache whose events are off emits none."""
     config = CacheConfig(window_tokens=4, device_slots=Counts(full=16, swa=16), events=False)
     cache, _ = judged_cache(name, config)
     put(cache, [1, 2, 3, 4])
@@ -110,7 +110,7 @@ def test_report_events_are_off_by_choice(name: str) -> None:
 
 @each_cache
 def test_report_match_is_silent(name: str) -> None:
-    """A hit is told, though nothing came or went: cuts and uses are nobody's business."""
+    """A match emits no event."""
     cache, _ = judged_cache(name, CONFIG)
     put(cache, [1, 2, 3, 4])
     cache.take_events()
@@ -124,7 +124,7 @@ def test_report_match_is_silent(name: str) -> None:
 
 @each_cache
 def test_report_tombstone_that_leaves_is_removed_once(name: str) -> None:
-    """A node without window data leaves in silence, or was removed with its window already."""
+    """A tombstone emits one remove per page when it is evicted."""
     cache, _ = judged_cache(name, CONFIG)
     put(cache, [1, 2])
     put(cache, [1, 2, 3, 4])
@@ -138,7 +138,7 @@ def test_report_tombstone_that_leaves_is_removed_once(name: str) -> None:
 
 
 def test_report_joined_nodes_keep_the_hashes_of_their_pages() -> None:
-    """A page that was stored under one hash is removed under another, after nodes were joined."""
+    """Pages have the same hashes in stores and removes after nodes were joined."""
     cache, _ = judged_cache("joined_chains", CONFIG)
     cache.take_events()
     tokens = [1, 2, 3, 4, 5, 6]
@@ -158,7 +158,7 @@ def test_report_joined_nodes_keep_the_hashes_of_their_pages() -> None:
 @each_cache
 @pytest.mark.parametrize("bigram", [False, True])
 def test_report_pages_of_several_units_name_the_page_before(name: str, *, bigram: bool) -> None:
-    """In a page of several tokens, or of pairs of them, a hash stands for a token."""
+    """Pages of several tokens or bigrams have one hash per page."""
     config = CacheConfig(
         page_size=2, bigram=bigram, window_tokens=4, device_slots=Counts(full=16, swa=16)
     )

@@ -1,4 +1,4 @@
-"""sgl#25065, backups of what has an un-backed parent: its rules, its edge cases and its test."""
+"""sgl#25065, backups below a parent without a host copy: its rules, edge cases and test."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 def copied_pages(cache: Cache) -> int:
-    """How many pages of full data the copies in flight carry."""
+    """Count the pages of full data in the copies in flight."""
     return sum(len(copy.targets[FULL]) for copy in cache.snapshot().transfers)
 
 
-# The report's test; with states, too, which it leaves out.
+# The report's test; also with mamba states, which the report leaves out.
 
 
 @each_cache
@@ -46,7 +46,7 @@ def copied_pages(cache: Cache) -> int:
 def test_report_leaf_below_a_boundary_split_is_demoted(
     name: str, page_size: int, *, mamba: bool
 ) -> None:
-    """A leaf whose parent was split off at the window and has no copy yet is lost on eviction."""
+    """Both parts of a leaf that was cut at its window are on the host after an eviction."""
     pools = Counts(full=12, swa=12, mamba=4)
     config = evolve(
         THROUGH,
@@ -71,12 +71,12 @@ def test_report_leaf_below_a_boundary_split_is_demoted(
     assert shown(cache, tokens, MAMBA, CPU) == (".#" if mamba else "..")
 
 
-# What it says besides.
+# Its other rules.
 
 
 @each_cache
 def test_report_whole_chain_is_backed_up_root_first(name: str) -> None:
-    """Only the nearest parent is copied along, or a child before its parent."""
+    """All nodes without a host copy are backed up, parents before children."""
     cache, copies = judged_cache(name, THROUGH)
     for length in (1, 2, 3):
         put(cache, [1, 2, 3][:length])
@@ -94,7 +94,7 @@ def test_report_whole_chain_is_backed_up_root_first(name: str) -> None:
 
 @each_cache
 def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
-    """A chain of more nodes than Python has frames for is not backed up, or crashes."""
+    """A chain of more nodes than Python's recursion limit is backed up."""
     pages = 1100
     config = CacheConfig(
         device_slots=Counts(full=2 * pages),
@@ -114,7 +114,7 @@ def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
 
 @each_cache
 def test_report_backed_ancestors_are_not_copied_again(name: str) -> None:
-    """A new leaf copies its whole path, or a prompt that is on the host already is copied."""
+    """An insert copies only nodes that have no host copy."""
     cache, _ = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     assert copied_pages(cache) == 2
@@ -130,7 +130,7 @@ def test_report_backed_ancestors_are_not_copied_again(name: str) -> None:
 
 @each_cache
 def test_report_child_is_not_copied_where_its_parent_has_no_room(name: str) -> None:
-    """A host copy hangs below a page that has none, or slots are taken for a copy that is not."""
+    """A node is not copied if its parent finds no free host slots, and no slots are taken."""
     config = evolve(THROUGH, host_slots=Counts(full=2, swa=2))
     cache, copies = judged_cache(name, config)
     inserted = put(cache, [1, 2, 3, 4], window_pages=1)
@@ -144,7 +144,7 @@ def test_report_child_is_not_copied_where_its_parent_has_no_room(name: str) -> N
 
 @each_cache
 def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
-    """A backup empties the host, or takes another than the oldest."""
+    """A backup evicts from the host only the slots that it lacks, the oldest first."""
     cache, _ = judged_cache(name, evolve(THROUGH, window_tokens=None, host_slots=Counts(full=5)))
     for token in (10, 20, 30, 40):
         put(cache, [token])
@@ -161,7 +161,7 @@ def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
 @each_cache
 @pytest.mark.parametrize("policy", list(WritePolicy)[1:])
 def test_report_rule_is_of_write_through_alone(name: str, policy: WritePolicy) -> None:
-    """Under write_back the parent is copied along, or under the others only at the first hit."""
+    """Parents are copied at the first hit under write_through only."""
     config = evolve(THROUGH, window_tokens=None, write_policy=policy)
     cache, _ = judged_cache(name, config)
     put(cache, [1, 2])
@@ -178,7 +178,7 @@ def test_report_rule_is_of_write_through_alone(name: str, policy: WritePolicy) -
 
 @each_cache
 def test_report_second_hit_backs_up_both_parts_of_a_split_leaf(name: str) -> None:
-    """Under write_through_selective the part before the window never has hits of its own."""
+    """Under write_through_selective the second hit backs up both parts of a cut leaf."""
     config = evolve(THROUGH, write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE)
     cache, _ = judged_cache(name, config)
     tokens = [1, 2, 3, 4]
@@ -193,7 +193,7 @@ def test_report_second_hit_backs_up_both_parts_of_a_split_leaf(name: str) -> Non
 
 @each_cache
 def test_report_node_without_a_copy_is_deleted(name: str) -> None:
-    """A node whose copy failed stays in the tree without data, or is told to be on the host."""
+    """A node whose copy failed is deleted when it is evicted, and is not stored on the host."""
     cache, copies = judged_cache(name, THROUGH)
     put(cache, [1, 2])
     copies.fail(copies.open_transfer_ids[0])

@@ -42,13 +42,13 @@ def put_in_nodes(cache: Cache, tokens: list[int]) -> None:
 
 
 def demote(cache: Cache, tokens: list[int], pages: int | None = None) -> None:
-    """The same, and evict its last pages (or all) from the device."""
+    """Insert a prompt, back it up, and evict its last pages (or all) from the device."""
     put_in_nodes(cache, tokens)
     cache.evict(Counts(full=len(tokens) if pages is None else pages))
 
 
 def leave_free(cache: Cache, component: Component, count: int) -> Slots:
-    """Take slots of a pool until so many are free; window slots come beside full ones."""
+    """Allocate slots of a pool until `count` are free; window slots come with full slots."""
     taken = free_slots(cache, component) - count
     return cache.allocate(Counts(full=taken, swa=taken if component is SWA else 0))
 
@@ -59,14 +59,14 @@ def leave_free(cache: Cache, component: Component, count: int) -> Slots:
 @each_cache
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_report_load_short_of_window_slots_evicts_window_data_alone(name: str, window: int) -> None:
-    """A load that is short of window slots alone evicts full pages, which it has room for."""
+    """A load that lacks only window slots evicts window data, and no full page."""
     config = evolve(CONFIG, window_tokens=window)
     cache, _ = judged_cache(name, config)
     prompt = list(range(1, window + 3))
     demote(cache, prompt)
     assert shown(cache, prompt) == "." * len(prompt)
     put_in_nodes(cache, OTHER)
-    # One window slot less is free than the load needs, and full slots enough.
+    # The load lacks one window slot; there are enough full slots.
     leave_free(cache, SWA, window - 1)
     assert free_slots(cache, FULL) >= len(prompt)
     cache.take_events()
@@ -80,12 +80,12 @@ def test_report_load_short_of_window_slots_evicts_window_data_alone(name: str, w
     assert cache.match(make_key(prompt, 1)).device_pages == len(prompt)
 
 
-# What it says besides.
+# Its other rules.
 
 
 @each_cache
 def test_report_load_short_of_full_slots_evicts_as_many_as_it_is_short_of(name: str) -> None:
-    """A load that is short of full slots evicts none, or more than it lacks."""
+    """A load evicts exactly the full slots that it lacks."""
     cache, _ = judged_cache(name, CONFIG)
     demote(cache, PROMPT)
     for token in (70, 80, 90):
@@ -103,7 +103,7 @@ def test_report_load_short_of_full_slots_evicts_as_many_as_it_is_short_of(name: 
 def test_report_load_without_windows_goes_by_its_only_pool(
     name: str, free: int, evicted: int
 ) -> None:
-    """Where there are no window slots, a load takes their number for none."""
+    """A load of a model without windows evicts exactly the full slots that it lacks."""
     cache, _ = judged_cache(name, WITHOUT_WINDOW)
     demote(cache, PROMPT)
     put_in_nodes(cache, OTHER)
@@ -115,7 +115,7 @@ def test_report_load_without_windows_goes_by_its_only_pool(
 
 @each_cache
 def test_report_load_short_of_states_evicts_a_state_alone(name: str) -> None:
-    """A load that is short of a state evicts full pages, which it has room for."""
+    """A load that lacks only a mamba slot evicts a mamba state, and no full page."""
     config = CacheConfig(
         mamba=True,
         device_slots=Counts(full=16, mamba=2),
@@ -135,7 +135,7 @@ def test_report_load_short_of_states_evicts_a_state_alone(name: str) -> None:
 
 @each_cache
 def test_report_path_is_locked_before_anything_is_evicted(name: str) -> None:
-    """A load evicts the beginning of its own prompt, which is what was used longest ago."""
+    """A load does not evict pages of its own path, though they are least recently used."""
     cache, _ = judged_cache(name, WITHOUT_WINDOW)
     demote(cache, PROMPT, pages=2)
     put_in_nodes(cache, OTHER)
@@ -148,7 +148,7 @@ def test_report_path_is_locked_before_anything_is_evicted(name: str) -> None:
 
 @each_cache
 def test_report_path_stays_locked_until_the_copy_ends(name: str) -> None:
-    """What is being loaded, or what it was loaded from, is evicted meanwhile."""
+    """Data that a load reads or fills is not evicted until the copy ends."""
     cache, _ = judged_cache(name, CONFIG)
     demote(cache, PROMPT)
     cache.load_back(make_key(PROMPT, 1))
@@ -164,7 +164,7 @@ def test_report_path_stays_locked_until_the_copy_ends(name: str) -> None:
 
 @each_cache
 def test_report_load_without_room_is_rolled_back(name: str) -> None:
-    """A load that finds no room keeps a lock or a slot, or the prompt is lost to the host."""
+    """A load without enough slots keeps no lock and no slot, and its prompt stays on the host."""
     cache, copies = judged_cache(name, WITHOUT_WINDOW)
     demote(cache, PROMPT)
     put_in_nodes(cache, OTHER)
@@ -185,7 +185,7 @@ def test_report_load_without_room_is_rolled_back(name: str) -> None:
 
 @each_cache
 def test_report_load_that_is_not_worth_it_evicts_nothing(name: str) -> None:
-    """A load is declined by its quota or threshold after room was made for it."""
+    """A load that its quota or threshold declines evicts nothing."""
     cache, _ = judged_cache(name, evolve(WITHOUT_WINDOW, load_back_threshold_pages=3))
     demote(cache, PROMPT)
     put_in_nodes(cache, OTHER)
@@ -197,12 +197,12 @@ def test_report_load_that_is_not_worth_it_evicts_nothing(name: str) -> None:
     assert shown(cache, OTHER) == "##"
 
 
-# The report warns that other callers may mistake the pools in the same way.
+# The report warns that other callers may mix up the pools in the same way.
 
 
 @each_cache
 def test_report_host_insert_short_of_window_slots_evicts_window_data_alone(name: str) -> None:
-    """Pages from storage that lack window slots on the host push full pages out of it."""
+    """A host insert that lacks only window slots evicts window data, and no full page."""
     config = evolve(CONFIG, window_tokens=2, host_slots=Counts(full=16, swa=3))
     cache, _ = judged_cache(name, config)
     demote(cache, OTHER)
@@ -218,7 +218,7 @@ def test_report_host_insert_short_of_window_slots_evicts_window_data_alone(name:
 
 @each_cache
 def test_report_backup_short_of_window_slots_evicts_window_data_alone(name: str) -> None:
-    """A backup that lacks window slots on the host pushes full pages out of it."""
+    """A backup that lacks only host window slots evicts window data, and no full page."""
     config = evolve(CONFIG, window_tokens=2, host_slots=Counts(full=16, swa=3))
     cache, _ = judged_cache(name, config)
     demote(cache, OTHER)

@@ -1,7 +1,7 @@
 """sgl#26615, recency of window data: its rules, and its five tests over pages and windows.
 
-The report's tests look at the order of a list. These look at who leaves: window data is evicted a
-page at a time, until that of another prompt goes that was used in between.
+The report's tests read the order of a list. These read the victims: window data is evicted page by
+page, until the first page of another prompt is evicted that was used in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POOLS = Counts(full=24, swa=24)
 
 
 def chain(cache: Cache, pages: int, *, first: int = 1) -> list[int]:
-    """A prompt in nodes of a page each."""
+    """Insert a prompt in nodes of one page each."""
     size = cache.config.page_size
     tokens = list(range(first, first + pages * size))
     for length in range(1, pages + 1):
@@ -33,14 +33,14 @@ def chain(cache: Cache, pages: int, *, first: int = 1) -> list[int]:
 
 
 def kept_when_another_leaves(cache: Cache, tokens: list[int], other: list[int]) -> str:
-    """Which pages of a prompt have window data when the first of another prompt's leaves."""
+    """Return the pages of a prompt that have window data when the first of another's is evicted."""
     while shown(cache, other, SWA).startswith("#"):
         assert cache.evict(Counts(swa=1)).freed.swa
     return shown(cache, tokens, SWA)
 
 
 def window_and_cushion(pages: int, page_size: int, window: int) -> str:
-    """The pages at the end of a prompt that a use of it makes recent: its window and one more."""
+    """Return the pages at a prompt's end that a use makes recent: its window and one page more."""
     recent = pages_covering(window, page_size) + 1
     return "." * (pages - recent) + "#" * recent
 
@@ -50,7 +50,7 @@ def window_and_cushion(pages: int, page_size: int, window: int) -> str:
 def test_report_insert_refreshes_no_ancestor_on_its_way(
     name: str, page_size: int, window: int
 ) -> None:
-    """An insert makes recent what it walks past, and not only the window at its end."""
+    """An insert makes only the window at its end recent, and one page more."""
     config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
     cache, _ = judged_cache(name, config)
     tokens = chain(cache, PAGES)
@@ -67,7 +67,7 @@ def test_report_insert_refreshes_no_ancestor_on_its_way(
 def test_report_match_refreshes_its_window_and_the_cushion(
     name: str, page_size: int, window: int
 ) -> None:
-    """A match makes recent what its end cannot see, or leaves its window or the cushion old."""
+    """A match makes its window recent and one page more, and no other page."""
     config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
     cache, _ = judged_cache(name, config)
     tokens = chain(cache, PAGES)
@@ -80,12 +80,12 @@ def test_report_match_refreshes_its_window_and_the_cushion(
 
 @each_cache
 def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -> None:
-    """The window of a match is that of the longest prompt, not that of the prefix it found."""
+    """A match of a prefix makes the window at the prefix's end recent."""
     cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
     tokens = chain(cache, PAGES)
     other = chain(cache, 2, first=500)
     assert cached_pages(cache, tokens[:4]) == 4
-    # The last page is a leaf, which leaves whole.
+    # The last page is a leaf, which is evicted whole.
     assert kept_when_another_leaves(cache, tokens, other) == ".###..."
 
 
@@ -94,10 +94,11 @@ def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -
 def test_report_cushion_ends_with_the_node_that_reaches_it(
     name: str, length: int, recent: int
 ) -> None:
-    """A node counts though the pages below it fill window and cushion, or does not before.
+    """A use makes nodes recent up to the one that completes the window and one page more.
 
-    The window has two pages. Leaves of one page stay as they are, three of them are needed; of two:
-    two leaves; those of three and four are cut where their window begins, into 1 + 2 and 2 + 2.
+    The window has two pages. Leaves of one page are not cut: three nodes are recent. Of leaves of
+    two pages, two are. Leaves of three and four pages are cut where their window begins, into 1 + 2
+    and 2 + 2.
     """
     cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
     tokens = list(range(1, 1 + 4 * length))
@@ -111,7 +112,7 @@ def test_report_cushion_ends_with_the_node_that_reaches_it(
 
 @each_cache
 def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
-    """What no one can reach stays, and the window of a newer prompt leaves in its place."""
+    """Window data that no match can reach is evicted before that of a newer prompt."""
     cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
     tokens = chain(cache, PAGES)
     other = chain(cache, 2, first=500)
@@ -128,7 +129,7 @@ def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
 
 @each_cache
 def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
-    """A load takes its window slots from a newer prompt, or the slots of what is recent."""
+    """A load that lacks window slots evicts the window data that no match can reach."""
     config = CacheConfig(
         window_tokens=2,
         device_slots=Counts(full=40, swa=24),
@@ -155,7 +156,7 @@ def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
 @each_cache
 @pytest.mark.parametrize("use", ["match", "insert"])
 def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) -> None:
-    """With the window data the full data of old ancestors grows old, and leaves."""
+    """A match or an insert makes the full data of its whole path recent."""
     cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
     tokens = chain(cache, PAGES)
     other = chain(cache, 2, first=500)
@@ -170,7 +171,7 @@ def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) ->
 
 @each_cache
 def test_report_ancestor_without_window_data_is_passed_over(name: str) -> None:
-    """A tombstone in the window or the cushion ends a refresh, or is given a place in the order."""
+    """A tombstone counts for the window but has no place in the LRU order."""
     cache, _ = judged_cache(name, CacheConfig(window_tokens=4, device_slots=POOLS))
     tokens = list(range(1, 7))
     for length, window in ((2, 2), (4, 0), (6, 2)):
@@ -187,9 +188,9 @@ def test_report_ancestor_without_window_data_is_passed_over(name: str) -> None:
     ("name", "left"), [("states_on_the_path", "###."), *((name, ".###") for name in BOTH_CACHES)]
 )
 def test_report_states_of_the_path_are_refreshed_by_profile(name: str, left: str) -> None:
-    """A match makes other states recent than that of its end, or, by profile, those of its path.
+    """A match makes the mamba state at its end recent, or, by profile, all those on its path.
 
-    The report refreshes the states of all ancestors; the canon that of the end.
+    The report makes the states of all ancestors recent; the canon only that at the end.
     """
     config = CacheConfig(mamba=True, device_slots=Counts(full=24, mamba=8))
     cache, _ = judged_cache(name, config)

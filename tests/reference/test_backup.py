@@ -33,7 +33,7 @@ BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(16, 16, 4), host_slots=Cou
 
 
 def copied(cache: ReferenceCache) -> list[int]:
-    """How many full slots each backup in flight reads, in the order of the enqueues."""
+    """Return how many full slots each backup in flight reads, in the order of the enqueues."""
     backups = [each for each in cache.snapshot().transfers if each.direction is Direction.BACKUP]
     return [len(each.sources.get(FULL, ())) for each in backups]
 
@@ -101,7 +101,7 @@ def test_backup_of_healed_window_data_follows() -> None:
 
 
 def test_backup_of_window_data_out_of_reach_is_left() -> None:
-    """Window data that the end of the prompt cannot see is not copied."""
+    """Window data before the window of the prompt's end is not copied."""
     cache, _ = new_cache(WINDOW)
     put(cache, [1, 2, 3, 4], window_pages=0)
     cache.flush()

@@ -84,7 +84,7 @@ def test_malformed_bigram_key_is_refused() -> None:
 
 
 def loading(cache: ReferenceCache) -> Slots:
-    """A load of the prompt 1, 2 is in flight; returns slots for a request to insert it."""
+    """Enqueue a load of the prompt 1, 2; returns slots for a request to insert it."""
     fetch(cache, [1, 2], window_pages=2)
     cache.load_back(prompt(cache, [1, 2]))
     return compute(cache, prompt(cache, [1, 2]))
@@ -156,7 +156,7 @@ def test_read_and_snapshot_change_nothing() -> None:
     ],
 )
 def test_read_where_no_slot_is_is_refused(component: Component, medium: Medium, slot: int) -> None:
-    """A read of a slot that no pool has is refused."""
+    """A read of a slot outside the pools is refused."""
     cache, _ = new_cache(HOST)
     with refused(cache, BadArgument, match="slot"):
         cache.read(component, medium, slot)

@@ -16,12 +16,12 @@ BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
 @define
 class Orders:
-    """Makes orders, and remembers which were performed."""
+    """Makes transfer orders, and records which were performed."""
 
     performed: list[TransferId] = field(factory=list)
 
     def make(self, transfer_id: TransferId, direction: Direction = BACKUP) -> TransferOrder:
-        """An order without slots."""
+        """Return an order without slots."""
         return TransferOrder(transfer_id, direction, (), lambda: self.performed.append(transfer_id))
 
 

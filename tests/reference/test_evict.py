@@ -37,7 +37,7 @@ VICTIMS = {
     EvictionPolicy.SLRU: [3, 4, 2, 1],
     EvictionPolicy.PRIORITY: [4, 2, 1, 3],
 }
-"""Prompts in the order in which they leave.
+"""Prompts in the order of their eviction.
 
 They are inserted as 1, 2, 3, 4, with priorities 1, 1, 2, 0, are hit 2, 3, 1, 1 times, and are used
 for the last time in the order 2, 3, 1, 4.
@@ -72,7 +72,7 @@ def test_evict_negative_priority_leaves_before_the_default() -> None:
 
 
 def test_evict_takes_leaves_before_what_they_hang_on() -> None:
-    """A node is evicted after the nodes below it, and has its turn once it is a leaf."""
+    """A node is evicted after the nodes below it, once it is a leaf."""
     cache, _ = new_cache(evolve(PLAIN, eviction_policy="fifo"))
     put(cache, [1, 2])
     put(cache, [8, 9])
@@ -85,7 +85,7 @@ def test_evict_takes_leaves_before_what_they_hang_on() -> None:
 
 
 def test_evict_stops_at_the_victim_that_was_enough() -> None:
-    """Exactly as many leaves leave as are needed, and the counts are the slots that came free."""
+    """Exactly as many leaves as needed are evicted, and the counts are the freed slots."""
     cache, _ = new_cache(WINDOW)
     for tokens in ([1, 2], [3, 4], [5, 6]):
         put(cache, tokens)
@@ -116,7 +116,7 @@ def test_evict_of_a_negative_count_is_refused() -> None:
             cache.evict_host(counts)
 
 
-# Window data and states.
+# Window data and mamba states.
 
 
 def test_evict_window_data_inside_the_tree_makes_a_tombstone() -> None:

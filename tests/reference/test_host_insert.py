@@ -109,7 +109,7 @@ def test_host_insert_under_write_back_may_hang_below_what_is_not_backed() -> Non
 
 
 def test_host_insert_without_room_places_what_fits() -> None:
-    """As many pages are placed as find a free slot, and the mamba state only at the very end."""
+    """As many pages are placed as have free slots, and the mamba state only at the very end."""
     cache, _ = new_cache(evolve(BOTH, host_slots=Counts(3, 16, 4)))
     inserted = fetch(cache, [1, 2, 3, 4, 5], window_pages=2, state=True)
     assert inserted == HostInserted(3, 0, 0, 2)

@@ -35,7 +35,7 @@ HOST = evolve(WINDOW, host_slots=Counts(16, 16), write_policy="write_through")
 
 
 def hits(cache: ReferenceCache, tokens: list[int]) -> list[int]:
-    """The hits of the nodes on a prompt's path."""
+    """Return the hits of the nodes on a prompt's path."""
     return [node_of(cache, tokens[:end]).hit_count for end in node_ends(cache, tokens)]
 
 

@@ -145,7 +145,7 @@ def test_match_returns_window_slots_without_a_gap_only() -> None:
     assert matched.slots.swa == tuple(slots_of(cache, [1, 2, 3, 4, 5, 6, 7], SWA)[4:])
 
 
-# States.
+# Mamba states.
 
 
 def test_match_ends_at_a_state() -> None:

@@ -16,7 +16,7 @@ BOTH = CacheConfig(window_tokens=2, mamba=True, device_slots=Counts(8, 6, 2))
 
 
 def held(cache: ReferenceCache, component: Component) -> frozenset[int]:
-    """The device slots that requests own."""
+    """Return the device slots that requests hold."""
     return cache.snapshot().pools[component, GPU].held
 
 

@@ -29,7 +29,7 @@ BOTH = CacheConfig(
 
 
 def drawn(random: Random, count: int) -> list[Action]:
-    """So many actions for a client."""
+    """Draw `count` actions for a client."""
     actions: list[Action] = []
     while len(actions) < count:
         actions += draw_case(random.randrange(1 << 30), Offer()).actions
@@ -37,7 +37,7 @@ def drawn(random: Random, count: int) -> list[Action]:
 
 
 def new_client(config: CacheConfig) -> Client:
-    """A client of a new plain cache."""
+    """Return a client of a new plain cache."""
     subject = make_subject(Adapter("reference", ReferenceCache), config)
     return Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
 

@@ -1,4 +1,4 @@
-"""Transfers of the plain cache: the order in which copies settle, and the results of failures."""
+"""Transfers of the plain cache: the order in which copies settle, and the effects of failures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class CarelessEngine(ManualEngine):
     extra: tuple[Completion, ...] = ()
 
     def poll(self) -> tuple[Completion, ...]:
-        """The completions since the last poll, and the extra ones."""
+        """Return the completions since the last poll, and the extra ones."""
         return (*super().poll(), *self.extra)
 
 

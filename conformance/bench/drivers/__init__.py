@@ -1,5 +1,5 @@
-"""Drivers, one a cache. Each module has a function `make_driver`.
+"""Drivers, one per cache. Each module has a function `make_driver`.
 
-A module here is imported only in a process where its cache is installed, and looks up the cache's
+A driver module is imported only in a process where its cache is installed, and looks up the cache's
 classes by name.
 """

@@ -1,7 +1,7 @@
-"""Drives `kvcanon.optimized.PrefixCache`, by arrays.
+"""Drives `kvcanon.optimized.PrefixCache`, through arrays.
 
-Events compute page hashes when they are read. The clock of the events runs until every hash and
-every token was read.
+Page hashes of events are computed when they are read. So the time of the events includes reading
+every hash and every token.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from kvcanon.spec.types import Counts, Namespace
 
 @frozen
 class Int32Prompt:
-    """A prompt as arrays of 32 bits a token."""
+    """A prompt as arrays with 32 bits per token."""
 
     whole: Any
     """Its whole pages."""
     reusable: Any
-    """Those of its first n - 1 tokens: a view of the same."""
+    """The whole pages of its first n - 1 tokens: a view of the same array."""
     namespace: Namespace
 
 
 class OptimizedDriver:
-    """Calls a `PrefixCache` without pools: the bytes are the engine's."""
+    """Calls a `PrefixCache` without byte pools: the engine has the bytes."""
 
     def __init__(self, cache: Any, cell: BenchCell) -> None:  # noqa: ANN401 # Reached by its name.
         self.core = type(cache.tree).__name__
@@ -48,7 +48,7 @@ class OptimizedDriver:
         self._cell = cell
 
     def prepare(self, request: Request) -> Int32Prompt:
-        """The tokens in one array."""
+        """Put the tokens into one array."""
         page_size = self._cell.page_size
         tokens = self._numpy.frombuffer(array("I", request.make_tokens()), self._numpy.uint32)
         whole, reusable = whole_and_reusable_tokens(request, page_size)
@@ -86,16 +86,16 @@ class OptimizedDriver:
         return prefix_pages * page_size
 
     def find(self, prompt: Int32Prompt, taken: StepTimes) -> int:
-        """Only look for a prompt."""
+        """Look up a prompt without serving it."""
         namespace = self._cache.namespace(prompt.namespace)
         return self._match(prompt, namespace, taken) * self._cell.page_size
 
     def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> int:
-        """The pages that are there."""
+        """Return how many pages are cached."""
         reusable = prompt.reusable
         began = perf_counter_ns()
         found = self._cache.match(reusable, namespace)
-        found.full  # noqa: B018 # It is made when it is asked for.
+        found.full  # noqa: B018 # The array is made when it is read.
         taken.match.append(perf_counter_ns() - began)
         pages: int = found.prefix_pages
         return pages
@@ -105,14 +105,14 @@ class OptimizedDriver:
         began = perf_counter_ns()
         events = self._cache.take_events()
         for event in events:
-            event.hashes, event.tokens, event.parent_hash  # noqa: B018 # As with what was found.
+            event.hashes, event.tokens, event.parent_hash  # noqa: B018 # Made when they are read.
         taken.events.append(perf_counter_ns() - began)
         stored = sum(event.pages for event in events if event.kind == "stored")
         return EventCounts(stored, sum(event.pages for event in events if event.kind == "removed"))
 
 
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Int32Prompt]:  # noqa: ARG001 # None.
-    """A driver of the fast cache. Raises: ImportError, where it was not compiled."""
+    """Make a driver of the optimized cache. Raises: ImportError: it was not compiled."""
     optimized = import_module("kvcanon.optimized")
     config = CacheConfig(
         page_size=cell.page_size,

@@ -1,7 +1,7 @@
 """Drives SGLang's UnifiedRadixCache, release 0.5.23, with its Rust or its Python core.
 
-Its pools are as small as they can be: one layer, one head, one number a token. Slots are by the
-token there; tokens and slots have 64 bits each, and are passed so.
+Its pools are as small as possible: one layer, one head, one number per token. It has a slot per
+token; tokens and slots have 64 bits each, and are passed like that.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
 CORES = {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}
-"""What the cores are called, and the classes that they are."""
+"""The cores by name, with their classes."""
 MEM_CACHE = "sglang.srt.mem_cache"
 
 
-def _named(module: str, name: str) -> Any:  # noqa: ANN401 # Whatever SGLang has there.
+def _named(module: str, name: str) -> Any:  # noqa: ANN401 # Any object of SGLang.
     return getattr(import_module(f"{MEM_CACHE}.{module}"), name)
 
 
 @frozen
 class Int64Prompt:
-    """A prompt as an array of 64 bits a token."""
+    """A prompt as an array with 64 bits per token."""
 
     whole: array[int]
     """Its whole pages."""
     reusable: int
-    """How many of its tokens are in whole pages of its first n - 1."""
+    """How many tokens are in whole pages of its first n - 1 tokens."""
     extra_key: str | None
 
 
@@ -57,7 +57,7 @@ class SGLangDriver:
         self._cache = _cache(self._allocator, cell, core)
         self.core = type(self._cache.tree_core).__name__
         if self.core != CORES[core]:
-            # It falls back in silence.
+            # SGLang falls back to Python without saying so.
             raise UsageError(f"SGLang made a {self.core} where its {core} core was asked for")
         self._cache.take_events()
         self._key = _named("radix_cache", "RadixKey")
@@ -67,7 +67,7 @@ class SGLangDriver:
         self._insert_params = _named(base, "InsertParams")
 
     def prepare(self, request: Request) -> Int64Prompt:
-        """The whole pages in one array."""
+        """Put the whole pages into one array."""
         page_size = self._cell.page_size
         whole, reusable = whole_and_reusable_tokens(request, page_size)
         tokens = array("q", request.make_tokens()[:whole])
@@ -97,14 +97,14 @@ class SGLangDriver:
         return int(hit)
 
     def find(self, prompt: Int64Prompt, taken: StepTimes) -> int:
-        """Only look for a prompt."""
+        """Look up a prompt without serving it."""
         found, _ = self._match(prompt, taken)
         return int(found.device_prefix_len)
 
     def _match(self, prompt: Int64Prompt, taken: StepTimes) -> tuple[Any, Any]:
-        """What was found, and its slots."""
+        """Return the match and its slots."""
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
-        # Its own engine limits a key, which costs a copy inside the clock; here it has none.
+        # SGLang's engine limits the key, which costs a timed copy; here the key has no limit.
         cut = whole if prompt.reusable == len(whole) else whole[: prompt.reusable]
         params = self._match_params(key=self._key(cut, extra_key))
         collect, root = cache.tree_core.collect_full_device_indices, cache.root_node_handle
@@ -128,7 +128,7 @@ class SGLangDriver:
         if self._swa is None or self._cell.page_size == 1:
             slots = self._allocator.alloc(missing)
         else:
-            # Both at once is only for a page of one token.
+            # SGLang allocates both at once only for pages of one token.
             slots = self._full.alloc(missing)
             self._allocator.set_full_to_swa_mapping(slots, self._swa.alloc(missing))
         taken.allocate.append(perf_counter_ns() - began)
@@ -173,7 +173,7 @@ def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and
 def _cache(allocator: Any, cell: BenchCell, core: str) -> Any:  # noqa: ANN401 # SGLang's, both.
     server_args = import_module("sglang.srt.server_args")
     arguments = server_args.ServerArgs(model_path="dummy", page_size=cell.page_size)
-    # It asks a model's configuration for this otherwise.
+    # Otherwise SGLang reads this from a model's configuration.
     arguments._mamba_cache_chunk_size = max(64, cell.page_size)  # noqa: SLF001
     server_args.set_global_server_args_for_scheduler(arguments)
     kinds = _named("unified_cache.component_type", "ComponentType")
@@ -191,5 +191,5 @@ def _cache(allocator: Any, cell: BenchCell, core: str) -> Any:  # noqa: ANN401 #
 
 
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Int64Prompt]:
-    """A driver of the core that the option `core` names. Raises: ImportError, UsageError."""
+    """Make a driver of the core in the option `core`. Raises: ImportError, UsageError."""
     return SGLangDriver(cell, options["core"])

@@ -1,7 +1,7 @@
 """Drives any cache with the whole protocol of `kvcanon.spec.cache`, such as the reference.
 
-Keys are large tuples. They are made when their request's turn comes, outside the clock, so that a
-trace does not have to fit into memory as keys.
+Keys are large tuples. They are made when their request is served, outside the timed part, so that a
+trace need not fit into memory as keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TreeDriver:
         self._free_swa = cell.swa_tokens // cell.page_size
 
     def prepare(self, request: Request) -> Request:
-        """The request itself."""
+        """Return the request itself."""
         return request
 
     def serve(self, prompt: Request, taken: StepTimes) -> int:
@@ -71,7 +71,7 @@ class TreeDriver:
         return found.prefix_pages * page_size
 
     def find(self, prompt: Request, taken: StepTimes) -> int:
-        """Only look for a prompt."""
+        """Look up a prompt without serving it."""
         page_size = self._cell.page_size
         reusable = whole_pages(prompt.length_tokens - 1, page_size)
         return self._match(prompt.key(page_size).prefix(reusable), taken).prefix_pages * page_size
@@ -96,7 +96,7 @@ class TreeDriver:
 
 
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
-    """A driver of the cache that the option `cache` names. Raises: UsageError."""
+    """Make a driver of the cache in the option `cache`. Raises: UsageError."""
     config = CacheConfig(
         page_size=cell.page_size,
         window_tokens=cell.window_tokens or None,

@@ -1,8 +1,8 @@
 """Drives vLLM's KVCacheManager, release 0.33.0.
 
-Its `allocate_slots` evicts, allocates and inserts; the clock counts it as the insert. Block hashes
-are computed before a lookup, and have a clock of their own. Full and window data come from one
-block pool, which gets the tokens of both pools.
+Its `allocate_slots` evicts, allocates and inserts; its time counts as the insert's. Block hashes
+are computed before a lookup, and timed separately. Full and window data come from one block pool,
+which has the tokens of both pools.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ListPrompt:
     whole: list[int]
     """Its whole blocks."""
     reusable: int
-    """How many of its tokens are in whole blocks of its first n - 1."""
+    """How many tokens are in whole blocks of its first n - 1 tokens."""
     cache_salt: str | None
 
 
@@ -56,7 +56,7 @@ class VLLMDriver:
         self.core = type(self._manager.coordinator).__name__
 
     def prepare(self, request: Request) -> ListPrompt:
-        """The whole blocks in one list."""
+        """Put the whole blocks into one list."""
         page_size = self._cell.page_size
         whole, reusable = whole_and_reusable_tokens(request, page_size)
         tokens = list(request.make_tokens()[:whole])
@@ -80,11 +80,11 @@ class VLLMDriver:
         return hit
 
     def find(self, prompt: ListPrompt, taken: StepTimes) -> int:
-        """Only look for a prompt."""
+        """Look up a prompt without serving it."""
         return self._match(prompt, taken)[2] if prompt.whole else 0
 
     def _match(self, prompt: ListPrompt, taken: StepTimes) -> tuple[Any, Any, int]:
-        """A request, its blocks that are there, and of how many tokens they are."""
+        """Return a request, its cached blocks, and how many tokens they have."""
         name, salt = str(next(self._numbers)), prompt.cache_salt
         request = self._request(name, prompt.whole, self._sampling, None, cache_salt=salt)
         began = perf_counter_ns()
@@ -101,7 +101,7 @@ class VLLMDriver:
         began = perf_counter_ns()
         events = self._manager.take_events()
         taken.events.append(perf_counter_ns() - began)
-        # Of full data only, the group of which is the first.
+        # Only events of full data, which is the first group.
         full_events = [event for event in events if not getattr(event, "group_idx", 0)]
         stored = sum(
             len(event.block_hashes) for event in full_events if hasattr(event, "token_ids")
@@ -123,7 +123,7 @@ def _manager(cell: BenchCell) -> Any:  # noqa: ANN401 # vLLM's.
     if cell.window_tokens:
         window = interface.SlidingWindowSpec(**shape, sliding_window=cell.window_tokens)
         groups.append(interface.KVCacheGroupSpec(["window"], window))
-    # The first block is never given out.
+    # vLLM never allocates the first block.
     blocks = (cell.pool_tokens + cell.swa_tokens) // cell.page_size + 1
     return import_module(f"{CORE}.kv_cache_manager").KVCacheManager(
         interface.KVCacheConfig(blocks, kv_cache_tensors=[], kv_cache_groups=groups),
@@ -135,5 +135,5 @@ def _manager(cell: BenchCell) -> Any:  # noqa: ANN401 # vLLM's.
 
 
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[ListPrompt]:  # noqa: ARG001 # None.
-    """A driver of the manager. Raises: ImportError, where vLLM is not installed."""
+    """Make a driver of the manager. Raises: ImportError: vLLM is not installed."""
     return VLLMDriver(cell)

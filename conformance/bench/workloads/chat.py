@@ -1,11 +1,11 @@
 """Generated requests: people of several tenants chat with a model, all at the same time.
 
 A conversation begins with one of the system prompts, which are the same texts for every tenant.
-Each turn sends everything said so far and adds a user message; the answer joins the conversation,
+Each turn sends the whole conversation and adds a user message; the answer joins the conversation,
 so that the next prompt extends this one. Conversations are interleaved, and many end early.
 
-What readers get wrong: tenants send equal tokens on purpose. They share no page all the same, for
-each is a namespace of its own: a cache that mixes them up finds more than it may.
+Tenants send equal tokens on purpose. They share no page, since each is a namespace of its own: a
+cache that mixes namespaces up hits more than it may.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcanon.spec.types import Namespace
 
 @frozen
 class Chat:
-    """What the chats are like. Lengths are in tokens; a pair is the least and the most."""
+    """The parameters of the chats. Lengths are in tokens; a pair is the least and the most."""
 
     conversations: int = 200
     seed: int = 0
@@ -35,12 +35,12 @@ class Chat:
     """The model's answer."""
     turns_at_most: int = 8
     abandon: float = 0.15
-    """Chance that a conversation ends after a turn, before it has had all its turns."""
+    """Chance that a conversation ends early after a turn."""
     at_once: int = 8
-    """Conversations that go on at the same time."""
+    """Conversations that are active at the same time."""
 
     def requests(self) -> tuple[Request, ...]:
-        """The requests, in the order in which they arrive: the same for equal values of this."""
+        """Return the requests in the order of arrival: the same for equal parameters."""
         return tuple(self._requests())
 
     def _requests(self) -> Iterator[Request]:
@@ -66,7 +66,7 @@ class Chat:
 
 
 class _Conversation:
-    """What was said so far. The list only grows, so that all its requests share it."""
+    """The tokens so far. The list only grows, so that all its requests share it."""
 
     def __init__(self, tenant: Namespace, system_prompt: list[int]) -> None:
         self.turns = 0

@@ -2,11 +2,11 @@
 
 A line is a request: `timestamp` (milliseconds), `input_length` and `output_length` (tokens), and
 `hash_ids`, one id for each block of 512 prompt tokens. Equal id means equal tokens and equal
-prefix. The prompts themselves were never published: here an id stands for 512 token ids that are
-its own, the same in each run and on every machine.
+prefix. The prompts themselves were never published: here each id stands for 512 token ids of its
+own, the same in each run and on every machine.
 
-What readers get wrong: the last block may be partial, and is then cut to `input_length`. Its id is
-that of the partial block; the prompt that continues it has another id at this place.
+Trap: the last block may be partial, and is then cut to `input_length`. Its id is that of the
+partial block; the prompt that continues it has another id at this place.
 
 Sources: https://github.com/kvcache-ai/Mooncake, folder FAST25-release/traces.
 """
@@ -25,7 +25,7 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.oracle.pages import pages_covering
 
 BLOCK_TOKENS = 512
-"""Tokens that an id stands for."""
+"""Tokens per id."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class TraceError(ValueError):
 
     path: Path
     line: int | None
-    """Number of the line at fault, from 1; None where it is the whole file."""
+    """Number of the bad line, from 1; None if the whole file is bad."""
     problem: str
 
     def __str__(self) -> str:
@@ -43,25 +43,25 @@ class TraceError(ValueError):
 
 
 class _NotARequest(Exception):
-    """What is wrong with a line, as the end of a sentence that the line begins."""
+    """What is wrong with a line, as the end of a sentence that begins with the line."""
 
 
 class BlockTokens:
     """Gives each block id its 512 tokens.
 
-    The first is the block's number, by order of first appearance, so that two blocks differ from
-    their first token on and whatever part of them is used; the others are a stretch of one table.
+    The first token is the block's number, by order of first appearance, so that two blocks differ
+    from their first token on; the other tokens are a range of one table.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
     def number(self, block_id: int) -> int:
-        """The number of a block: one integer object, however often it is asked for."""
+        """Return the number of a block: always the same integer object."""
         return self._numbers.setdefault(block_id, len(self._numbers))
 
     def prompt(self, numbers: tuple[int, ...], length_tokens: int) -> tuple[int, ...]:
-        """The tokens of consecutive blocks, the last cut so that there are `length_tokens`."""
+        """Return `length_tokens` tokens of consecutive blocks; the last block may be cut."""
         tokens: list[int] = []
         for number in numbers:
             start = number * _STRIDE % _STARTS
@@ -78,15 +78,15 @@ class BlockTokens:
 
 _TABLE_SEED = 512
 _TOKEN_BITS = 17
-"""About the size of the vocabularies in use."""
+"""About the size of current vocabularies."""
 _STARTS = 1 << 16
-"""Places in the table at which a block may begin."""
+"""Positions in the table at which a block may begin."""
 _STRIDE = 40503
-"""Odd, so that consecutive blocks begin at different places, far from each other."""
+"""Odd, so that consecutive blocks begin at different positions, far from each other."""
 
 
 def load_trace(path: Path, limit: int | None = None) -> tuple[Request, ...]:
-    """The requests of a trace in the order of its lines, or the first `limit` of them.
+    """Return the requests of a trace in the order of its lines, or the first `limit` of them.
 
     Raises:
         TraceError: a line is not a request, or the file has none.

@@ -11,7 +11,7 @@ from kvcanon.spec.views import PageNumber
 
 
 def table_of(seen: ObservedRequests, prompt: Prompt, slots: Slots) -> dict[Place, PageNumber]:
-    """Check the form of a block table; returns what each slot holds."""
+    """Check the form of a block table; returns the page in each slot."""
     size = len(prompt.key)
     for text in _malformed(seen, size, slots):
         seen.check("ALLOC-5", text)
@@ -73,9 +73,9 @@ def check_reuse(seen: ObservedRequests, prompt: Prompt, reused: int) -> None:
 
 
 def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: int) -> None:
-    """Check that the slots of the first `pages` hold what was computed for them, with the window.
+    """Check that the slots of the first `pages` and their window hold the computed data.
 
-    A cache with a host tier moves bytes, so that only reading them shows what is in a slot.
+    A cache with a host tier moves bytes, so that only reads show what a slot holds.
     """
     if SWA in seen.config.components:
         first = len(prompt.key) - len(slots.swa)
@@ -101,7 +101,7 @@ def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: 
 def computed_slots(
     seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: int
 ) -> Iterator[tuple[Component, int, Slot]]:
-    """The slots of the first `pages` of a table: full slots, and window slots that are needed."""
+    """Return a table's full slots of the first `pages`, and the window slots that they need."""
     for component, begin in ((FULL, 0), (SWA, seen.window_from(pages))):
         first = len(prompt.key) - len(slots[component])
         for page, slot in enumerate(slots[component], first):
@@ -160,7 +160,7 @@ def _malformed(seen: ObservedRequests, size: int, slots: Slots) -> Iterator[str]
 
 
 def _check_uncomputed(seen: ObservedRequests, prompt: Prompt, page: int) -> None:
-    """Note which law the reuse of a page that was not computed breaks."""
+    """Note which law is broken by the reuse of a page that was not computed."""
     if prompt.numbers[page] in seen.forgotten:
         seen.check("ALLOC-7", f"page {page} is reused, which was computed before the reset only")
     elif seen.anywhere(prompt.key)[page] in seen.computed_anywhere:
@@ -174,14 +174,14 @@ def _check_uncomputed(seen: ObservedRequests, prompt: Prompt, page: int) -> None
 
 
 def _due_pages(seen: ObservedRequests, prompt: Prompt, known: Prompt) -> int:
-    """How many pages of a prompt must be reused, because a finished prompt has them."""
+    """Return how many pages of a prompt must be reused, because a finished prompt has them."""
     shared = 0
     for ours, theirs in zip(prompt.numbers, known.numbers, strict=False):
         if ours != theirs:
             break
         shared += 1
     if not seen.full_only and shared < len(known.key):
-        # Window data and states are sure to be at the end of the finished prompt only.
+        # Only the end of the finished prompt is sure to have window data and mamba states.
         return 0
     due = min(shared, len(prompt.key) - 1)
     return due if seen.full_only or due == shared else 0

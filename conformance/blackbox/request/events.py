@@ -1,9 +1,10 @@
-"""Checks of the events of a request cache, by themselves and beside its block tables.
+"""Checks of the events of a request cache, and of events against block tables.
 
-The laws of streams are checked as they stand. Besides, the sum of the events is compared with the
-pages that requests reuse: a prefix that events show is found, and a prefix that is found was shown.
+The laws of streams are checked unchanged. Besides, the sum of the events is compared with the pages
+that requests reuse: a prefix in the events must be found, and a prefix that is found must be in the
+events.
 
-No state is seen here: events of a page that no request uses again are not judged.
+Without snapshots, events of a page that no request uses again are not judged.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU
 
 STREAM_LAWS = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9")
-"""Laws of streams that look at no state, only at the configuration."""
+"""Laws of streams that need no state, only the configuration."""
 
 
 @define(eq=False)
 class EventChecker:
-    """Checks events, and keeps which pages are where by the events so far."""
+    """Checks events, and tracks which pages are on which medium."""
 
     seen: ObservedRequests
     profile: Profile = CANON
@@ -58,7 +59,7 @@ class EventChecker:
         for event in events:
             self._fold_event(call, event)
         if not self.profile.removes_end_first:
-            # Nodes are not seen: all pages that are removed at once may be of one node.
+            # Nodes are not visible: all pages that are removed at once may be of one node.
             for event in events:
                 if isinstance(event, BlockRemoved):
                     self._check_orphans(event)
@@ -72,7 +73,7 @@ class EventChecker:
         )
 
     def prefix_pages(self, prompt: Prompt, *, with_host: bool) -> int:
-        """How many leading pages of a prompt are cached, by the events."""
+        """Return how many leading pages of a prompt are cached, by the events."""
         for page, name in enumerate(prompt.hashes):
             if (GPU, name) not in self.residency and not (
                 with_host and (CPU, name) in self.residency
@@ -81,7 +82,7 @@ class EventChecker:
         return len(prompt.hashes)
 
     def check_reuse(self, prompt: Prompt, reused: int) -> None:
-        """Check that reused pages are those that earlier events show."""
+        """Check that exactly the pages that earlier events show are reused."""
         if not self.seen.config.events:
             return
         at_most = self.prefix_pages(prompt, with_host=True)
@@ -104,7 +105,7 @@ class EventChecker:
             )
 
     def check_freed(self, freed: int) -> None:
-        """Check that an eviction freed something, or nothing is cached, while no request runs."""
+        """Check that an eviction freed slots unless nothing is cached, while no request runs."""
         left = [name for medium, name in self.residency if medium is GPU]
         self.seen.check(
             "EVICT-1",
@@ -188,6 +189,6 @@ class EventChecker:
 
 
 def _blank_state(seen: ObservedRequests, profile: Profile) -> Snapshot:
-    """An empty state with this configuration, for laws that look at nothing else."""
+    """Return an empty state with this configuration, for laws that need only that."""
     root = NodeState(0, None, (), DEFAULT_NAMESPACE, (), {})
     return Snapshot(seen.config, 0, {0: root}, {}, {}, {}, {}, profile=profile)

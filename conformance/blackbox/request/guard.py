@@ -1,7 +1,7 @@
-"""Black-box guard of a request cache: judges it by the block tables that it gives out.
+"""Black-box guard of a request cache: judges it by the block tables that it returns.
 
-It records what was computed in which slot, takes the events after every call, and checks state laws
-where the cache shows its state. Each check says what a law means for a block table.
+It records what was computed in which slot, takes the events after every call, and checks the laws
+of states if the cache has snapshots. Each check says what a law means for a block table.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RequestBlackboxGuard:
         )
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Give a running request slots for its longer key."""
+        """Allocate slots for a running request's longer key."""
         prompt, running = self._seen.prompt(key), self._seen.running.get(request_id)
 
         def check(table: Slots) -> None:
@@ -136,7 +136,7 @@ class RequestBlackboxGuard:
         )
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
+        """End a request early."""
         self._judge(
             "abort",
             f"of request {request_id}",
@@ -167,10 +167,10 @@ class RequestBlackboxGuard:
         return answer
 
     def reset(self) -> None:
-        """Forget all but what running requests hold."""
+        """Forget everything but what running requests hold."""
 
         def refused(refusal: CacheError) -> None:
-            # Copies in flight hold the cache, too, and are not seen.
+            # Copies in flight, which are not visible, also make the cache busy.
             held = bool(self._seen.running) or self.config.host_tier
             busy = isinstance(refusal, CacheBusy) and held
             text = None if busy else f"a reset was refused ({refusal}), and no request runs"
@@ -179,21 +179,21 @@ class RequestBlackboxGuard:
         self._judge("reset", "", self._cache.reset, lambda _: self._seen.clear(), refused)
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call, which the guard took already."""
+        """Return the events since the last call, which the guard took already."""
         taken = tuple(self._untaken)
         self._untaken.clear()
         return taken
 
     def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
+        """Return the whole state, as a value."""
         return self._cache.snapshot()
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
+        """Return the bytes of a slot."""
         return self._cache.read(component, medium, slot)
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a slot of a running request."""
+        """Set the bytes of a slot of a running request."""
         self._cache.write(component, slot, data)
         for request in self._seen.running.values():
             number = request.table.get((component, slot))
@@ -214,7 +214,7 @@ class RequestBlackboxGuard:
     ) -> Answer:
         """Call, check the answer, the events and the state, and return or raise as the cache did.
 
-        A refusal is not counted where the request does not run.
+        A refusal is not counted if the request does not run.
         """
         self.steps += 1
         try:
@@ -260,7 +260,7 @@ class RequestBlackboxGuard:
         seen.compute(request_id, prompt, table, computed)
 
     def _check_bytes(self, prompt: Prompt, slots: Slots, pages: int) -> None:
-        """Check the bytes behind the slots of the first `pages`."""
+        """Check the bytes of the slots of the first `pages`."""
         if Need.BYTES not in self._shows:
             return
         places = computed_slots(self._seen, prompt, slots, pages)
@@ -278,7 +278,7 @@ class RequestBlackboxGuard:
             )
 
     def _check_no_slots(self, request_id: RequestId, prompt: Prompt, refusal: CacheError) -> None:
-        """Check that a request was refused for a reason."""
+        """Check that running requests leave too few slots for a request that was refused."""
         if isinstance(refusal, OutOfSlots):
             check_refused(self._seen, request_id, prompt)
             self._seen.note_demand(prompt)
@@ -311,14 +311,14 @@ class RequestBlackboxGuard:
 
 
 def _expect(kind: type[Answer], answer: object) -> Answer:
-    """Return an answer if it has the right type. Raises: TypeError."""
+    """Return an answer of the right type. Raises: TypeError."""
     if not isinstance(answer, kind):
         raise TypeError(f"the answer was {answer!r}; it must be of type {kind.__name__}")
     return answer
 
 
 def _describe_key(key: Key) -> str:
-    """A key in words, its first pages only."""
+    """Return a key as text, its first pages only."""
     more = ", ..." if len(key) > 12 else ""
     pages = ", ".join(str(page) for page in key.pages[:12])
     return f"{len(key)} pages of {key.namespace}: {pages}{more}"

@@ -1,10 +1,10 @@
-"""Observed state of a request cache: its block tables, beside what was computed.
+"""Observed state of a request cache: its block tables, and what was computed.
 
-The client computes a page as soon as it has a slot for it. So the contents and the owner of every
-slot are known, and which pages have ever been computed.
+The client computes a page as soon as it has a slot for it. So the content and the owner of every
+slot are known, and which pages were ever computed.
 
-A cache that keeps few pages is lawful as long as it was short of slots: a prefix hit is required
-only while no call could have needed a slot that was used before.
+A cache that keeps few pages is lawful if it was short of slots: a prefix hit is required only while
+no call could have needed a slot that was used before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Running:
     table: dict[Place, PageNumber]
     """What each slot holds: a page, or the mamba state at the end of a page."""
     reused: frozenset[bytes]
-    """Hashes of the pages that it did not compute; it holds them until its end."""
+    """Hashes of the pages that it reused; it holds them until its end."""
 
 
 @define(eq=False)
@@ -51,23 +51,23 @@ class ObservedRequests:
     config: CacheConfig
     checks: Checks
     one_pool: bool = False
-    """Whether all components share one pool, as large as their pools together."""
+    """Whether all components share one pool, whose size is the sum of their pools."""
     running: dict[RequestId, Running] = Factory(dict)
     content: dict[Place, PageNumber] = Factory(dict)
-    """The page that was computed last in each slot."""
+    """The last page that was computed in each slot."""
     computed: set[PageNumber] = Factory(set)
     forgotten: set[PageNumber] = Factory(set)
-    """Pages that a reset removed and that no request computed since."""
+    """Pages that a reset removed and that no request has computed since."""
     computed_hashes: set[bytes] = Factory(set)
-    """Hashes of all pages that requests ever had."""
+    """Hashes of all pages that any request had."""
     computed_anywhere: set[PageNumber] = Factory(set)
     """Pages that were ever computed, by the numbers of their tokens without a namespace."""
     due: list[Prompt] = Factory(list)
     """Finished prompts that the cache had no reason to evict."""
     touched: dict[Component, set[Slot]] = field(init=False)
-    """Slots that requests ever had."""
+    """Slots that any request ever had."""
     taken: Counter[Component] = Factory(Counter)
-    """An upper bound of the slots taken for requests, with those that no table shows."""
+    """An upper bound of the slots that were allocated for requests, visible in a table or not."""
     numbers: PageNumbers = Factory(PageNumbers)
 
     def __attrs_post_init__(self) -> None:
@@ -78,41 +78,41 @@ class ObservedRequests:
         self.checks.note(law_id, text, met=met)
 
     def prompt(self, key: Key) -> Prompt:
-        """A key with the numbers and hashes of its pages."""
+        """Return a key with the numbers and hashes of its pages."""
         hashes = page_hashes(namespace_seed(key.namespace), key.pages)
         return Prompt(key, tuple(self.numbers.of_key(key)), hashes)
 
     def anywhere(self, key: Key) -> list[PageNumber]:
-        """The numbers of the pages of a key, whatever its namespace."""
+        """Return the numbers of the pages of a key, without its namespace."""
         return self.numbers.of_key(Key(key.pages))
 
     def window_from(self, end: int) -> int:
-        """The first page of the window that ends at a page."""
+        """Return the first page of the window that ends at a page."""
         if self.config.window_tokens is None:
             return end
         return window_start(end, self.config.window_tokens, self.config.page_size)
 
     @property
     def full_only(self) -> bool:
-        """Whether there is nothing but full data, so that all prefixes of a prefix are usable."""
+        """Whether the only component is full data, so that all prefixes of a prefix are usable."""
         return self.config.components == (FULL,)
 
     # Slots.
 
     def others(self, place: Place) -> list[Place]:
-        """The same slot as one of each other component, where they share one pool."""
+        """Return the same slot of each other component, if they share one pool."""
         if not self.one_pool:
             return []
         return [(each, place[1]) for each in self.config.components if each is not place[0]]
 
     def capacity(self, component: Component) -> int:
-        """How many slots a component may use."""
+        """Return how many slots a component may use."""
         if self.one_pool and component in self.config.components:
             return sum(self.config.capacity(each, GPU) for each in self.config.components)
         return self.config.capacity(component, GPU)
 
     def held(self) -> set[Slot]:
-        """Full slots of running requests."""
+        """Return the full slots of running requests."""
         return {
             slot
             for request in self.running.values()
@@ -121,7 +121,7 @@ class ObservedRequests:
         }
 
     def may_need_used_slots(self, prompt: Prompt) -> bool:
-        """Whether a whole prompt may need more slots than were never used."""
+        """Whether a prompt may need more slots than have never been used."""
         after: Counter[Component] = Counter()
         for component in self.config.components:
             used = len(self.touched[FULL]) if component is FULL else self.taken[component]
@@ -130,7 +130,7 @@ class ObservedRequests:
         return any(slots > self.capacity(pool) for pool, slots in after.items())
 
     def note_demand(self, prompt: Prompt) -> None:
-        """Note that slots for a whole prompt were wanted, for which due prompts may be evicted."""
+        """Note a demand for slots of a whole prompt; due prompts may be evicted for it."""
         if self.may_need_used_slots(prompt):
             self.due.clear()
         for component in self.config.components:
@@ -141,7 +141,7 @@ class ObservedRequests:
     def compute(
         self, request_id: RequestId, prompt: Prompt, table: dict[Place, PageNumber], start: int
     ) -> None:
-        """Note that a request has a new table, and computes its pages from `start` on."""
+        """Record a request's new table, and that it computes its pages from `start` on."""
         before = self.running.get(request_id)
         reused = before.reused if before is not None else frozenset(prompt.hashes[:start])
         self.running[request_id] = Running(prompt, table, reused)
@@ -158,7 +158,7 @@ class ObservedRequests:
         self.forgotten -= new
 
     def let_windows_go(self, request_id: RequestId) -> None:
-        """Note that a refused request may have lost window data that it does not need."""
+        """Note that a refused request may have lost window data outside its window."""
         running = self.running.get(request_id)
         if running is None:
             return
@@ -182,5 +182,5 @@ class ObservedRequests:
         for component, touched in self.touched.items():
             touched.clear()
             touched.update(slot for kind, slot in self.content if kind is component)
-            # Unseen, a request holds at most a slot for each of its pages.
+            # A request may hold invisible slots, at most one for each of its pages.
             self.taken[component] = sum(2 + len(r.prompt.key) for r in self.running.values())

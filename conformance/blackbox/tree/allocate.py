@@ -1,4 +1,4 @@
-"""Checks of `allocate` and `free`: slots that requests take and give back."""
+"""Checks of `allocate` and `free`: slots that requests allocate and free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcanon.spec.types import Slot, Slots
 
 
 def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> None:
-    """Check that as many slots came as were asked for, that they were free, and no others went."""
+    """Check that as many slots as requested were allocated, all free before, and no others."""
     state.check(
         "ALLOC-5",
         slots.counts() == operation.counts,
@@ -35,7 +35,7 @@ def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> N
 
 
 def _check_given(state: ObservedState, column: Column, count: int, wrong: list[Slot]) -> None:
-    """Check that slots that were given out were free, and are slots of the pool."""
+    """Check that allocated slots were free, and are slots of the pool."""
     state.check_each(
         "ALLOC-1",
         count,

@@ -1,4 +1,4 @@
-"""Checks of events in black-box mode: each event by itself, and what all of them add up to.
+"""Checks of events in black-box mode: each event by itself, and the sum of all.
 
 Events cover full data only. Window data and mamba states come and go without an event, and a copy
 emits none until it is acknowledged.
@@ -64,7 +64,7 @@ def check_events(
 
 
 def check_late_events(state: ObservedState, events: Sequence[Event]) -> None:
-    """Check events that clients took late, each by itself and by the events before it."""
+    """Check events that clients took late, each by itself and against the events before it."""
     for event in events:
         if isinstance(event, BlockStored):
             _check_store_alone(state, event)
@@ -108,7 +108,7 @@ def _check_one_store(
 
 
 def _check_store_alone(state: ObservedState, event: BlockStored) -> None:
-    """Check a store by itself and by the events before it."""
+    """Check a store by itself and against the events before it."""
     config = state.config
     seed = namespace_seed(event.namespace)
     name = page_hash(seed if event.parent_hash is None else event.parent_hash, event.page)
@@ -129,7 +129,7 @@ def _check_store_alone(state: ObservedState, event: BlockStored) -> None:
 
 
 def _check_store_of_page(state: ObservedState, operation: Operation, event: BlockStored) -> None:
-    """Check a store by its page and its operation, too."""
+    """Check a store against its page and its operation, too."""
     page = state.pages.by_hash.get(event.block_hash)
     check = partial(_check_one_store, state, event)
     _check_store_alone(state, event)
@@ -173,7 +173,7 @@ def _check_removal_of_page(state: ObservedState, operation: Operation, event: Bl
 def _check_removal_alone(
     state: ObservedState, event: BlockRemoved, page: PageRecord | None
 ) -> None:
-    """Check a removal by the events before it."""
+    """Check a removal against the events before it."""
     resident = state.residency.setdefault(event.medium, set())
     state.check(
         "EVENT-2",
@@ -184,7 +184,7 @@ def _check_removal_alone(
 
 
 def _check_children_left(state: ObservedState, event: BlockRemoved, *, of_its_node: bool) -> None:
-    """Check that no page below a removed one stays, unless it may be of the same node."""
+    """Check that no page below a removed one stays, unless both may be of the same node."""
     page = state.pages.by_hash.get(event.block_hash)
     if page is None or (event.medium is CPU and not state.config.backed_parents):
         return

@@ -1,7 +1,7 @@
 """Checks of evictions: the victims were not locked, and were next in the policy's order.
 
 An eviction answers with counts. The free list and later matches show which pages were evicted;
-where they do not, nothing is reported.
+where they do not, the order is not judged.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _check_freed(
     leaves: Iterable[PageRecord],
     in_use: list[set[PageRecord]],
 ) -> None:
-    """Check that no evictable page is left where fewer slots came free than were asked for."""
+    """Check that an eviction that frees fewer slots than requested leaves no evictable page."""
     for column in state.columns:
         component = COMPONENTS[column]
         if freed[component] >= wanted[component]:
@@ -187,7 +187,7 @@ def _check_ranks(
 
 
 def rank(state: ObservedState, page: PageRecord, *, latest: bool) -> tuple[int, int]:
-    """The first or the last place that a page can have in the policy's order."""
+    """Return the first or the last place that a page can have in the policy's order."""
     policy = state.config.eviction_policy
     used = page.used_to[FULL_COLUMN], page.used_from[FULL_COLUMN]
     hits = page.hits_at_most, page.hits
@@ -249,7 +249,7 @@ def after_evict_host(
 
 
 def find_host_leaves(state: ObservedState) -> list[PageRecord]:
-    """Pages that surely are on the host only, have no page below them, and are not locked."""
+    """Return pages that surely are on the host only, unlocked and without a page below."""
     in_use = state.maybe_locked()
     return [
         page

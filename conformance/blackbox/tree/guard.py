@@ -2,7 +2,7 @@
 
 After each operation it compares the answer and the events with all earlier ones. It never reads a
 snapshot: a fault that no answer, event or byte shows stays hidden, and the drain at the end of a
-case makes most of them visible.
+case makes most of these visible.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class BlackboxGuard(WrappedCache):
         return self._state.checks.laws_exercised
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot that a request holds."""
+        """Set the bytes of a device slot that a request holds."""
         operation, state = Write(component, slot, data), self._state
         try:
             super().write(component, slot, data)
@@ -173,7 +173,7 @@ class BlackboxGuard(WrappedCache):
         return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
 
     def _note_before(self, operation: Operation) -> None:
-        """Note what the checks after the operation need from before it."""
+        """Note the state before the operation that the checks after it need."""
         self.steps += 1
         state = self._state
         state.now += 1
@@ -186,7 +186,7 @@ class BlackboxGuard(WrappedCache):
             state.free_host_slots = state.slots.free_on_host()
 
     def _judge(self, operation: Operation, answer: object) -> None:
-        """Check an operation that was served by its answer and its events."""
+        """Check a served operation by its answer and its events."""
         state = self._state
         if isinstance(operation, Insert | InsertHost):
             state.pages.path_made(operation.key, state.now)
@@ -208,7 +208,7 @@ class BlackboxGuard(WrappedCache):
             check_events(self._state, operation, events, refused=refused)
 
     def _check_taken(self, answer: Answer) -> Answer:
-        """Check the events that a client takes; returns them behind those checked before."""
+        """Check the events that a client takes; returns them after those checked before."""
         if not isinstance(answer, tuple) or not (self._state.takes_events or self._late):
             return answer
         if self._late:

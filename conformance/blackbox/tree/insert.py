@@ -1,6 +1,6 @@
-"""Checks of inserts: each slot that is handed over becomes its page's slot, or is free.
+"""Checks of inserts: each inserted slot becomes its page's slot, or is free.
 
-Which slots the tree takes is partly the cache's choice. No page has two slots.
+The cache may choose which of two slots a page keeps. No page has two slots.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> 
     if all(page.device[FULL_COLUMN] is not None for page in path):
         state.use_prefix(path, len(path))
     else:
-        # A leaf was dropped, so its window may not have been used.
+        # A leaf was dropped, so its window may not have become recent.
         state.may_use(path)
     _count_hits(state, path, operation)
     _follow_backups(state, path, outcome)
@@ -85,7 +85,7 @@ def _place(
     handed: tuple[Slot, ...],
     freed: int,
 ) -> None:
-    """Find the slots that came free, and give the others to their pages."""
+    """Find the slots that came free, and assign the others to their pages."""
     component, slots = COMPONENTS[column], state.slots
     if column in slots.unseen:
         _place_unseen(state, column, pages, handed)
@@ -120,13 +120,13 @@ def _place_unseen(
 def _give_up_replaced(
     state: ObservedState, column: Column, page: PageRecord, free: frozenset[Slot]
 ) -> None:
-    """Note that a page's old full slot is free, where the cache heals pages with new slots."""
+    """Note that a page's old full slot is free, if the cache heals pages with new slots."""
     had = page.device[column]
     if column != FULL_COLUMN or state.profile.heals_in_place or had is None:
         return
     owners = state.slots.owners[column]
     if had == SOMEWHERE:
-        # Nobody was counts which it was, but that it was taken for a load.
+        # It is not known which slot it was, only that a load took it.
         had = next((slot for slot in sorted(free) if owners.get(slot) is LOADING), had)
     if had in free and owners.get(had) in (page, LOADING):
         page.device[column] = None
@@ -144,7 +144,7 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
         ),
     )
     if earlier is not None and earlier != SOMEWHERE:
-        # The page lost that slot unseen, and a load took it since.
+        # The page lost that slot without an answer, and a load took it since.
         state.slots.give(column, (earlier,), LOADING)
     new = page.host[column] is Certainty.NO
     page.device[column] = slot
@@ -159,7 +159,7 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
 
 
 def _check_found(state: ObservedState, path: list[PageRecord], operation: Insert) -> None:
-    """Check that the key's full data and the other data handed over are on the device."""
+    """Check that the key's full data and the other inserted data are on the device."""
     handed = {column: len(operation.slots[COMPONENTS[column]]) for column in state.columns}
     handed[FULL_COLUMN] = len(path)
     if SWA_COLUMN in handed and not state.profile.unreachable_windows_kept:
@@ -203,9 +203,9 @@ def _count_hits(state: ObservedState, path: list[PageRecord], operation: Insert)
 
 
 def _follow_backups(state: ObservedState, path: list[PageRecord], outcome: Inserted) -> None:
-    """Note which copies are in flight, and which pages must be on the host when all settled."""
+    """Note which copies are in flight, and which pages must be on the host afterwards."""
     if outcome.backups or outcome.backup_declined_pages:
-        # Host data may have been evicted for the copies, unseen.
+        # Host data may have been evicted for the copies, without an answer.
         state.doubt_host(ALL_COLUMNS)
     aux = [column for column in state.columns if column != FULL_COLUMN]
     items = [

@@ -1,7 +1,7 @@
 """Checks of load-backs and settled transfers: copies from the enqueue to the acknowledgement.
 
-A load takes slots without saying which. They count as taken, and get their pages when a match
-returns them.
+A load takes slots that its answer does not name. They count as taken, and get their pages when a
+match returns them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBa
 def _loaded_pages(
     state: ObservedState, path: list[PageRecord], column: Column, count: int
 ) -> list[PageRecord]:
-    """The pages whose data is loaded: the end of the path needs it, and the device lacks it."""
+    """Return the loaded pages: the end of the path needs their data, and the device lacks it."""
     if not count:
         return []
     begin = {
@@ -115,7 +115,7 @@ def _loaded_pages(
 
 
 def _lacking(pages: list[PageRecord], column: Column) -> list[PageRecord]:
-    """The pages whose data is not on the device and may be on the host."""
+    """Return the pages whose data is not on the device and may be on the host."""
     return [
         page
         for page in pages
@@ -224,7 +224,7 @@ def _settle_backup(state: ObservedState, transfer: OpenTransfer, *, done: bool) 
 
 
 def _cancel_what_builds_on(state: ObservedState, failed: OpenTransfer) -> None:
-    """Note that copies further down may be cancelled, and that such loads bring nothing."""
+    """Note that copies further down may be cancelled, and that these loads bring no data."""
     filled = {page for page, column in failed.loads if column == FULL_COLUMN}
     for other in state.transfers.values():
         if other.direction is failed.direction and not set(failed.path).isdisjoint(other.path):

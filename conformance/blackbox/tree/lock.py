@@ -1,4 +1,4 @@
-"""Checks of locks and unlocks: what is locked is cached, and each receipt is released once."""
+"""Checks of locks and unlocks: locked pages are cached, and each receipt is released once."""
 
 from __future__ import annotations
 

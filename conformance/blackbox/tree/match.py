@@ -1,4 +1,4 @@
-"""Checks of matches: the prefix found, the slots of its pages, and the bytes behind them.
+"""Checks of matches: the prefix found, the slots of its pages, and their bytes.
 
 A match shows what is cached and changes no data, so it is checked against all earlier answers.
 """
@@ -30,7 +30,7 @@ from kvcanon.spec.types import GPU, Slot, Slots, TransferId
 
 
 def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
-    """Check the length of the prefix, the slots of its pages, and the bytes behind them."""
+    """Check the length of the prefix, the slots of its pages, and their bytes."""
     path = state.pages.path(operation.key)
     device = found.device_pages
     at_least = usable_by(state, path, PageRecord.surely_on_device)
@@ -71,7 +71,7 @@ def _count_hits(prefix: list[PageRecord]) -> None:
 
 
 def usable_by(state: ObservedState, path: list[PageRecord], has: Has) -> int:
-    """The usable prefix of a path in pages, where `has` says which page has what."""
+    """Return the usable prefix of a path in pages; `has` says which page has which data."""
     table = [
         [has(page, column) for page in path] if column in state.columns else []
         for column in ALL_COLUMNS
@@ -109,7 +109,7 @@ def _check_slots(state: ObservedState, path: list[PageRecord], slots: Slots) -> 
 def _check_pending(
     state: ObservedState, path: list[PageRecord], pending: tuple[TransferId, ...]
 ) -> None:
-    """Check that exactly the loads in flight on the prefix are named."""
+    """Check that the answer names exactly the loads in flight on the prefix."""
     loads = {
         transfer_id: transfer
         for transfer_id, transfer in state.transfers.items()
@@ -141,7 +141,7 @@ def _gapless(path: list[PageRecord], has: Has) -> int:
 
 
 def _check_slot(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -> None:
-    """Check that a slot is its page's; if the page's slot was not known, this is it."""
+    """Check that a slot is its page's; if the page's slot was unknown, record it."""
     owner = state.slots.owners[column].get(slot)
     if column in state.slots.unseen:
         text = f"a match gave {COMPONENTS[column]} slot {slot}, which a request has"
@@ -166,7 +166,7 @@ def _check_slot(state: ObservedState, column: Column, page: PageRecord, slot: Sl
 
 
 def _lost_unseen(state: ObservedState, column: Column, slot: Slot) -> bool:
-    """Whether the slot's page may have lost it; if so, note that it has."""
+    """Whether the slot's page may have lost it; if so, record the loss."""
     owner = state.slots.owners[column].get(slot)
     if not isinstance(owner, PageRecord) or not owner.doubtful[column]:
         return False
@@ -191,7 +191,7 @@ def _check_bytes(state: ObservedState, path: list[PageRecord], slots: Slots, rea
 def _check_read(
     state: ObservedState, column: Column, count: int, wrong: list[tuple[PageRecord, Slot, bytes]]
 ) -> None:
-    """Check that the bytes behind pages' slots are those that were written for them."""
+    """Check that the bytes of pages' slots are those that were written for them."""
     state.check_each(
         "DATA-1",
         count,

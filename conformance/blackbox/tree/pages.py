@@ -1,11 +1,10 @@
 """Page records: what inserts, matches, free lists and events have shown of each page.
 
-A page is known by all tokens up to its end. It has data in a slot from the insert that put it there
-until the slot is seen free. Less is known of the host: full data by events, other data by which
-copies may have been made.
+A page is identified by all tokens up to its end. It has data in a slot from the insert that put it
+there until the slot is seen free. Less is known of the host: full data by events, other data by the
+copies that may have been made.
 
-"Unknown" is a value. Where the cache could choose either way, both answers are lawful until one is
-seen.
+"Unknown" is a value: if the cache could choose either way, both are lawful until one is seen.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SOMEWHERE: Slot = -1
 
 
 class Certainty(IntEnum):
-    """Whether something is true, as far as it can be known."""
+    """How sure it is that something is true."""
 
     NO = 0
     MAYBE = 1
@@ -63,15 +62,15 @@ class PageRecord:
     """The earliest possible time of the last use; `used_to` is the latest."""
     used_to: list[int] = Factory(lambda: [0, 0, 0])
     hazy: bool = False
-    """Whether it may have been evicted and inserted again, so that age and hits are not known."""
+    """Whether it may have been evicted and inserted again, so that its age and hits are unknown."""
     hits: int = 0
     hits_at_most: int = 0
     priority: int = 0
     content: list[set[bytes]] = Factory(lambda: [set(), set(), set()])
-    """The bytes that may be its own, by column; empty where they are not known."""
+    """The bytes that it may have, by column; empty where they are unknown."""
 
     def surely_on_device(self, column: Column) -> bool:
-        """Whether data is on the device, without doubt."""
+        """Whether data is surely on the device."""
         there = self.device[column] is not None
         return there and not self.loading[column] and not self.doubtful[column]
 
@@ -80,7 +79,7 @@ class PageRecord:
         return self.device[column] is not None and not self.loading[column]
 
     def surely_anywhere(self, column: Column) -> bool:
-        """Whether data is on some medium, without doubt."""
+        """Whether data is surely on some medium."""
         loading = self.loading[column] and not self.doubtful[column]
         return self.surely_on_device(column) or loading or self.host[column] is Certainty.YES
 
@@ -89,13 +88,13 @@ class PageRecord:
         return self.device[column] is not None or self.host[column] is not Certainty.NO
 
     def lose(self, column: Column) -> None:
-        """Its device data is gone."""
+        """Record that its device data is gone."""
         self.device[column] = None
         self.loading[column] = self.doubtful[column] = False
         self.forget_content(column)
 
     def lose_on_host(self, column: Column) -> None:
-        """Its host data is gone."""
+        """Record that its host data is gone."""
         self.host[column] = Certainty.NO
         self.forget_content(column)
 
@@ -105,13 +104,13 @@ class PageRecord:
             self.content[column].clear()
 
     def use(self, column: Column, now: int, *, surely: bool = True) -> None:
-        """Note that it was used now, or may have been."""
+        """Record that it was used now, or may have been."""
         self.used_to[column] = now
         if surely:
             self.used_from[column] = now
 
     def come_back(self, run: int) -> None:
-        """Note that it is inserted again; if it was evicted, it is a new page."""
+        """Record that it is inserted again; if it was evicted, it is a new page."""
         if self.surely_anywhere(FULL_COLUMN):
             return
         self.hazy = self.maybe_anywhere(FULL_COLUMN)
@@ -119,7 +118,7 @@ class PageRecord:
             self.run, self.hits, self.hits_at_most, self.priority = run, 0, 0, 0
 
     def describe(self) -> str:
-        """The page in words."""
+        """Return the page as text."""
         units = ", ".join(map(str, self.units))
         return f"page {self.depth} ({units}) of {_describe_namespace(self.namespace)}"
 
@@ -135,7 +134,7 @@ class PageRecords:
         return iter(self.by_hash.values())
 
     def path(self, key: Key) -> list[PageRecord]:
-        """The known leading pages of a key."""
+        """Return the known leading pages of a key."""
         found: list[PageRecord] = []
         children = self._roots.get(key.namespace, {})
         for units in key.pages:
@@ -147,7 +146,7 @@ class PageRecords:
         return found
 
     def path_made(self, key: Key, run: int) -> list[PageRecord]:
-        """All pages of a key; new ones belong to the operation `run`."""
+        """Return all pages of a key; new ones belong to the operation `run`."""
         path = self.path(key)
         for page in path:
             page.come_back(run)
@@ -171,7 +170,7 @@ class PageRecords:
         self.by_hash.clear()
 
     def forget_gone(self) -> None:
-        """Forget pages without data that have no page below them."""
+        """Forget pages that have neither data nor pages below them."""
         for page in reversed(list(self.by_hash.values())):
             if not page.children and not page.maybe_anywhere(FULL_COLUMN):
                 siblings = (
@@ -181,11 +180,11 @@ class PageRecords:
 
 
 Has: TypeAlias = Callable[[PageRecord, Column], bool]
-"""Whether a page has data of a component, in some sense."""
+"""Whether a page has data of a component; the function decides how sure it must be."""
 
 
 def present_pages(path: Sequence[PageRecord], has: Has) -> int:
-    """How many leading pages of a path have full data."""
+    """Return how many leading pages of a path have full data."""
     for count, page in enumerate(path):
         if not has(page, FULL_COLUMN):
             return count
@@ -198,7 +197,7 @@ def usable(
     window_pages_units: tuple[int, int],
     columns: Iterable[Column],
 ) -> int:
-    """The usable prefix of a path in pages; `has` says by column which page has data."""
+    """Return the usable prefix of a path in pages; `has` says by column which page has data."""
     page_size, window_tokens = window_pages_units
     every = (True,) * len(path)
     full, swa, state = (tuple(has[c]) if c in columns else every for c in ALL_COLUMNS)
@@ -206,7 +205,7 @@ def usable(
 
 
 def columns_of(components: Iterable[Component]) -> tuple[Column, ...]:
-    """Components as columns."""
+    """Return components as columns."""
     return tuple(COLUMN[component] for component in components)
 
 

@@ -1,6 +1,6 @@
-"""Checks of refusals: the reason given is not disproved by what is known, and no slot moved.
+"""Checks of refusals: no known fact disproves the reason given, and no slot moved.
 
-A wrong refusal does no harm at once, but it makes an engine evict, wait or recompute for nothing.
+A wrong refusal does no harm at once, but it makes an engine evict, wait or recompute in vain.
 """
 
 from __future__ import annotations

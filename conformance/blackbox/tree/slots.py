@@ -1,7 +1,7 @@
 """Slot records: the owner of each device slot by the cache's own answers.
 
-The cache said that it gave a slot out, took it over or freed it. Where its free list says
-otherwise, the cache contradicts itself.
+The answers say which slots were allocated, inserted and freed. If the free list says otherwise, the
+cache contradicts itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HeldSlot:
 
 @frozen
 class Loading:
-    """A load-back has the slot, for one of its pages."""
+    """A load-back has taken the slot, for one of its pages."""
 
 
 HELD, LOADING = HeldSlot(), Loading()
@@ -42,7 +42,7 @@ class FreeList:
 
     slots: frozenset[Slot]
     right: bool
-    """Whether they are as many as expected, each of them once."""
+    """Whether there are as many as expected, each of them once."""
 
 
 class SlotRecords:
@@ -54,17 +54,17 @@ class SlotRecords:
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
         self._of_pages: list[dict[Slot, PageRecord]] = [{}, {}, {}]
-        """The slots of pages, which are few beside those that requests may hold."""
+        """The slots of pages, which are few compared with those that requests may hold."""
         self.unseen = frozenset() if shown else frozenset({SWA_COLUMN})
-        """Columns whose free slots cannot be seen: window slots are allocated together with full
-        slots only, so that not all of them can be taken to see which they are."""
+        """Columns whose free slots are not visible: window slots are allocated only together with
+        full slots, so that allocating all of them is not always possible."""
 
     def free_count(self, column: Column) -> int:
-        """How many slots are free by these records."""
+        """Return how many slots are free by these records."""
         return self.capacity[column] - len(self.owners[column])
 
     def free_list(self, column: Column, expected: int) -> FreeList:
-        """The free slots: as the cache shows them, or found by allocating all and freeing them.
+        """Return the free slots: as the cache shows them, or found by allocating and freeing all.
 
         `expected` is how many there should be.
         """
@@ -79,7 +79,7 @@ class SlotRecords:
         return FreeList(frozenset(taken or ()), right=len(set(taken or ())) == expected)
 
     def _take(self, component: Component, count: int) -> tuple[Slot, ...] | None:
-        """Allocate `count` slots and free them; None where that is refused."""
+        """Allocate `count` slots and free them; None if that is refused."""
         try:
             taken = self._cache.allocate(Counts(**{component.value: count}))
         except CacheError:
@@ -88,17 +88,17 @@ class SlotRecords:
         return taken[component]
 
     def free_on_host(self) -> list[int] | None:
-        """How many host slots of each component are free; None where they are not shown."""
+        """Return the number of free host slots by component; None if the cache does not show it."""
         if not self._shown:
             return None
         return [len(self._cache.free_slots(component, CPU)) for component in COMPONENTS]
 
     def pages_in(self, column: Column) -> list[tuple[Slot, PageRecord]]:
-        """The slots of pages, with the pages."""
+        """Return the slots of pages, with the pages."""
         return list(self._of_pages[column].items())
 
     def owned(self, column: Column, slots: frozenset[Slot]) -> list[Slot]:
-        """Those of the slots that have an owner, in order."""
+        """Return those of the slots that have an owner, in order."""
         return sorted(slots & self.owners[column].keys())
 
     def give(self, column: Column, slots: Collection[Slot], owner: Owner) -> None:
@@ -132,7 +132,7 @@ class SlotRecords:
         self.give(column, (slot,), page)
 
     def describe_owner(self, column: Column, slot: Slot) -> str:
-        """The owner of a slot in words."""
+        """Return the owner of a slot as text."""
         owner = self.owners[column].get(slot)
         if owner is None:
             return "free"

@@ -1,9 +1,9 @@
 """Observed state of a tree cache: what its answers, events and bytes have shown so far.
 
-The checks of one operation read this state, report what cannot be true, and update it.
+The checks of one operation read this state, report contradictions, and update it.
 
-It holds no expectation of what the cache should have chosen. It holds what the cache did choose,
-and bounds where that was not visible.
+It does not predict what the cache should choose. It records what the cache did choose, and bounds
+where the choice was not visible.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, Tra
 Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
 
 Text: TypeAlias = str | Callable[[], str]
-"""A text, or a function that makes it: most are never needed."""
+"""A text, or a function that makes it: most texts are never needed."""
 
 Wrong = TypeVar("Wrong")
 
 
 def words(text: Text) -> str:
-    """The text itself."""
+    """Return the text itself."""
     return text if isinstance(text, str) else text()
 
 
@@ -54,7 +54,7 @@ class OpenReceipt:
     receipt: Receipt
     path: list[PageRecord]
     window_from: int
-    """The first page whose window data it holds; the length of the path where it holds none."""
+    """The first page whose window data it holds; the length of the path if it holds none."""
     state_held: bool
 
 
@@ -74,9 +74,9 @@ class OpenTransfer:
 
     direction: Direction
     path: list[PageRecord]
-    """The copied pages are among these; any of them may be locked."""
+    """Includes the copied pages; any of these pages may be locked."""
     loads: list[tuple[PageRecord, Column]] = Factory(list)
-    """Device data that is there when the load is done."""
+    """Data that is on the device when the load is done."""
     slots_taken: Counter[Column] = Factory(Counter)
     """How many device slots it took."""
     batch: Batch | None = None
@@ -96,7 +96,7 @@ class ObservedState:
     takes_events: bool
     """Whether the guard takes events after each operation."""
     read: Read | None
-    """Reads the bytes behind a slot; None where the cache shows none."""
+    """Reads the bytes of a slot; None if the cache lacks reads."""
     pages: PageRecords = Factory(PageRecords)
     receipts: dict[ReceiptId, OpenReceipt] = Factory(dict)
     transfers: dict[TransferId, OpenTransfer] = Factory(dict)
@@ -109,13 +109,13 @@ class ObservedState:
     compared: set[tuple[PageRecord, Column]] = Factory(set)
     """Data whose bytes were compared since the last operation other than a match."""
     free_host_slots: list[int] | None = None
-    """Free host slots before an eviction; None where they are not shown."""
+    """Free host slots before an eviction; None if the cache does not show them."""
     host_leaves: list[PageRecord] = Factory(list)
-    """Before an eviction from the host: the pages that it may choose from."""
+    """The pages that an eviction from the host may choose from, recorded before it."""
     stored_on_host: int = 0
     """How many pages this operation stored on the host, by its events."""
     now: int = 0
-    """The number of the operation."""
+    """The number of the operation, counted from the start."""
     columns: tuple[Column, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -123,7 +123,7 @@ class ObservedState:
 
     @property
     def violations(self) -> list[Violation]:
-        """What this operation has broken so far."""
+        """The violations of this operation so far."""
         return self.checks.broken
 
     def check(self, law_id: str, holds: bool, text: Text = "", *, met: bool = True) -> None:
@@ -146,7 +146,7 @@ class ObservedState:
             self.checks.note(law_id, text(each), met=met)
 
     def check_held(self, column: Column, slots: Sequence[Slot], done: str) -> None:
-        """Check that requests hold slots with which something was done."""
+        """Check that requests hold the slots that a call frees or inserts."""
         owners = self.slots.owners[column]
         self.check_each(
             "ALLOC-1",
@@ -189,7 +189,7 @@ class ObservedState:
         return not self.writes_back or self.profile.whole_nodes_on_host
 
     def window_from(self, end: int) -> int:
-        """The first page of the window that ends at a page."""
+        """Return the first page of the window that ends at a page."""
         if SWA_COLUMN not in self.columns:
             return end
         return window_start(end, self.config.window_tokens or 1, self.config.page_size)
@@ -197,7 +197,7 @@ class ObservedState:
     # Locks.
 
     def surely_locked(self, column: Column) -> set[PageRecord]:
-        """Pages whose data of a component is locked by a request for sure."""
+        """Return pages whose data of a component is surely locked by a request."""
         locked: set[PageRecord] = set()
         for held in self.receipts.values():
             if column == FULL_COLUMN:
@@ -209,7 +209,7 @@ class ObservedState:
         return locked
 
     def maybe_locked(self, column: Column = FULL_COLUMN) -> set[PageRecord]:
-        """Pages whose data a request may have locked, or a copy, which locks all components."""
+        """Return pages that a request may have locked, or a copy, which locks all components."""
         locked = self.surely_locked(column)
         if column == SWA_COLUMN and not self.profile.window_lock_exact:
             for held in self.receipts.values():
@@ -222,7 +222,7 @@ class ObservedState:
     # Recency.
 
     def use_prefix(self, path: list[PageRecord], end: int) -> None:
-        """Note that a match or an insert used a prefix: its full data, its window and its state."""
+        """Record that a match or an insert used a prefix: its full data, window and mamba state."""
         for page in path[:end]:
             page.use(FULL_COLUMN, self.now)
         for page in same_node_below(path[end - 1]) if end else ():
@@ -239,14 +239,14 @@ class ObservedState:
         self.may_cut(path)
 
     def may_use(self, path: list[PageRecord]) -> None:
-        """Note that any data of a path may have been used."""
+        """Record that any data of a path may have been used."""
         for page in path:
             for column in self.columns:
                 page.use(column, self.now, surely=False)
         self.may_cut(path)
 
     def _use_window(self, path: list[PageRecord], end: int) -> None:
-        """Note that the window was used; the page before it, and pages of its node, may be, too."""
+        """Record a use of the window, and a possible use of the page before it and of its node."""
         window_from = self.window_from(end)
         for page in path[window_from:end]:
             page.use(SWA_COLUMN, self.now)
@@ -258,7 +258,7 @@ class ObservedState:
             above -= 1
 
     def may_cut(self, path: list[PageRecord]) -> None:
-        """Note that nodes on a path may have been cut, which may refresh any part of them."""
+        """Record that nodes on a path may have been cut, which may make any part of them recent."""
         if self.profile.split_keeps_recency:
             return
         touched = [*path, *(below for page in path for below in same_node_below(page))]
@@ -269,14 +269,14 @@ class ObservedState:
     # Evictions and loads.
 
     def is_not_loading(self, column: Column, page: PageRecord) -> None:
-        """Note that a page has data, so that no load in flight is of it."""
+        """Record that a page has data, so that no load in flight is of it."""
         page.loading[column] = page.doubtful[column] = False
         for transfer in self.transfers.values():
             if (page, column) in transfer.loads:
                 transfer.loads.remove((page, column))
 
     def lost(self, column: Column, slot: Slot, page: PageRecord) -> None:
-        """Note that a page's slot is free now."""
+        """Record that a page's slot is free now."""
         self.slots.free(column, (slot,))
         if page.device[column] not in (slot, SOMEWHERE):
             return
@@ -306,7 +306,7 @@ class ObservedState:
             freed += 1
             ambiguous |= owner is LOADING
             if isinstance(owner, PageRecord):
-                # A doubtful page may have lost its slot earlier, unseen.
+                # A doubtful page may have lost its slot earlier, without an answer.
                 ambiguous |= owner.doubtful[column]
                 found += [] if owner.doubtful[column] else [owner]
                 self.lost(column, slot, owner)
@@ -315,16 +315,16 @@ class ObservedState:
                 self.check("ALLOC-1", owner is LOADING, text, met=False)
                 slots.free(column, (slot,))
         if taken and freed < came_free:
-            # Other victims' slots were taken again at once.
+            # Other victims' slots were allocated again at once.
             found += self.doubt_unlocked(column)
         elif ambiguous:
-            # The slot may have been that of a page whose slot is not known.
+            # It may be the slot of a page whose slot is unknown.
             found += self.doubt_unlocked(column, only=SOMEWHERE)
         slots.mark_loading(column, seen.slots, taken)
         return found
 
     def doubt_unlocked(self, column: Column, only: Slot | None = None) -> list[PageRecord]:
-        """Note that any unlocked page may have lost its data unseen, or those whose slot is `only`.
+        """Record that unlocked pages may have lost their data, or only those whose slot is `only`.
 
         Events show which pages lost full data. Returns the pages that did.
         """
@@ -347,7 +347,7 @@ class ObservedState:
         return list(gone)
 
     def doubt_host(self, columns: Collection[Column]) -> None:
-        """Note that host data of these components may have been evicted unseen."""
+        """Record that host data of these components may have been evicted without an answer."""
         for transfer in self.transfers.values():
             if transfer.batch is not None:
                 transfer.batch.items.clear()
@@ -359,7 +359,7 @@ class ObservedState:
                     page.host[column] = Certainty.MAYBE
 
     def may_have_copied(self) -> None:
-        """Note that under write_back any device data may have been copied to the host unseen."""
+        """Record that under write_back any device data may have been copied to the host."""
         for page in self.pages if self.writes_back else ():
             for column in self.columns:
                 alone = column == FULL_COLUMN or not self.whole_on_host
@@ -367,19 +367,19 @@ class ObservedState:
                     self.may_be_on_host(column, page)
 
     def may_be_on_host(self, column: Column, page: PageRecord) -> None:
-        """Note that data may be on the host, unless events would have said so."""
+        """Record that data may be on the host, unless events would have shown it."""
         by_event = column == FULL_COLUMN and self.takes_events
         if not by_event and page.host[column] is Certainty.NO:
             page.host[column] = Certainty.MAYBE
 
 
 def may_be_one_node(page: PageRecord, below: PageRecord) -> bool:
-    """Whether a page and the next may be in one node: inserted at once, or not known."""
+    """Whether a page and the next may be in one node: inserted at once, or unknown."""
     return page.run == below.run or page.hazy or below.hazy
 
 
 def same_node_below(page: PageRecord) -> list[PageRecord]:
-    """The pages below a page that may be in the same node."""
+    """Return the pages below a page that may be in the same node."""
     found: list[PageRecord] = []
     below = [page]
     for each in below:

@@ -67,13 +67,13 @@ def test_turns_extend_their_conversation() -> None:
 
 
 def test_conversations_are_abandoned() -> None:
-    """Some conversations end before their last turn, so that the cache keeps data in vain."""
+    """Some conversations end before their last turn, so that the cache keeps unused data."""
     counts = turns(CHAT.requests())
     assert 0 < sum(count < CHAT.turns_at_most for count in counts.values()) < len(counts)
 
 
 def test_chat_without_abandoning_has_all_turns() -> None:
-    """Where none may be abandoned, every conversation has all its turns."""
+    """With no chance to end early, every conversation has all its turns."""
     counts = turns(Chat(conversations=10, abandon=0.0).requests())
     assert set(counts.values()) == {Chat().turns_at_most}
 

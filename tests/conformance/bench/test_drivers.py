@@ -1,4 +1,4 @@
-"""Drivers: each calls its cache as an engine would, and counts what another would count."""
+"""Drivers: each calls its cache as an engine would, and all count alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOMY = BenchCell(page_size=16, pool_tokens=1 << 15)
 TIGHT = BenchCell(page_size=16, pool_tokens=2048)
 WINDOW = evolve(TIGHT, window_tokens=64, swa_tokens=1536)
 REQUESTS = [
-    # Some come twice, so that even their last page was seen.
+    # Some come twice, so that even their last page was cached.
     again
     for number, request in enumerate(WorkloadSource(conversations=25, seed=3).requests())
     for again in [request] * (2 if number % 4 == 0 else 1)
@@ -44,7 +44,7 @@ def _peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_driver(name: str, cell: BenchCell) -> Driver[object]:
-    """A driver, by the name of its cache."""
+    """Make the driver of a cache by name."""
     module, options = NAMES[name]
     found = import_module(f"kvcanon.conformance.bench.drivers.{module}")
     make: MakeDriver[object] = found.make_driver
@@ -64,7 +64,7 @@ def serve(name: str, cell: BenchCell) -> tuple[list[int], StepTimes]:
 
 @cache
 def ideal_hits(page_size: int) -> list[int]:
-    """What each request would find in a cache that forgets nothing."""
+    """Return the hits of each request in a cache that evicts nothing."""
     seen: set[fake_peers.Page] = set()
     hits = []
     for request in REQUESTS:
@@ -79,7 +79,7 @@ def ideal_hits(page_size: int) -> list[int]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
-    """Each driver hits exactly the pages that earlier prompts of the tenant left."""
+    """Each driver hits exactly the cached pages of earlier prompts of the tenant."""
     served, _ = serve(name, evolve(ROOMY, page_size=page_size))
     assert served == ideal_hits(page_size)
 
@@ -144,7 +144,7 @@ def test_find_only_looks(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("events", [False, True], ids=["no events", "events"])
 def test_each_call_is_timed_once(name: str, events: bool) -> None:
-    """Every step of a request has one clock around the cache's call."""
+    """Every step of a request is timed around the cache's call."""
     served, taken = serve(name, evolve(TIGHT, events=events))
     calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
     every = {RequestStep.MATCH, RequestStep.INSERT} | ({RequestStep.EVENTS} if events else set())
@@ -177,7 +177,7 @@ def test_sglang_gets_its_page_size_tokens_and_pools() -> None:
     assert fake.params.page_size == 48
     assert fake.params.sliding_window_size == 64
     assert fake.params.tree_components == ("full", "swa")
-    # Whole pages, as with ours.
+    # Whole pages, as in our caches.
     assert (len(fake.full.free), len(fake.swa.free)) == (2016, 1536)
 
 
@@ -197,7 +197,7 @@ def test_vllm_without_room_is_a_fault() -> None:
 
 
 def test_tokens_are_prepared_as_each_cache_likes_them() -> None:
-    """Tokens are converted before the clock runs."""
+    """Tokens are converted before the timed part."""
     request = Request(40, lambda: tuple(range(40)))
     ours = make_driver("optimized", TIGHT).prepare(request)
     assert (ours.whole.dtype.itemsize, ours.whole.tolist()) == (4, list(range(32)))  # type: ignore[attr-defined]

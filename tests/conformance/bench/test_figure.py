@@ -20,7 +20,7 @@ PANELS = (
 
 
 def svg(panels: tuple[Panel, ...] = PANELS) -> ET.Element:
-    """The elements of the drawn figure."""
+    """Return the elements of the drawn figure."""
     return ET.fromstring(draw_figure("caches", "a trace", panels))  # noqa: S314 # Ours.
 
 
@@ -39,14 +39,14 @@ def test_each_series_has_one_color_in_all_panels() -> None:
 
 
 def test_titles_axes_rows_and_legend_are_text() -> None:
-    """Every word and every power of ten stands in the file as text."""
+    """Every word and every power of ten is in the file as text."""
     texts = {"".join(each.itertext()).strip() for each in svg().iter(f"{PREFIX}text")}
     assert {"caches", "a trace", "lines", "rows", "pages", "us", "requests"} <= texts
     assert {"page 1", "page 16", "a < b", "c & d", "1", "10", "100", "1,000"} <= texts
 
 
 def test_the_same_panels_are_the_same_bytes() -> None:
-    """A figure drawn twice is one file, and holds no date and no version."""
+    """A figure that is drawn twice gives equal files, without date and version."""
     drawn = draw_figure("caches", "a trace", PANELS)
     assert drawn == draw_figure("caches", "a trace", PANELS)
     assert "date" not in drawn
@@ -54,7 +54,7 @@ def test_the_same_panels_are_the_same_bytes() -> None:
 
 
 def test_a_figure_of_nothing_is_drawn() -> None:
-    """A contest that has measured nothing ends in an empty figure."""
+    """A contest without measurements gives an empty figure."""
     assert svg(()).tag == f"{PREFIX}svg"
 
 

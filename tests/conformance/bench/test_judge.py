@@ -29,7 +29,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 @pytest.mark.parametrize("judges", [INSIDE, OUTSIDE])
 def test_at_least_one_case_is_played(judges: JudgeConfig) -> None:
-    """A rate is of at least one case, however short the time."""
+    """A rate counts at least one case, however short the time."""
     measured = rate(REFERENCE, judges, seconds=0)
     assert measured.steps > 0
     assert measured.seconds > 0
@@ -37,7 +37,7 @@ def test_at_least_one_case_is_played(judges: JudgeConfig) -> None:
 
 
 def test_shares_are_of_one_whole() -> None:
-    """The shares of the time add up to the whole."""
+    """The shares of the time add up to 1."""
     inside, outside = (shares(REFERENCE, judges, seconds=0) for judges in (INSIDE, OUTSIDE))
     for each in (inside, outside):
         assert sum(each.values()) == pytest.approx(1)
@@ -46,12 +46,12 @@ def test_shares_are_of_one_whole() -> None:
     assert inside["laws"] > inside["cache"]
     assert inside["snapshot"] > 0
     assert outside["laws"] == 0
-    # One look when the cache is made: at the profile that it declares.
+    # One snapshot when the cache is made: for its profile.
     assert outside["snapshot"] < inside["snapshot"]
 
 
 def test_the_book_is_as_it_was_after_clocks_were_at_it() -> None:
-    """After the measurement the laws are the unclocked ones again."""
+    """After the measurement the laws have no clocks."""
     book = dict(LAWS)
     shares(REFERENCE, INSIDE, seconds=0)
     assert book == LAWS
@@ -85,7 +85,7 @@ ARGUMENTS = ("bench", "judge", "--seconds", "0", "--nodes", "5", "--nodes", "10"
 
 
 def test_bench_judge_prints_rates_shares_and_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The report has every number that the docs promise."""
+    """The report has every number that the docs describe."""
     assert main(ARGUMENTS) == 0
     printed = capsys.readouterr().out
     words = ("steps/s", "laws", "snapshot", "cache", "rest", "nodes^")
@@ -116,7 +116,7 @@ def test_bench_judge_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_judge_says_in_one_line_what_is_wrong(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
 ) -> None:
-    """A wrong call is answered by one line and exit 2."""
+    """A wrong call exits with 2 and one line on stderr."""
     assert main(("bench", "judge", *arguments)) == 2
     said = capsys.readouterr().err
     assert problem in said

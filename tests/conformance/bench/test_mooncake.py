@@ -1,4 +1,4 @@
-"""The loader of recorded traces: what an id stands for, and what it says of a bad line."""
+"""The loader of recorded traces: the tokens of an id, and the errors of a bad line."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_load_takes_the_first_requests_only_where_a_limit_is_given(tmp_path: Pat
 def test_equal_ids_are_equal_tokens(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], last_tokens: int
 ) -> None:
-    """A hash id stands for the same tokens always, and no two ids share a block."""
+    """A hash id always has the same tokens, and no two ids share a block."""
     lines: list[dict[str, object]] = [
         GOOD | {"hash_ids": [each], "input_length": last_tokens} for each in ids
     ]

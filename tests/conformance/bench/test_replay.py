@@ -1,4 +1,4 @@
-"""Replays: what an engine asks of its cache, and whether its counts are true."""
+"""Replays: the calls of an engine on its cache, and its counts."""
 
 import json
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ def ideal_hit_tokens(requests: Iterable[Request], page_size: int) -> int:
 @pytest.mark.parametrize("page_size", [1, 8, 64])
 @pytest.mark.parametrize("window_tokens", [None, 100])
 def test_unlimited_replay_finds_all_there_is(page_size: int, window_tokens: int | None) -> None:
-    """In an unlimited pool a replay hits exactly the pages that earlier prompts left."""
+    """With an unlimited pool a replay hits exactly the cached pages of earlier prompts."""
     unlimited = Counts(full=ALL_PAGES, swa=ALL_PAGES)
     config = CacheConfig(
         page_size=page_size, window_tokens=window_tokens, device_slots=unlimited, events=False
@@ -98,7 +98,7 @@ def test_engine_holds_nothing_between_requests(config: CacheConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_replay_counts_what_events_say(config: CacheConfig) -> None:
-    """Events stored less events removed are the pages in the tree."""
+    """Stores minus removes are the pages in the tree."""
     result = replay(ReferenceCache(config), REQUESTS)
     on_device = result.events["stored GPU"] - result.events["removed GPU"]
     assert on_device == result.tree.device_pages
@@ -118,7 +118,7 @@ def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
 
 
 def test_replay_makes_the_tree_that_it_should() -> None:
-    """Prompts that part cut nodes, and evicted windows leave tombstones."""
+    """Prompts that diverge cut nodes, and evicted windows leave tombstones."""
     result = replay(ReferenceCache(WINDOW), REQUESTS)
     assert result.tree.branches > 0
     assert 0 < result.tree.tombstones < result.tree.nodes
@@ -153,7 +153,7 @@ def test_prompt_larger_than_the_pool_is_rejected_and_evicts_nothing() -> None:
 
 
 def test_request_that_does_not_fit_gives_everything_back() -> None:
-    """A request that is rejected while a copy holds the slots releases its lock."""
+    """A request that is rejected while a copy locks the slots releases its lock."""
     transfers = ManualEngine()
     config = evolve(
         SMALL,
@@ -188,7 +188,7 @@ class FailingLoads(ManualEngine):
     """Performs backups when polled, and fails every load."""
 
     def poll(self) -> tuple[Completion, ...]:
-        """Decide what was not decided yet, and report it."""
+        """Perform and report the copies that have not ended."""
         for order in self.open_orders:
             if order.direction is Direction.BACKUP:
                 self.acknowledge(order.transfer_id)
@@ -198,7 +198,7 @@ class FailingLoads(ManualEngine):
 
 
 def test_late_copies_are_waited_for() -> None:
-    """A load that is late is awaited, and its prefix hits."""
+    """A late load is awaited, and its prefix hits."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
     cache = ReferenceCache(config, LateLoads())
     result = replay(cache, [prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))])
@@ -206,10 +206,10 @@ def test_late_copies_are_waited_for() -> None:
 
 
 class LateLoads(ManualEngine):
-    """Performs backups when polled, and loads only when somebody waits."""
+    """Performs backups when polled, and loads only in a wait."""
 
     def poll(self) -> tuple[Completion, ...]:
-        """Perform the backups that are open, and report them."""
+        """Perform the open backups, and report them."""
         for order in self.open_orders:
             if order.direction is Direction.BACKUP:
                 self.acknowledge(order.transfer_id)
@@ -228,7 +228,7 @@ def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> No
 
 
 def test_tree_shape_counts_host_only_pages() -> None:
-    """A page on both media does not count as on the host only."""
+    """A page on both media is not counted as host-only."""
     cache = ReferenceCache(evolve(HOST, window_tokens=None))
     replay(cache, REQUESTS)
     state = cache.snapshot()

@@ -1,4 +1,4 @@
-"""The contest of caches: what is measured, in which order, and what is said of it."""
+"""The contest of caches: what is measured, in which order, and what is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = ("--conversations", "3", "--rounds", "1", "--page-size", "16", "--no-eve
 
 
 class Spy:
-    """Passes requests on to the reference, and remembers what came of them."""
+    """Passes requests on to the reference, and records the results."""
 
     made: list[Spy]
 
@@ -46,28 +46,28 @@ class Spy:
         self.made.append(self)
 
     def prepare(self, request: Request) -> Request:
-        """The request itself."""
+        """Return the request itself."""
         return self.driver.prepare(request)
 
     def serve(self, prompt: Request, taken: StepTimes) -> int:
-        """Serve it."""
+        """Serve the request."""
         hit = self.driver.serve(prompt, taken)
         self.served.append((prompt.length_tokens, hit))
         return hit
 
     def take_events(self, taken: StepTimes) -> EventCounts:
-        """What it tells."""
+        """Take the events."""
         return self.driver.take_events(taken)
 
     def find(self, prompt: Request, taken: StepTimes) -> int:
-        """Look for it."""
+        """Look up the prompt."""
         hit = self.driver.find(prompt, taken)
         self.found.append((prompt.length_tokens, hit))
         return hit
 
 
 def spy(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
-    """A spy on the reference."""
+    """Make a spy on the reference."""
     return Spy(cell, options)
 
 
@@ -77,7 +77,7 @@ def _no_spies() -> None:
 
 
 def some(requests_per_second: float = 100.0, requests: int = 100, stored: int = 0) -> Throughput:
-    """A measurement of one step of a hundred requests, or of fewer."""
+    """Return a measurement of one step of a hundred requests, or of fewer."""
     steps = {"insert": Latency(100, 100 / requests_per_second, 3.0, 9.0)}
     return Throughput("core", requests, 100, 1000, 500, 2**20, 3 * 2**20, 0.5, stored, steps=steps)
 
@@ -98,7 +98,7 @@ def test_measure_counts_all_that_was_served() -> None:
 
 
 def test_measure_warms_up_another_cache_than_it_measures() -> None:
-    """The warm-up runs on a smaller cache of its own."""
+    """The warm-up runs on a separate, smaller cache."""
     measure(spy, CELL, REFERENCE, CHAT.requests(), seconds=60)
     warm, measured = Spy.made
     assert warm.served
@@ -145,7 +145,7 @@ def test_tree_grows_to_its_sizes() -> None:
 
 
 def test_prompt_that_is_not_found_whole_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full hit that is not full is a usage error."""
+    """A full hit that misses pages is a usage error."""
     monkeypatch.setattr(Spy, "find", lambda *_: 16)
     words = "^ReferenceCache found 16 of a prompt's 1024 tokens in a pool that holds them all$"
     with pytest.raises(UsageError, match=words):
@@ -163,7 +163,7 @@ def test_prompts_grow_to_their_sizes_and_are_found_whole() -> None:
 
 
 def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
-    """Full hits are timed beside a copy of the same bytes."""
+    """Full hits are timed beside a comparison of the same bytes."""
     hit = full_hit(spy, CELL, REFERENCE, prompt_tokens=160, prompts=4)
     _, found = Spy.made
     assert found.served == [(161, 0)] * 4
@@ -207,7 +207,7 @@ def test_results_are_medians_of_the_rounds() -> None:
 
 
 def test_measurements_pass_through_json() -> None:
-    """Measurements and jobs are equal after a way through JSON."""
+    """Measurements and jobs are equal after a round trip through JSON."""
     measured = some(stored=7)
     assert Throughput.from_json(json.loads(json.dumps(measured.to_json()))) == measured
     point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
@@ -217,7 +217,7 @@ def test_measurements_pass_through_json() -> None:
 
 
 def test_order_is_filled_in_a_process_of_its_own() -> None:
-    """A job runs in a child process, with the hits of this one."""
+    """A job in a child process has the hits of one in this process."""
     reference = CONTESTANTS["reference"]
     order = BenchJob("requests", "tree", REFERENCE, CELL, CHAT, 60.0)
     measured = Throughput.from_json(in_a_process(Field((reference,), {}))(reference, order))
@@ -227,7 +227,7 @@ def test_order_is_filled_in_a_process_of_its_own() -> None:
 
 
 def test_process_that_fails_is_told_in_one_line() -> None:
-    """The last words of a child are one line of the error."""
+    """A child's last line on standard error is in the error's one line."""
     order = BenchJob("requests", "tree", REFERENCE, BenchCell(16, 64), CHAT, 60.0)
     reference = CONTESTANTS["reference"]
     words = r"^reference, full, page 16: a prompt has \d+ tokens, and the pool 64$"
@@ -326,7 +326,7 @@ def test_command_measures_prints_and_writes(
 def test_command_at_fault_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    """A wrong call is answered by one line and exit 2."""
+    """A wrong call exits with 2 and one line on stderr."""
     assert main(["bench", "tree", *QUICK, "--peers", str(tmp_path), *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kvcanon: ")

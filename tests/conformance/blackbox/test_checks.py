@@ -31,18 +31,18 @@ Use: TypeAlias = Callable[[BlackboxGuard], object]
 
 
 def acceptor() -> BlackboxGuard:
-    """An empty plain cache before the judge."""
+    """Return an empty plain cache under a guard."""
     adapter = Adapter("plain", ReferenceCache)
     return BlackboxGuard(make_subject(adapter, CONFIG), adapter.profile, LAWS.values())
 
 
 def serve(cache: BlackboxGuard, key: Key) -> None:
-    """Insert a key that shares nothing with what is there."""
+    """Insert a key that shares nothing with the cache."""
     cache.insert(key, 0, cache.allocate(Counts(len(key))))
 
 
 def exercised_by(use: Use, *, after: Use = lambda _: None) -> set[str]:
-    """The laws that some calls exercise, or one that is refused, after others."""
+    """Return the laws that some calls exercise, or one refused call, after others."""
     cache = acceptor()
     after(cache)
     before = cache.laws_exercised.copy()
@@ -78,7 +78,7 @@ def test_a_check_without_substance_still_accuses() -> None:
 
 
 def test_a_law_that_is_not_asked_is_not_noted() -> None:
-    """A check of a law that is not judged counts and reports nothing."""
+    """A check of a law that is not judged counts nothing and reports nothing."""
     checks = Checks(["MATCH-1"])
     checks.note("LOCK-10", "released twice", met=True)
     assert not checks.close()
@@ -86,7 +86,7 @@ def test_a_law_that_is_not_asked_is_not_noted() -> None:
 
 
 def fill(cache: BlackboxGuard) -> None:
-    """Have something in the cache."""
+    """Insert a prompt."""
     serve(cache, KEY)
 
 
@@ -129,12 +129,12 @@ def test_an_insert_and_an_eviction_are_evidence() -> None:
     evicted = exercised_by(lambda cache: cache.evict(Counts(full=1)), after=fill)
     assert evicted >= {"EVICT-1", "EVENT-2", "ALLOC-3"}
     assert "EVICT-3" not in evicted
-    # There is no other leaf whose turn it could have been.
+    # There is no other leaf that could have been next.
     assert "REC-3" not in evicted
 
 
 def requests() -> RequestBlackboxGuard:
-    """An empty cache that is used by requests, before the judge."""
+    """Return an empty request cache under a guard."""
     adapter = Adapter("serving", ServingCache, kind=CacheKind.REQUEST)
     subject = make_request_subject(adapter, CONFIG)
     return RequestBlackboxGuard(subject, adapter.profile, LAWS.values(), black_box=True)

@@ -1,4 +1,4 @@
-"""Coverage from outside: laws are judged from outside where they say so, and by what they say."""
+"""Coverage in black-box mode: laws are judged if they declare it, by the methods they declare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUPS: tuple[AnyOf, ...] = tuple(
 
 
 def judged(kind: type[ReferenceCache]) -> Counter[str]:
-    """The laws that are judged of a cache from outside."""
+    """Return the laws that are judged of a cache in black-box mode."""
     laws: Counter[str] = Counter()
     for seed in range(CASES):
         _, tallies = play(
@@ -38,14 +38,14 @@ def test_laws_are_judged_from_outside_that_say_so() -> None:
 
 
 def test_laws_name_methods_that_a_cache_may_lack() -> None:
-    """Every method in `from_outside` is one that the judge knows as a capability."""
+    """Every method in `from_outside` is a capability."""
     named = {method.__name__ for group in GROUPS for method in group}
     assert named <= {each.value for each in Capability}
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_laws_need_the_methods_that_they_name(group: AnyOf) -> None:
-    """A law is not judged from outside of a cache that lacks a whole group of its methods."""
+    """A law is not judged of a cache that lacks a whole group of its methods."""
     names = [method.__name__ for method in group]
     kind = type("Lacking", (ReferenceCache,), dict.fromkeys(names))
     for law_id in judged(kind):
@@ -53,7 +53,7 @@ def test_laws_need_the_methods_that_they_name(group: AnyOf) -> None:
 
 
 def test_missing_methods_are_named() -> None:
-    """What a cache lacks is named, and a group of which it has one method is not."""
+    """The report names the methods that a cache lacks, but no group of which it has one."""
     assert missing_for(LAWS["DATA-1"], ["write", "poll"]) == ["write"]
     lacks = ["take_events", "free_slots"]
     assert missing_for(LAWS["RES-5"], lacks) == ["take_events or free_slots"]

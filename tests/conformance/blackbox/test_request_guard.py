@@ -47,12 +47,12 @@ BLACK_BOX = JudgeConfig(black_box=True)
 
 
 def adapter_of(make: type[ServingCache]) -> Adapter:
-    """A cache that is used by requests."""
+    """Return the adapter of a request cache."""
     return Adapter(make.__name__, make, kind=CacheKind.REQUEST)
 
 
 class Blind(ServingCache):
-    """A cache that shows nothing but its answers."""
+    """A cache without optional methods."""
 
     evict = None  # type: ignore[assignment]
     reset = None  # type: ignore[assignment]
@@ -65,7 +65,7 @@ class Blind(ServingCache):
 def campaign(
     make: type[ServingCache], judges: JudgeConfig, cases: int
 ) -> tuple[list[Finding], Tally]:
-    """What is found in cases of consecutive seeds, and what was judged."""
+    """Return the findings in cases of consecutive seeds, and the laws that were exercised."""
     adapter, findings, total = adapter_of(make), list[Finding](), Tally()
     for seed in range(cases):
         found, tallies = play(draw_case(seed, adapter.offer), [adapter], judges)
@@ -85,7 +85,7 @@ def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeCon
 
 
 def test_another_lawful_cache_has_no_findings() -> None:
-    """A cache that chooses otherwise than the plain one passes."""
+    """A lawful cache that chooses differently from the plain one passes."""
     total = Tally()
     for seed in range(250):
         found, tallies = play(draw_case(seed, HASH_BLOCKS.offer), [HASH_BLOCKS], BLACK_BOX)
@@ -146,7 +146,7 @@ def test_fault_is_found(make: type[ServingCache], law_id: str) -> None:
 
 
 class ChildrenLastUnseen(ChildrenLast):
-    """The same, by a cache that does not show its states."""
+    """The same cache, without snapshots."""
 
     snapshot = None  # type: ignore[assignment]
 
@@ -162,7 +162,7 @@ def test_declared_order_of_removes_is_not_accused() -> None:
 
 
 class BlindToNamespaces(ForgetsNamespaces):
-    """The same fault, in a cache that shows its answers only."""
+    """The same fault, in a cache without optional methods."""
 
     evict = None  # type: ignore[assignment]
     reset = None  # type: ignore[assignment]
@@ -188,10 +188,10 @@ def test_finding_tells_the_call_and_the_law() -> None:
 
 
 class AnswersNothing(ServingCache):
-    """A cache whose answers are of no type that it may answer."""
+    """A cache whose answer has a wrong type."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in, and say nothing about it."""
+        """Admit a request, and return None."""
         super().admit(request_id, key)
         return None  # type: ignore[return-value]
 
@@ -205,7 +205,7 @@ def test_nonsense_is_a_finding() -> None:
 
 
 class RefusesReset(ServingCache):
-    """A cache that never forgets."""
+    """A cache that refuses every reset."""
 
     def reset(self) -> None:
         """Refuse."""
@@ -213,17 +213,17 @@ class RefusesReset(ServingCache):
 
 
 class RefusesTooSoon(ServingCache):
-    """A cache that lets nobody in when half of its slots are held."""
+    """A cache that admits no request when half of its slots are held."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in, unless it is a long one."""
+        """Admit a request, unless it is a long one."""
         if 2 * len(key) > self.config.device_slots.full:
             raise OutOfSlots("full on GPU", len(key), 0)
         return super().admit(request_id, key)
 
 
 class CannotFinish(ServingCache):
-    """A cache in which a request cannot end."""
+    """A cache that refuses every finish."""
 
     def finish(self, request_id: RequestId) -> None:
         """Refuse."""
@@ -238,17 +238,17 @@ def test_refusal_without_reason_is_found(make: type[ServingCache]) -> None:
 
 
 class LosesASlot(ServingCache):
-    """A cache that shows a free slot too few."""
+    """A cache whose snapshots lack a free slot."""
 
     def snapshot(self) -> Snapshot:
-        """The state, short of a slot of each pool."""
+        """Return the state without one free slot of each pool."""
         state = super().snapshot()
         pools = {name: evolve(pool, free=pool.free[1:]) for name, pool in state.pools.items()}
         return evolve(state, pools=pools)
 
 
 def test_state_is_judged_where_it_is_shown() -> None:
-    """The laws of states are checked of a request cache that shows its state."""
+    """The laws of states are checked of a request cache with snapshots."""
     findings, _ = campaign(LosesASlot, JudgeConfig(), cases=5)
     assert {finding.name.partition("-")[0] for finding in findings} == {"ALLOC"}
     assert not campaign(LosesASlot, BLACK_BOX, cases=5)[0]
@@ -265,7 +265,7 @@ def test_all_actions_are_total() -> None:
 
 
 def client_of(make: type[ServingCache], config: CacheConfig) -> RequestClient:
-    """A client of a new cache."""
+    """Return a client of a new cache."""
     subject = make_request_subject(adapter_of(make), config)
     return RequestClient(subject.cache, subject.can, Stamps(config.slot_bytes))
 

@@ -21,12 +21,12 @@ OTHER = make_key([3, 4], 1)
 
 
 def requests_of(*, one_pool: bool) -> ObservedRequests:
-    """The observed state of a new cache."""
+    """Return the observed state of a new cache."""
     return ObservedRequests(CONFIG, Checks(LAWS.keys()), one_pool)
 
 
 def give(observed: ObservedRequests, request_id: int, key: Key, slots: Slots) -> list[str]:
-    """Give a request its block table, and compute all of it; the laws that this broke."""
+    """Give a request its block table, and compute all of it; returns the laws that this broke."""
     prompt = observed.prompt(key)
     table = table_of(observed, prompt, slots)
     check_owners(observed, request_id, table)
@@ -59,7 +59,7 @@ def test_slot_of_one_pool_has_one_owner() -> None:
 
 
 def test_slot_of_one_pool_holds_one_thing() -> None:
-    """Full data in a slot that window data was written to since is reported."""
+    """Full data in a slot to which window data was written later is reported."""
     observed = requests_of(one_pool=True)
     give(observed, 1, TWO, Slots((0, 1), (2, 3)))
     del observed.running[1]

@@ -1,4 +1,4 @@
-"""The black-box guard reports no sound cache, however little it shows, and finds faults."""
+"""The black-box guard reports no sound cache, however few methods it has, and finds faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 
 def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
-    """What is found in black-box mode in the cases of some seeds."""
+    """Return the findings in black-box mode in the cases of some seeds."""
     return [
         (seed, finding)
         for seed in seeds
@@ -69,21 +69,21 @@ def test_what_is_declared_is_not_accused(name: str) -> None:
 
 
 class LateNames(ReferenceCache):
-    """Names its events when they are taken, and those of all operations but the last one wrong."""
+    """Changes the hashes of stores, except those of the last operation."""
 
     named = 0
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Note which events wait, and insert."""
+        """Record which events wait, and insert."""
         self.named = len(self._state.events)
         return super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
         )
 
     def take_events(self) -> tuple[Event, ...]:
-        """Get the names of stores wrong."""
+        """Change the hashes of stores."""
         named, self.named = self.named, 0
         events = super().take_events()
         return tuple(
@@ -114,7 +114,7 @@ def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
     announced, profile = events.emit_removed, Profile(removes_end_first=False)
 
     def removes_the_front_alone(patch: Overrides) -> None:
-        """Of the pages that leave only the first is removed."""
+        """Only the first of the pages that are evicted is removed."""
 
         def announce_first(state: State, node: Node, medium: Medium) -> None:
             waiting = len(state.events)
@@ -131,19 +131,19 @@ def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
 
 
 class NoFreeSlots(ReferenceCache):
-    """Does not show its free lists, so that they are found out by taking all slots."""
+    """Hides its free lists, so that the guard finds them by allocating all slots."""
 
     free_slots = None  # type: ignore[assignment]
 
 
 class NoEvents(ReferenceCache):
-    """Sends no events, so that little is known of the host."""
+    """Has no events, so that little is known of the host."""
 
     take_events = None  # type: ignore[assignment]
 
 
 class Least(ReferenceCache):
-    """Has what it must have, and no more."""
+    """Has only the required methods."""
 
     free_slots = take_events = read = write = None  # type: ignore[assignment]
     evict = evict_host = load_back = insert_host = poll = flush = None  # type: ignore[assignment]
@@ -184,13 +184,13 @@ def test_doubt_about_a_load_that_fails_is_kept() -> None:
 
 @pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])
 def test_sound_cache_that_shows_little_is_not_accused(kind: type[ReferenceCache]) -> None:
-    """A cache that shows little passes."""
+    """A cache with few methods passes."""
     found = findings(Adapter(kind.__name__, kind), range(150))
     assert not found, f"seed {found[0][0]}: {found[0][1].words}"
 
 
 def test_least_cache_is_judged() -> None:
-    """A cache of six operations exercises laws."""
+    """A cache with the six required methods exercises laws."""
     judged: set[str] = set()
     for seed in range(10):
         _, tallies = play(draw_case(seed, Offer()), [Adapter("least", Least)], OUTSIDE)
@@ -208,7 +208,7 @@ class Fault:
 
 
 def gives_one_slot_more(patch: Overrides) -> None:
-    """An allocation gives a slot more than was asked for."""
+    """An allocation returns a slot too many."""
     allocate = slots.allocate
 
     def generous(state: State, counts: Counts) -> Slots:
@@ -219,17 +219,17 @@ def gives_one_slot_more(patch: Overrides) -> None:
 
 
 def reset_keeps_slots(patch: Overrides) -> None:
-    """A reset forgets the tree and not its slots."""
+    """A reset empties the tree and does not free its slots."""
     patch.setattr(slots, "free_tree", lambda _: None)
 
 
 def reset_is_silent(patch: Overrides) -> None:
-    """Routers are not told of a reset."""
+    """A reset emits no event."""
     patch.setattr(cache, "emit_cleared", lambda _: None)
 
 
 def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
-    """Routers are told to forget all whenever something leaves."""
+    """Every eviction emits a clear."""
     removed = events.emit_removed
 
     def loud(state: State, node: Node, medium: object) -> None:
@@ -241,7 +241,7 @@ def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
 
 
 def asked_for_nothing_it_evicts(patch: Overrides) -> None:
-    """An eviction for nothing takes something."""
+    """An eviction of no slots frees some."""
     rightly = evict.evict
 
     def greedy(state: State, counts: Counts) -> Counts:
@@ -251,7 +251,7 @@ def asked_for_nothing_it_evicts(patch: Overrides) -> None:
 
 
 def lock_of_what_is_gone(patch: Overrides) -> None:
-    """A lock is given for as much of a key as is there."""
+    """A lock of a key that is partly cached locks that part."""
     rightly = lock.lock
 
     def lenient(state: State, key: Key) -> Receipt:
@@ -264,12 +264,12 @@ def lock_of_what_is_gone(patch: Overrides) -> None:
 
 
 def flush_waits_for_nothing(patch: Overrides) -> None:
-    """A flush takes what has come, and leaves the rest in flight."""
+    """A flush settles the copies that ended, and leaves the rest in flight."""
     patch.setattr(cache, "flush", transfer.settle)
 
 
 def failure_cancels_everything(patch: Overrides) -> None:
-    """Whatever comes after a copy that failed is said to be cancelled."""
+    """All copies after a failed one are reported as cancelled."""
     settle_one = transfer._settle_one
 
     def gloomy(state: State, each: Transfer, *, ok: bool) -> TransferStatus:
@@ -280,18 +280,18 @@ def failure_cancels_everything(patch: Overrides) -> None:
 
 
 def frees_any_slot(patch: Overrides) -> None:
-    """Whatever is given back is free, whoever had it."""
+    """A free frees any slot, whichever request holds it."""
     patch.setattr(slots, "require_held", lambda _state, _slots: None)
 
 
 def takes_any_slot(patch: Overrides) -> None:
-    """Whatever is handed over is the tree's, whoever had it."""
+    """An insert takes any slot, whichever request holds it."""
     patch.setattr(insert, "require_held", lambda _state, _slots: None)
     patch.setattr(insert, "_check_pairs", lambda _state, _slots: None)
 
 
 def takes_half_of_what_it_cannot_give(patch: Overrides) -> None:
-    """Where window slots are short, the full slots are taken, and the call is refused."""
+    """If window slots are short, the full slots are allocated, and the call is refused."""
     allocate = slots.allocate
 
     def hasty(state: State, counts: Counts) -> Slots:
@@ -334,7 +334,7 @@ def test_fault_is_seen_from_outside(fault: Fault) -> None:
 @pytest.mark.parametrize("judges", [OUTSIDE, JudgeConfig()], ids=["outside", "inside"])
 @pytest.mark.parametrize("plant", [frees_any_slot, takes_any_slot])
 def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: JudgeConfig) -> None:
-    """A cache that takes slots which it must refuse breaks a law, and does not crash the guard."""
+    """A cache that takes slots that it must refuse breaks a law, and does not crash the guard."""
     adapter = Adapter("faulty", overriding(plant))
     found = []
     for seed in range(40):
@@ -348,10 +348,10 @@ def test_slots_that_nobody_holds_are_a_matter_of_laws(plant: Plant, judges: Judg
 
 
 class FreesOneByOne(NoFreeSlots):
-    """Frees what precedes a slot that is not held, and shows its free lists to nobody."""
+    """Frees the slots before one that is not held, and hides its free lists."""
 
     def free(self, slots: Slots) -> None:
-        """Give slots back, one after another."""
+        """Free slots, one after another."""
         for component, some in slots:
             for slot in some:
                 super().free(Slots(**{component.value: (slot,)}))
@@ -368,10 +368,10 @@ def test_half_of_a_refused_call_shows_where_free_lists_do_not() -> None:
 
 
 class HoldsNothingTwice(ReferenceCache):
-    """Says of a slot that is named twice that it is not held, as it is not held any more."""
+    """Refuses a free of a slot that is given twice as not held."""
 
     def free(self, slots: Slots) -> None:
-        """Give slots back, unless one of them is not held, or not twice."""
+        """Free slots, unless one of them is not held, or is given twice."""
         for component, some in slots:
             if len(set(some)) < len(some):
                 raise SlotNotHeld(f"{component} on GPU", some[0])
@@ -392,6 +392,6 @@ def test_slot_that_is_named_twice_may_be_not_held(judges: JudgeConfig) -> None:
     ("kind", "law_id"), [(WritesAnywhere, "REFUSE-3"), (WritesLittle, "REFUSE-1")]
 )
 def test_writes_are_judged_from_outside(kind: type[ReferenceCache], law_id: str) -> None:
-    """A write that had to be refused is reported, and a refusal of one that had to be served."""
+    """A write that is wrongly served or wrongly refused is reported."""
     found = findings(Adapter("writing", kind), range(20))
     assert law_id in {each.name for _, each in found}

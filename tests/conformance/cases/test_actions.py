@@ -33,14 +33,14 @@ each_way = pytest.mark.parametrize("name", ["free_wrongly", "insert_wrongly"])
 
 
 class Overheard(ReferenceCache):
-    """Keeps the slots that were given back or handed over last."""
+    """Records the last slots that were freed or inserted."""
 
     given = Slots()
     paired: tuple[bool, ...] = ()
-    """Which of the full slots given back last had a window slot."""
+    """Whether each of the last freed full slots had a window slot."""
 
     def free(self, slots: Slots) -> None:
-        """Keep them, and free them."""
+        """Record the slots, and free them."""
         self.given = slots
         self.paired = tuple(slot in self._state.swa_of_full for slot in slots.full)
         super().free(slots)
@@ -48,7 +48,7 @@ class Overheard(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Keep them, and insert them."""
+        """Record the slots, and insert them."""
         self.given = slots
         return super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
@@ -56,7 +56,7 @@ class Overheard(ReferenceCache):
 
 
 def client_of(config: CacheConfig, *prompts: tuple[int, int, int]) -> tuple[Client, Overheard]:
-    """A client of a new cache, with a request for each of some prompts."""
+    """Return a client of a new cache, with a request for each of some prompts."""
     subject = make_subject(Adapter("overheard", Overheard), config)
     assert isinstance(subject.cache, Overheard)
     client = Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
@@ -66,7 +66,7 @@ def client_of(config: CacheConfig, *prompts: tuple[int, int, int]) -> tuple[Clie
 
 
 def held_by(client: Client, component: Component) -> list[Slot]:
-    """The slots that requests have."""
+    """Return the slots that requests hold."""
     return [slot for request in client.requests for slot in request.slots[component]]
 
 
@@ -77,7 +77,7 @@ def held_by(client: Client, component: Component) -> list[Slot]:
 def test_one_slot_is_wrong_and_the_others_are_held(
     name: str, never: set[tuple[Component, type]]
 ) -> None:
-    """An invalid call is refused, and leaves the client as it was."""
+    """An invalid call is refused, and does not change the client."""
     client, cache = client_of(CONFIG, (0, 0, 4), (0, 1, 3))
     books = [request.slots for request in client.requests]
     before = cache.snapshot()
@@ -112,7 +112,7 @@ def test_wrong_slot_is_anywhere_among_the_others() -> None:
 
 @each_way
 def test_where_requests_hold_every_slot_another_is_made_up(name: str) -> None:
-    """Where requests hold every slot, the wrong slot is one that no pool has."""
+    """If requests hold every slot, the wrong slot is outside the pool."""
     client, cache = client_of(CacheConfig(device_slots=Counts(full=2)), (0, 0, 0))
     assert sorted(held_by(client, FULL)) == [0, 1]
     assert isinstance(act(client, name, 0, 0, 0), SlotNotHeld)
@@ -121,7 +121,7 @@ def test_where_requests_hold_every_slot_another_is_made_up(name: str) -> None:
 
 @each_way
 def test_without_slots_nothing_is_handed_over(name: str) -> None:
-    """Without requests, no slots are handed over."""
+    """Without requests, no slots are inserted."""
     client, cache = client_of(CONFIG)
     assert act(client, name, 1, 2, 3) is None
     assert cache.given == Slots()
@@ -148,7 +148,7 @@ def test_more_nodes_are_made_than_a_byte_can_number() -> None:
 
 
 def test_fetched_pages_go_on_where_the_host_lacks_those_before() -> None:
-    """`fetch_beyond` goes on below a page that the host has no slot for."""
+    """`fetch_beyond` inserts below a page for which the host has no free slot."""
     room = Counts(full=12)
     config = CacheConfig(
         device_slots=room,
@@ -162,7 +162,7 @@ def test_fetched_pages_go_on_where_the_host_lacks_those_before() -> None:
 
 
 def test_a_fetch_is_asked_of_a_cache_without_a_host() -> None:
-    """A cache without a host tier is called to fetch, too."""
+    """`fetch_beyond` calls a cache without a host tier, too."""
     client, _ = client_of(CONFIG)
     refusals = {str(act(client, "ask_nonsense", 0, 0, c)) for c in range(40)}
     assert any("insert_host" in each for each in refusals)

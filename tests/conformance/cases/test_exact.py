@@ -1,4 +1,4 @@
-"""Exact actions: they call what they spell out, whatever was called before."""
+"""Exact actions: their calls depend on their picks only, not on earlier calls."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ CONFIG = CacheConfig(
 
 
 class Overheard(ReferenceCache):
-    """Keeps the keys that were asked for."""
+    """Records the keys of matches."""
 
     keys: tuple[Key, ...] = ()
 
     def match(self, key: Key) -> Matched:
-        """Keep it, and match it."""
+        """Record the key, and match it."""
         self.keys = (*self.keys, key)
         return super().match(key)
 
 
 def client_of(config: CacheConfig = CONFIG) -> Client:
-    """A client of a new cache."""
+    """Return a client of a new cache."""
     subject = make_subject(Adapter("overheard", Overheard), config)
     return Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
 
 
 def test_an_action_spells_its_key_out() -> None:
-    """Each spelling of a key stands for one key, and each key has one spelling."""
+    """Each encoding decodes to one key, and each key has one encoding."""
     client = client_of()
     spelled = [((), 0), ((0,), 0), ((1,), 0), ((0, 1), 0), ((1, 0), 0), ((1, 0), 2), ((3, 2, 1), 1)]
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_an_action_spells_its_key_out() -> None:
 
 
 def test_a_bigram_key_is_made_of_bigrams() -> None:
-    """A cache of bigrams is given bigrams."""
+    """Keys of a cache with bigrams have bigrams."""
     client = client_of(CacheConfig(page_size=2, bigram=True))
     assert act(client, *exact_action("insert_exactly", (1, 0))) is None
     assert act(client, *exact_action("match_exactly", (1, 0))) is None
@@ -66,7 +66,7 @@ def test_a_bigram_key_is_made_of_bigrams() -> None:
 
 
 def test_what_was_put_is_there_with_its_stamps() -> None:
-    """An insert hands over the pages that it names, with written slots."""
+    """An insert has the pages that the action encodes, with written slots."""
     client = client_of()
     assert act(client, *exact_action("insert_exactly", (1, 0, 1))) is None
     key = Key(((1, 1), (0, 0), (1, 1)))
@@ -97,7 +97,7 @@ def test_a_put_that_is_refused_leaves_nothing_with_the_client() -> None:
 
 
 def test_an_exact_action_makes_no_room() -> None:
-    """An insert that does not fit evicts nothing."""
+    """An insert without enough free slots evicts nothing."""
     client = client_of()
     act(client, *exact_action("insert_exactly", (0, 1, 2)))
     assert isinstance(act(client, *exact_action("insert_exactly", (1, 1))), OutOfSlots)
@@ -115,7 +115,7 @@ def test_what_is_held_can_be_released() -> None:
 
 
 def test_what_was_fetched_can_be_brought_back() -> None:
-    """Fetched pages are those that the action names."""
+    """A host insert has the pages that the action encodes."""
     client = client_of()
     act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=0, bare_pages=1))
     state = client.cache.snapshot()
@@ -133,7 +133,7 @@ def test_what_was_fetched_can_be_brought_back() -> None:
 
 
 def test_a_fetch_starts_where_it_says() -> None:
-    """A fetch brings no other pages."""
+    """A host insert places no other pages."""
     client = client_of()
     refusal = act(client, *exact_action("insert_host_exactly", (0, 1, 2), start_pages=1))
     assert isinstance(refusal, PrefixNotCached)

@@ -55,7 +55,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value(path: Path) -> Any:  # noqa: ANN401 # JSON
-    """The value of a JSON report."""
+    """Return the value of a JSON report."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -135,7 +135,7 @@ def test_laws_left_out_are_not_exercised(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--black-box does not look at states."""
+    """--black-box takes no snapshots."""
     path = tmp_path / "report.json"
     options = ("--only", "walker,TREE-1,MATCH-1", "--black-box", "--json", str(path))
     read(capsys, "check", "reference", *options, code=0)
@@ -198,7 +198,7 @@ def test_progress_is_for_terminals_only() -> None:
             while part := os.read(ours, 4096):
                 seen += part
         except OSError:
-            pass  # The terminal is gone when nobody writes to it any more.
+            pass  # The terminal is closed once nothing writes to it.
         assert shown.wait() == 0
     os.close(ours)
     assert b"walker, reference" in seen
@@ -209,7 +209,7 @@ def test_progress_is_for_terminals_only() -> None:
 
 @pytest.fixture
 def vectors(monkeypatch: pytest.MonkeyPatch) -> list[Failure]:
-    """A vector stage with these failures."""
+    """Replace the vector stage by one with these failures."""
     shown: list[Failure] = []
 
     def play(plan: CheckPlan, _by: Workers, _deadline: float) -> StageOutcome:
@@ -221,7 +221,7 @@ def vectors(monkeypatch: pytest.MonkeyPatch) -> list[Failure]:
 
 
 def known(tmp_path: Path, *law_ids: str) -> tuple[str, str]:
-    """The option with a file of known differences."""
+    """Return the option with a file of known differences."""
     path = tmp_path / "known.toml"
     path.write_text("".join(KNOWN.format(law_id) for law_id in law_ids), encoding="utf-8")
     return "--known", str(path)

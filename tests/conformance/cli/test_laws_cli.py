@@ -54,7 +54,7 @@ def test_laws_id_json_is_the_law(capsys: pytest.CaptureFixture[str]) -> None:
 def test_laws_retired_id_says_what_became_of_it(
     capsys: pytest.CaptureFixture[str], law_id: str
 ) -> None:
-    """The page of a retired law says what became of it."""
+    """The page of a retired law says why it was retired."""
     printed = " ".join(read(capsys, "laws", law_id.lower()).split())
     assert printed == f"{law_id} is retired. {RETIRED[law_id]}"
     assert read_json(capsys, "laws", law_id) == {"id": law_id, "retired": RETIRED[law_id]}

@@ -24,19 +24,19 @@ def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    """The JSON of the command for two mutants, without times."""
+    """Return the JSON of the command for two mutants, without times."""
     assert main([*QUICK, "--json", *more]) == 0
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     for mutant in value["mutants"]:
         for kill in mutant["kills"].values():
             del kill["seconds"]
-        # Hypothesis also draws numbers that it reads in whatever modules are loaded.
+        # Hypothesis also draws numbers that it reads in all loaded modules.
         mutant["kills"]["machine"] = mutant["kills"]["machine"] is not None
     return value
 
 
 def test_each_way_finds_the_mutants(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every way finds the mutants, and the bars count them."""
+    """Every method finds the mutants, and the bars count them."""
     value = printed(capsys, "--jobs", "1")
     assert [mutant["name"] for mutant in value["mutants"]] == list(TWO)
     for mutant in value["mutants"]:
@@ -64,7 +64,7 @@ def test_another_seed_draws_other_cases(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_survivor_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mutant that a way does not find is reported, and the exit code is 1."""
+    """A mutant that a method does not find is reported, and the exit code is 1."""
     monkeypatch.setitem(HUNTS, "machine", lambda *_: None)
     assert main([*QUICK, "--jobs", "1"]) == 1
     out = capsys.readouterr().out

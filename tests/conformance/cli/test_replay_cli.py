@@ -57,7 +57,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_replay_reports_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
-    """The report has the seed, every count, and that nothing was judged."""
+    """The report has the seed and every count, and says that nothing was judged."""
     printed = read(capsys, "replay", "reference", "--limit", "200")
     assert re.match(r"replay reference  generated chat, \d+ conversations, seed 0\n", printed)
     for row in ("cache", "requests", "prompts", "hit rate", "evicted", "backups", "load-backs"):

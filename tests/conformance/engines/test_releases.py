@@ -1,4 +1,4 @@
-"""Environments of peers: what is put into them, and what is said of it. Nothing is downloaded."""
+"""Environments of peers: what is installed in them, and what is reported. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SGLANG = RELEASES["sglang==0.5.23"]
 
 
 class Recorded:
-    """Runs nothing but the making of the environment itself, which has no pip."""
+    """Runs only the creation of the environment itself, which has no pip."""
 
     def __init__(self, failing: str = "") -> None:
         self.commands: list[list[str]] = []
         self.failing = failing
 
     def __call__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Note a command."""
+        """Record a command."""
         self.commands.append(list(command))
         if command[1:3] == ["-m", "venv"]:
             venv.create(command[3], with_pip=False)
@@ -73,7 +73,7 @@ def test_every_pinned_release_is_known() -> None:
 
 
 def test_every_stand_in_has_its_files() -> None:
-    """Every stand-in's file is there, and every file is used."""
+    """Every stand-in's file exists, and every file is used."""
     used = {source for stand_in in STAND_INS.values() for source in stand_in.files.values()}
     there = {path.name for path in Path(stand_ins.__file__).parent.glob("*.py")}
     assert there == used | {"__init__.py"}
@@ -184,7 +184,7 @@ def test_unknown_release_is_told_in_one_line(
 
 
 def test_near_name_is_suggested() -> None:
-    """The error for a slip suggests the near name."""
+    """The error for a misspelt name suggests the right one."""
     with pytest.raises(UsageError, match=r"did you mean sglang==0\.5\.23$"):
         release_named("sglang=0.5.23")
 
@@ -192,7 +192,7 @@ def test_near_name_is_suggested() -> None:
 def test_dry_run_says_what_would_be_done(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A dry run prints commands and stand-ins, and does nothing."""
+    """A dry run prints commands and stand-ins, and runs nothing."""
     asked = ["peers", "make", "sglang==0.5.13", "--dry-run", "--into", str(tmp_path)]
     assert main(asked) == 0
     printed = capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_dry_run_says_what_would_be_done(
 
 
 def test_list_says_which_are_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The list has every release, with those whose environments are there marked."""
+    """The list has every release, and marks those whose environments exist."""
     peer = make(SGLANG, tmp_path, Recorded())
     assert main(["peers", "list", "--into", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -216,7 +216,7 @@ def test_list_says_which_are_there(capsys: pytest.CaptureFixture[str], tmp_path:
 
 @pytest.fixture
 def _import_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have a package that is a copy of the stand-in."""
+    """Install a package that is a copy of the stand-in."""
     folder = tmp_path / "gpu_only"
     folder.mkdir()
     source = Path(stand_ins.__file__).parent / "import_only.py"

@@ -1,6 +1,6 @@
-"""The table of regressions: bugs of the past, looked for before a fix and after it.
+"""The table of regressions: past bugs are looked for in the release before a fix and after it.
 
-No peer is there: an environment is a folder whose interpreter says what a test has it say.
+No peer is installed: an environment is a folder with an interpreter that prints what a test sets.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOT_FOUND = Hunted(False, 99, 40, 900, 2.5)
 
 
 def environment(folder: Path, release: str, says: Hunted | str, code: str = HERE) -> Peer:
-    """An environment whose interpreter says what came of a hunt, or fails with these words."""
+    """Return an environment whose interpreter prints a hunt, or fails with this text."""
     peer = Peer(release_named(release), folder / release_named(release).folder)
     peer.python.parent.mkdir(parents=True)
     (peer.folder / MANIFEST).touch()
@@ -65,7 +65,7 @@ def _one_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row", PAST_BUGS, ids=lambda row: f"{row.bug} {row.before}")
 def test_rows_can_be_looked_for(row: PastBug) -> None:
-    """Every row names a law, an adapter and two releases that there are."""
+    """Every row names a law, an adapter and two releases that exist."""
     assert row.law_id in LAWS
     assert set(row.releases) <= RELEASES.keys()
     order = list(RELEASES)
@@ -73,7 +73,7 @@ def test_rows_can_be_looked_for(row: PastBug) -> None:
 
 
 def test_a_narrower_offer_is_otherwise_the_same() -> None:
-    """A row narrows what it names, and leaves the rest of the offer."""
+    """A row narrows the fields that it names, and keeps the rest of the offer."""
     offer = DRAWN.of(Offer(page_sizes=(4,)))
     assert offer == Offer(
         page_sizes=(4,),
@@ -85,7 +85,7 @@ def test_a_narrower_offer_is_otherwise_the_same() -> None:
 
 
 def test_what_to_look_for_is_read_as_it_was_written() -> None:
-    """A hunt is equal after a way through JSON."""
+    """A hunt is equal after a round trip through JSON."""
     assert hunt_from_json(hunt_to_json(HUNT)) == HUNT
     for drawn in (Drawn(), *(row.drawn for row in PAST_BUGS)):
         other = evolve(HUNT, drawn=drawn)
@@ -113,7 +113,7 @@ def test_a_hunt_for_another_law_finds_nothing() -> None:
 
 
 def test_a_hunt_goes_by_the_words_of_the_finding() -> None:
-    """Of two faults against a law, only the one with the row's words is found."""
+    """Of two faults against a law, only the one with the row's text is found."""
     assert hunt(evolve(HUNT, words="slots are said to be freed")).found
     came = hunt(evolve(HUNT, words="a fault that this cache has not", cases=20))
     assert (came.found, came.cases) == (False, 20)
@@ -185,7 +185,7 @@ def test_table_says_what_is_missing_and_what_is_odd(
 def test_table_without_environments_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Without any environment the command exits 2 with one line."""
+    """Without any environment the command exits with 2 and one line."""
     assert main(["peers", "table", "--into", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(
@@ -204,7 +204,7 @@ def test_environment_of_another_kvcanon_is_refused(tmp_path: Path) -> None:
 
 
 def test_environment_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
-    """An environment that fails is an error of one line."""
+    """An environment that fails gives an error of one line."""
     environment(tmp_path, BEFORE, "first\nImportError: no such kernel")
     with pytest.raises(
         UsageError, match=r"ALLOC-3 could not be asked in .*: ImportError: no such kern"

@@ -1,4 +1,4 @@
-"""HiRadixCache, the older cache with a host tier, before one in miniature."""
+"""HiRadixCache, the older cache with a host tier, through its adapter, on a small fake."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CONFIG = CacheConfig(
 
 
 class Tokens(list[int]):
-    """Slots of tokens, as a tensor has them."""
+    """Slots of tokens, like a tensor of them."""
 
     def tolist(self) -> list[int]:
-        """The same as numbers."""
+        """Return the slots as numbers."""
         return list(self)
 
 
@@ -52,18 +52,18 @@ class RadixKey(SimpleNamespace):
 
 @define
 class Pool:
-    """Slots that are numbered as SGLang's are."""
+    """A pool whose slots are numbered as SGLang's are."""
 
     free: list[int] = field(factory=lambda: list(range(8)))
     page_size: int = 1
     capacity: int = 8
 
     def free_slots(self) -> tuple[int, ...]:
-        """What is free."""
+        """Return the free slots."""
         return tuple(self.free)
 
     def slots(self, tokens: list[int] | None) -> tuple[int, ...] | None:
-        """The slots of tokens."""
+        """Return the slots of tokens."""
         return None if tokens is None else tuple(tokens)
 
     slots_of = slots
@@ -71,7 +71,7 @@ class Pool:
 
 
 def node(number: int, tokens: list[int], parent: Any, **has: object) -> Any:  # noqa: ANN401 # In miniature.
-    """A node below another."""
+    """Make a node below another."""
     made = SimpleNamespace(id=number, parent=parent, children={}, lock_ref=0, hit_count=1, **has)
     made.key = RadixKey(token_ids=tokens, extra_key=None)
     if parent is not None:
@@ -80,7 +80,7 @@ def node(number: int, tokens: list[int], parent: Any, **has: object) -> Any:  # 
 
 
 class Small:
-    """A HiRadixCache with two nodes: one on the device and the host, and one on the host alone."""
+    """A fake HiRadixCache with two nodes: one on both media, and one on the host only."""
 
     def __init__(self) -> None:
         self.root_node = node(0, [], None, value=[], host_value=[])
@@ -91,7 +91,7 @@ class Small:
         self.device, self.host = Pool([0, 1, 2, 3, 6, 7]), Pool([3, 4, 5, 6, 7])
 
     def match_prefix(self, _params: object) -> object:
-        """All of the prompt, and the root for the best match: no copy was made there, say."""
+        """Return all of the prompt, and the root as the last node with a host copy."""
         return SimpleNamespace(
             device_indices=Tokens(self.upper.value),
             host_hit_length=1,
@@ -100,29 +100,29 @@ class Small:
         )
 
     def insert(self, params: Any) -> object:  # noqa: ANN401 # The peer's.
-        """Take all after what is there, free nothing, and copy it to the host."""
+        """Insert all tokens after those present, free nothing, and copy it to the host."""
         added = node(3, params.key.token_ids[2:], self.upper, value=params.value[2:])
         added.host_value = [self.host.free.pop(0)]
         self.ongoing_write_through[added.id] = (added, 1, [added])
         return SimpleNamespace(mamba_exist=False)
 
     def evict_host(self, num_tokens: int) -> None:
-        """Free so much, and do not say how much."""
+        """Free this many tokens, and return nothing."""
         self.host.free += self.lower.host_value[:num_tokens]
 
     def shutdown(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 def insert_params(key: object, value: list[int]) -> SimpleNamespace:
-    """What an insert takes, as far as it is looked at here."""
+    """Return the arguments of an insert that the adapter reads."""
     return SimpleNamespace(key=key, value=value)
 
 
 @pytest.fixture(autouse=True)
 def _miniatures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the adapter looks up by name."""
-    release._found.cache_clear()  # What another test has looked up.
+    """Replace the objects that the adapter looks up by name."""
+    release._found.cache_clear()  # Another test may have filled it.
     install(monkeypatch)
     base = sys.modules["sglang.srt.mem_cache.base_prefix_cache"]
     monkeypatch.setattr(base, "InsertParams", insert_params)
@@ -132,13 +132,13 @@ def _miniatures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def small() -> Small:
-    """The cache in miniature."""
+    """Return the fake cache."""
     return Small()
 
 
 @pytest.fixture
 def cache(small: Small) -> HierarchicalCache:
-    """Its adapter."""
+    """Return the adapter of the fake cache."""
     pools: Any = {(FULL, GPU): small.device, (FULL, CPU): small.host}
 
     def free(slots: list[int]) -> None:
@@ -153,7 +153,7 @@ def cache(small: Small) -> HierarchicalCache:
 
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names of components are not SGLang's here."""
+    """Replace the names of components, which are not SGLang's here."""
     place = "kvcanon.conformance.engines.sglang.hi_radix.kinds_of"
     monkeypatch.setattr(place, lambda _config: {FULL: "full"})
 
@@ -193,7 +193,7 @@ def test_insert_frees_what_is_there_and_notes_the_copy(
 def test_what_was_left_out_goes_by_the_hits_that_are_shown(
     cache: HierarchicalCache, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Declined backups go by the hits that every core shows."""
+    """Declined backups are found by the hits that every core shows."""
     small.upper.host_value = None
     for exchangeable, hits, pages in ((False, 0, 0), (False, 1, 2), (True, 0, 2)):
         monkeypatch.setattr(hicache, "has", lambda _name, answer=exchangeable: answer)
@@ -205,7 +205,7 @@ def test_what_was_left_out_goes_by_the_hits_that_are_shown(
 def test_copies_are_known_by_their_nodes(
     cache: HierarchicalCache, small: Small, parts: bool
 ) -> None:
-    """Copies are found in the records of both forms of release, and end."""
+    """Copies are found in the records of both kinds of releases, and end."""
     books = small.ongoing_write_through
     books[2] = (small.lower, 3, [small.upper, small.lower]) if parts else small.lower
     small.ongoing_load_back[1] = small.upper
@@ -225,7 +225,7 @@ def test_copies_are_known_by_their_nodes(
 def test_cache_is_let_go(
     cache: HierarchicalCache, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that nobody uses is collected."""
+    """A cache without references is garbage-collected."""
     forgotten: list[object] = []
     monkeypatch.setattr(atexit, "unregister", forgotten.append)
     forget_at_exit(cache.world)

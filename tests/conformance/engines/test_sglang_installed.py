@@ -1,4 +1,4 @@
-"""Where SGLang is not, or cannot be used, a check says so in one line."""
+"""If SGLang is missing or cannot be used, a check says so in one line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.engines.sglang import release
 
-FOUND = release._found  # What it remembers of one installation is not of another.
+FOUND = release._found  # It caches one installation, so tests clear it.
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    """Forget what was looked for, and what a miniature put among the modules."""
+    """Forget what was looked up, and remove fake modules."""
     FOUND.cache_clear()
     yield
     FOUND.cache_clear()
@@ -26,14 +26,14 @@ def _forget() -> Iterator[None]:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> str:
-    """What a check says, which is one line and exit code 2."""
+    """Return what a check prints, which is one line, with exit code 2."""
     assert main(["check", "sglang"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
 
 
 def test_no_sglang_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without SGLang one line says how to get it."""
+    """Without SGLang one line says how to install it."""
     line = told(capsys)
     assert line.startswith("kvcanon: SGLang is not installed here; `kvcanon peers make sglang==")
 
@@ -43,7 +43,7 @@ def test_no_sglang_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("import triton_that_is_not_there", "No module named 'triton_that_is_not_there'"),
         ("raise RuntimeError('no CUDA driver')", "RuntimeError: no CUDA driver"),
-        # What SGLang itself has: the stand-in for its kernels is looked for next, or torch is.
+        # What SGLang itself has: next, the stand-in for its kernels is looked for, or torch.
         ("class UnifiedTreeCore: pass", "makes an environment that has it, or a stand-in"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A tree that is seen by the ids of its nodes, before a core in miniature."""
+"""A tree that is read through the ids of its nodes, on a fake core."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ NAMES = [name.hex() for name in page_hashes(namespace_seed(DEFAULT_NAMESPACE), L
 
 
 class Core:
-    """Two nodes below a root, as the Rust core tells of them; the lower one is on the host alone.
+    """A fake Rust core with two nodes below a root; the lower one is on the host only.
 
-    They are given as parent, names, slots of tokens on the device, and whether they have a copy.
+    They are given as parent, page hashes, device slots of tokens, and whether they have a host
+    copy.
     """
 
     def __init__(self) -> None:
@@ -30,31 +31,31 @@ class Core:
         }
 
     def root_node_handle(self, _extra_key: None) -> NodeId:
-        """The root."""
+        """Return the root."""
         return self.root_id
 
     def backfill_missing_hash_values(self) -> int:
-        """There are none."""
+        """Return 0: no hash is missing."""
         return 0
 
     def is_backuped(self, node_id: NodeId) -> bool:
-        """Whether a node has a copy. Raises: KeyError."""
+        """Whether a node has a host copy. Raises: KeyError."""
         return self.nodes[node_id][3]
 
     def component_has_host_value_only(self, node_id: NodeId, _kind: str) -> bool:
-        """Whether it is there alone. Raises: KeyError."""
+        """Whether a node is on the host only. Raises: KeyError."""
         return self.nodes[node_id][3] and self.nodes[node_id][2] is None
 
     def get_hash_values(self, node_id: NodeId) -> list[str]:
-        """The names of a node's pages. Raises: KeyError."""
+        """Return the hashes of a node's pages. Raises: KeyError."""
         return self.nodes[node_id][1]
 
     def get_component_device_value(self, node_id: NodeId, _kind: str) -> list[int] | None:
-        """The slots of a node's tokens. Raises: KeyError."""
+        """Return the slots of a node's tokens. Raises: KeyError."""
         return self.nodes[node_id][2]
 
     def collect_path_info(self, node_ids: list[NodeId]) -> list[list[SimpleNamespace]]:
-        """The paths to some nodes, of which the last step is looked at."""
+        """Return the paths to some nodes; the adapter reads the last step."""
         return [
             [SimpleNamespace(parent_id=self.nodes[node_id][0])]
             if self.nodes[node_id][0] is not None
@@ -65,13 +66,13 @@ class Core:
 
 @pytest.fixture
 def core() -> Core:
-    """A core."""
+    """Return a fake core."""
     return Core()
 
 
 @pytest.fixture
 def tree(core: Core) -> NativeTree:
-    """The tree of a core, which has seen its prompt."""
+    """Return the tree of a core, which has matched its prompt."""
     slots = SimpleNamespace(slots=lambda tokens: None if tokens is None else tuple(tokens))
     made = NativeTree(core, Keys(1, "q"), {FULL: "full"}, {(FULL, GPU): slots, (FULL, CPU): slots})  # type: ignore[dict-item]
     made.learn(LONG)
@@ -79,7 +80,7 @@ def tree(core: Core) -> NativeTree:
 
 
 def test_path_is_found_by_ids(tree: NativeTree) -> None:
-    """The nodes of a key are found by what the core answers about ids."""
+    """The nodes of a key are found by the core's answers about ids."""
     stops = tree.path(make_key([1, 2, 3, 9], 1))
     assert [(stop.node.id, stop.end_pages, stop.shared_pages) for stop in stops] == [
         (4, 2, 2),
@@ -89,7 +90,7 @@ def test_path_is_found_by_ids(tree: NativeTree) -> None:
 
 
 def test_slots_are_those_of_now(core: Core, tree: NativeTree) -> None:
-    """A node shows the slots that it has now, and none once it is gone."""
+    """A node shows its current slots, and none once it is evicted."""
     upper, lower = (stop.node for stop in tree.path(LONG))
     assert (tree.slots(upper, FULL, GPU), tree.slots(upper, FULL, CPU)) == ((5, 6), ())
     assert (tree.slots(lower, FULL, GPU), len(tree.slots(lower, FULL, CPU))) == ((), 2)

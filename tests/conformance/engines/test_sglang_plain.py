@@ -1,4 +1,4 @@
-"""The older caches, whose nodes have no components, before trees in miniature."""
+"""The older caches, whose nodes have no components, through their adapters, on fake trees."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SLOTS = SimpleNamespace(slots=lambda tokens: None if tokens is None else tuple(t
 
 
 class Leads:
-    """Where full slots lead to: ten further."""
+    """Maps full slots to window slots: ten higher."""
 
     def __getitem__(self, full: list[int]) -> list[int]:
         return [slot + 10 for slot in full]
 
 
 def node(tokens: list[int], parent: Any = None, **more: object) -> Any:  # noqa: ANN401 # In miniature.
-    """A node of an older cache, below another."""
+    """Make a node of an older cache, below another."""
     key = SimpleNamespace(token_ids=tokens, extra_key=None)
     made = SimpleNamespace(id=len(tokens), key=key, parent=parent, children={}, **more)
     if parent is not None:
@@ -38,8 +38,8 @@ def node(tokens: list[int], parent: Any = None, **more: object) -> Any:  # noqa:
 
 @pytest.fixture
 def windowed() -> WindowTree:
-    """Two nodes, of which the upper one has lost its window data and the lower one is locked."""
-    # Its root has a list where others have a key.
+    """Return two nodes: the upper one has lost its window data, the lower one is locked."""
+    # Its root's key is a list.
     root = SimpleNamespace(id=0, key=[], parent=None, children={}, value=[])
     upper = node([1, 2], root, value=[4, 5], swa_tombstone=True, full_lock_ref=1, swa_lock_ref=0)
     lower = node([3], upper, value=[6], swa_tombstone=False, full_lock_ref=1, swa_lock_ref=1)
@@ -64,7 +64,7 @@ def windowed() -> WindowTree:
 
 
 def test_window_data_is_where_full_slots_lead(windowed: WindowTree) -> None:
-    """Window data is shown where the mapping of full slots leads, and not in tombstones."""
+    """Window data is shown in the slots to which full slots map, and not in tombstones."""
     upper, lower = (stop.node for stop in windowed.path(PROMPT))
     assert windowed.slots(upper, FULL, GPU) == (4, 5)
     assert windowed.slots(upper, SWA, GPU) == ()
@@ -73,7 +73,7 @@ def test_window_data_is_where_full_slots_lead(windowed: WindowTree) -> None:
 
 
 def test_window_locks_are_their_own(windowed: WindowTree) -> None:
-    """Window locks and full locks are told apart, and the window's mark is shown."""
+    """Window locks and full locks are distinguished, and the window's mark is shown."""
     upper, lower = (stop.node for stop in windowed.path(PROMPT))
     assert (windowed.data(upper, FULL).lock_ref, windowed.data(upper, SWA).lock_ref) == (1, 0)
     assert windowed.data(lower, SWA).metadata["uuid"] == 7

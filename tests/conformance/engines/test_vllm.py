@@ -1,4 +1,4 @@
-"""vLLM's adapter, before a vLLM in miniature."""
+"""vLLM's adapter, on a fake vLLM."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ TENANT = Namespace(cache_salt="a", lora="b")
 
 
 def forget() -> None:
-    """Forget what was looked up of a vLLM."""
+    """Forget what was looked up in a vLLM."""
     for cached in (release.named, prompts._any_sampling, prompts._adapter, prompts._hasher):
         cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def miniature(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A vLLM that is release."""
+    """Install a fake vLLM with the release's version."""
     forget()
     fake_vllm.install(monkeypatch)
     yield
@@ -54,7 +54,7 @@ def miniature(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def names_of(key: Key) -> tuple[bytes, ...]:
-    """The names of the pages of a key."""
+    """Return the hashes of the pages of a key."""
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
 
@@ -99,7 +99,7 @@ def test_window_begins_where_blocks_are_null_no_more() -> None:
 
 
 def test_refused_growth_leaves_a_request_as_it_was() -> None:
-    """A request that gets no blocks keeps those that it had."""
+    """A request that gets no blocks keeps those that it has."""
     cache = ManagedCache(PLAIN)
     cache.admit(1, KEY)
     with pytest.raises(OutOfSlots):
@@ -186,7 +186,7 @@ def test_namespaces_come_back(namespace: Namespace) -> None:
 
 
 def test_miniature_is_judged() -> None:
-    """The miniature passes every law through the adapter, and laws are exercised."""
+    """The fake passes every law through the adapter, and laws are exercised."""
     offer = Offer(
         mamba=(False,),
         bigram=(False,),
@@ -202,13 +202,13 @@ def test_miniature_is_judged() -> None:
         findings, tallies = play(draw_case(seed, offer), [adapter], JudgeConfig(black_box=True))
         found.update(finding.name for finding in findings)
         judged += tallies["mini"].laws["MATCH-3"]
-    # It tells of every block, as vLLM does.
+    # It emits events for every block, as vLLM does.
     assert found <= {"EVENT-2"}
     assert judged > 25
 
 
 def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without vLLM one line says how to get it."""
+    """Without vLLM one line says how to install it."""
     monkeypatch.undo()
     with pytest.raises(UsageError, match="kvcanon peers make vllm"):
         load_adapter("vllm")

@@ -1,4 +1,4 @@
-"""The measure: what is counted, what is left out, and when a bar is reached."""
+"""The measure: what is counted, what is skipped, and when a bar is reached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paths import ROOT
 
 
 def measured(*sights: Sight, core: Core = Core.REFERENCE, **reviewed: ReviewKind) -> Measure:
-    """A measure of mutants m0, m1, ... that were seen so."""
+    """Return a measure of mutants m0, m1, ... with these results."""
     places = [MutantPlace(f"m{number}", "a.py", 1, "old", "new") for number in range(len(sights))]
     verdicts = tuple(map(MutantVerdict, places, sights))
     entries = {name: Reviewed(name, kind, "because") for name, kind in reviewed.items()}
@@ -33,7 +33,7 @@ def measured(*sights: Sight, core: Core = Core.REFERENCE, **reviewed: ReviewKind
 
 
 def test_survivors_do_not_count_where_nothing_shows() -> None:
-    """A survivor that nobody saw does not lower the share of the laws."""
+    """A survivor that no method finds does not lower the share of the laws."""
     found = measured(Sight.LAW, Sight.CRASH, Sight.DEAD, Sight.AGREEMENT, Sight.NOBODY)
     assert found.percent == 75
     assert not found.reached
@@ -47,7 +47,7 @@ def test_of_the_native_core_every_survivor_counts() -> None:
 
 @pytest.mark.parametrize("sight", [Sight.LAW, Sight.AGREEMENT])
 def test_a_mutant_that_is_equal_and_seen_is_stale(sight: Sight) -> None:
-    """A mutant that is listed as equal and was seen is a stale entry."""
+    """A mutant that is listed as equivalent and was found is a stale entry."""
     found = measured(Sight.LAW, sight, m1=ReviewKind.EQUAL)
     assert [verdict.place.place_id for verdict in found.stale] == ["m1"]
     assert found.percent == 100
@@ -68,7 +68,7 @@ def test_reviewed_mutants_do_not_count() -> None:
 
 
 def test_a_sample_is_drawn_by_ids() -> None:
-    """An edit of one function leaves the sample of the others as it is."""
+    """An edit of one function does not change the sample of the others."""
     places = [MutantPlace(f"m{number}", "a.py", number, "old", "new") for number in range(100)]
     sample = {place.place_id for place in draw_sample(places, 20, 1)}
     moved = [evolve(place, line=place.line + 1) for place in places[1:]]
@@ -78,7 +78,7 @@ def test_a_sample_is_drawn_by_ids() -> None:
 
 
 def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
-    """Every entry of the checkout's list is of a place that there is."""
+    """Every entry of the checkout's list is of an existing place."""
     reviewed = read_reviewed(ROOT, Core.REFERENCE)
     require_places(reviewed, all_places())
 
@@ -94,7 +94,7 @@ def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
     ],
 )
 def test_a_list_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str, said: str) -> None:
-    """A slip in the list is a usage error, and entries of other cores are skipped."""
+    """A mistake in the list is a usage error, and entries of other cores are skipped."""
     path = tmp_path / LIST
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Mutants of the native core: where its sources are changed, and how the changes sleep in them."""
+"""Mutants of the native core: where its sources are changed, and how changes are switched on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paths import ROOT
 
 
 def changes(body: str) -> dict[str, tuple[str, str]]:
-    """What each change puts for what, by the change's name and number."""
+    """Return what each change replaces and by what, by the change's name and number."""
     source = CppSource("sample", f"int f(int a, int b) {{\n    {body}\n}}\n")
     return {
         spot.place.place_id.removeprefix("sample.f:"): (
@@ -54,7 +54,7 @@ def changes(body: str) -> dict[str, tuple[str, str]]:
     ],
 )
 def test_each_change_takes_its_stretch(body: str, name: str, old: str, new: str) -> None:
-    """A change replaces its operands and nothing beside them."""
+    """A change replaces its operands and nothing else."""
     assert changes(body)[name] == (old, new)
 
 
@@ -102,7 +102,7 @@ def test_functions_have_their_names() -> None:
 
 
 def test_all_mutants_of_a_source_sleep_in_it() -> None:
-    """Mutants of one stretch, and one within another, are switched on one by one."""
+    """Mutants of overlapping ranges are switched on one by one."""
     source = CppSource("m", "void f() {\n    if (a < b) g(1);\n}\n")
     spots = {spot.place.place_id: spot.change for spot in spots_in(source)}
     wanted = ["m.f:lt-le:1", "m.f:true:1", "m.f:remove-call:1", "m.f:plus-one:1"]
@@ -114,7 +114,7 @@ def test_all_mutants_of_a_source_sleep_in_it() -> None:
 
 
 def test_changes_that_lie_across_each_other_are_told() -> None:
-    """A change that crosses another is found before it is built in."""
+    """A change that crosses another is found before the build."""
     crossed = [CppChange("a", 0, 5, "x"), CppChange("b", 2, 4, "y"), CppChange("c", 3, 8, "z")]
     assert crossing(enumerate(crossed)) == [2]
 

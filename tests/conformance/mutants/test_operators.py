@@ -1,4 +1,4 @@
-"""The operators on small pieces of Python: what each makes of them, and what it leaves alone."""
+"""The operators on small pieces of Python: what they change, and what they keep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvcanon.conformance.mutants.finder import changed_tree, places_in
 
 
 def changes(body: str) -> dict[str, str]:
-    """The statement that each change leaves, by the change's name and number."""
+    """Return the statement that each change makes, by the change's name and number."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     places = places_in("slots", f"def f(a, b, c):\n{lines}\n")
     return {place.place_id.removeprefix("slots.f:"): place.new for place in places}

@@ -1,4 +1,4 @@
-"""Planting: the plain cache once more, with one change, beside the plain cache."""
+"""Planting: a copy of the plain cache with one change, beside the plain cache."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def test_copies_share_no_module_with_the_plain_cache() -> None:
 @pytest.mark.parametrize(
     ("place_id", "sight"),
     [
-        # Slots of duplicates are not given back.
+        # Slots of duplicates are not freed.
         ("insert._free:remove-call:1", Sight.LAW),
         # The hashes of pages are never computed.
         ("events.hash_pages:false:1", Sight.CRASH),
-        # The numbers of nodes and receipts begin with 2.
+        # The ids of nodes and receipts begin with 2.
         ("state.State:plus-one:2", Sight.NOBODY),
     ],
 )
 def test_a_mutant_is_seen_by_whom_it_should_be(place_id: str, sight: Sight) -> None:
-    """A law, a crash or nobody sees the mutant, as its change says."""
+    """A mutant is found by a law, by a crash or not at all, depending on its change."""
     verdict = judge(all_places()[place_id], 0, FEW)
     assert verdict.sight is sight
     assert bool(verdict.seen) is (sight is not Sight.NOBODY)

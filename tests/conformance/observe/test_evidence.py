@@ -1,4 +1,4 @@
-"""Evidence: what exercised a law, and which calls are service."""
+"""Evidence: which steps exercise a law, and which calls count as served."""
 
 from __future__ import annotations
 

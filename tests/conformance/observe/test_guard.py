@@ -1,4 +1,4 @@
-"""The guard finds what is wrong, reports it, and otherwise works like the cache that it wraps."""
+"""The guard finds faults, reports them, and otherwise works like the cache that it wraps."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_guard_counts_what_was_exercised() -> None:
     assert guarded.laws_exercised["TREE-1"] == 3
     assert guarded.laws_exercised["ALLOC-5"] == 1
     assert guarded.laws_exercised["MATCH-1"] == guarded.laws_exercised["EVICT-1"] == 0
-    # Only a match that finds something written shows bytes.
+    # Only a match that finds a written page reads bytes.
     assert guarded.laws_exercised["DATA-1"] == 0
     guarded.match(KEY)
     assert guarded.laws_exercised["DATA-1"] == 1
-    # Nobody says how copies end.
+    # No one says how copies end.
     assert LAWS.keys() - guarded.laws_exercised.keys() == {"ASYNC-10"}
 
 

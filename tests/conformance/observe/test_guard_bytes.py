@@ -37,19 +37,19 @@ from writing import WritesAnywhere, WritesLittle
 
 
 def read_all(cache: Cache, key: Key) -> list[bytes]:
-    """The bytes behind the full slots that a match returns."""
+    """Return the bytes of the full slots that a match returns."""
     return [cache.read(FULL, GPU, slot) for slot in cache.match(key).slots.full]
 
 
 def spoil(cache: ReferenceCache, key: Key, component: Component = FULL) -> None:
-    """Put other bytes behind the first slot that a match returns."""
+    """Write other bytes to the first slot that a match returns."""
     slot = cache.match(key).slots[component][0]
     cache._state.pools[component, GPU].payloads[slot] = b"\xff" * CONFIG.slot_bytes
 
 
 @pytest.mark.parametrize("component", [FULL, SWA, MAMBA])
 def test_guard_sees_wrong_bytes(component: Component) -> None:
-    """Other bytes behind a matched slot than those written for its page are reported."""
+    """Bytes of a matched slot that differ from those written for its page are reported."""
     cache = reference()
     guarded = guard(cache)
     serve(guarded, KEY)
@@ -63,7 +63,7 @@ def test_guard_sees_wrong_bytes(component: Component) -> None:
 
 
 def test_guard_follows_bytes_to_the_host_and_back() -> None:
-    """Wrong bytes of a page that was demoted and loaded again are reported."""
+    """Wrong bytes of a page that was demoted and loaded back are reported."""
     for spoiled in (False, True):
         cache = reference()
         guarded = guard(cache)
@@ -96,7 +96,7 @@ def test_guard_follows_bytes_through_steps_that_it_does_not_judge() -> None:
 
 
 def test_guard_expects_the_bytes_that_the_tree_kept() -> None:
-    """The bytes of a page are those that the tree kept, not those of freed slots."""
+    """The bytes of a page are those of the slot that the tree kept, not those of freed slots."""
     cache = reference(evolve(CONFIG, window_tokens=None, mamba=False))
     guarded = guard(cache)
     both = [guarded.allocate(Counts(full=3)) for _ in range(2)]
@@ -178,7 +178,7 @@ def test_guard_forgets_evicted_pages() -> None:
 
 
 def test_guard_keeps_no_more_bytes_than_the_tree_has() -> None:
-    """The ledger forgets pages that were evicted outside the sample, so that it stays small."""
+    """The bytes of pages that were evicted outside the sample are forgotten in time."""
     pools = Counts(full=64)
     config = CacheConfig(device_slots=pools)
     cache = reference(config)
@@ -205,7 +205,7 @@ def test_guard_forgets_slots_that_were_given_back() -> None:
 
 
 def test_guard_follows_no_bytes_where_it_never_judges() -> None:
-    """A guard that judges nothing keeps no bytes."""
+    """A guard that judges nothing records no bytes."""
     guarded = guard(reference(), rate=0.0)
     serve(guarded, KEY)
     assert not guarded._written._pages
@@ -242,7 +242,7 @@ SLOT_BYTES = bytes(CONFIG.slot_bytes)
 def test_reads_and_writes_are_judged_by_the_table_of_refusals(
     law_id: str, make: type[ReferenceCache], access: Callable[[Cache], object]
 ) -> None:
-    """A read or write that had to be refused is reported, and one that had to be served."""
+    """A read or write that is wrongly served or wrongly refused is reported."""
     for cache_of, heard in ((ReferenceCache, set[str]()), (make, {law_id})):
         found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A guard of a sample of steps: which steps it judges, and events of the other steps."""
+"""A guard of a sample of steps: which steps it judges, and what it does with events of others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvcanon.spec.views import Step
 
 
 def judged_steps(seed: int, rate: float) -> list[Operation]:
-    """The operations that a guard judges in a run of many."""
+    """Return the operations that a guard judges in a run of many."""
     judged: list[Operation] = []
 
     def note(step: Step) -> Iterator[str]:
@@ -62,7 +62,7 @@ def test_guard_at_rate_zero_looks_at_nothing(monkeypatch: pytest.MonkeyPatch) ->
 def test_guard_takes_no_snapshot_of_steps_outside_the_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A step that is not judged costs a call and no more."""
+    """A step that is not judged costs one call."""
     guarded = scripted(reference(), *[False] * 7)
     with monkeypatch.context() as patched:
         patched.setattr(ReferenceCache, "snapshot", lambda self: pytest.fail("a snapshot"))
@@ -104,7 +104,7 @@ def test_guard_counts_each_event_once_at_any_rate(rate: float) -> None:
 
 
 def test_guard_says_what_was_broken_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A law that an operation outside the sample broke is said to have been broken before."""
+    """A law that an operation outside the sample broke is reported as broken before."""
     guarded = scripted(reference(), *[False] * 6, True)
     with monkeypatch.context() as patched:
         patched.setattr("kvcanon.reference.insert.emit_stored", lambda *_: None)
@@ -117,7 +117,7 @@ def test_guard_says_what_was_broken_before(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_guard_of_a_cache_in_use_starts_from_its_state() -> None:
-    """A guard around a cache in use starts from what its state shows."""
+    """A guard around a cache in use starts from the pages in its state."""
     cache = reference()
     serve(cache, KEY)
     cache.take_events()
@@ -129,7 +129,7 @@ def test_guard_of_a_cache_in_use_starts_from_its_state() -> None:
 
 
 def test_guard_judges_all_events_of_a_new_cache() -> None:
-    """Every event is judged of a cache whose first event was not taken yet."""
+    """The guard checks every event of a cache from which no events were taken."""
     cache = reference()
     serve(cache, KEY)
     (store,) = [e for e in cache._state.events if isinstance(e, BlockStored)][:1]

@@ -1,4 +1,4 @@
-"""What is asked about a step's difference alone finds what asking about everything finds."""
+"""Laws checked on the difference of a step find the same as laws checked on everything."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from meta.mutants import MUTANTS, Mutant
 
 STATE_LAWS = [law for law in LAWS.values() if law.kind is Kind.STATE]
 OTHERS = [law for law in STATE_LAWS if law.law_id not in SHAPE]
-"""All but those of the shape, which are asked in any case."""
+"""All laws except those of the shape, which are always checked."""
 
 Heard = list[tuple[int, str, str]]
-"""Violations: the number of the operation, the law, and what it says."""
+"""Violations: the number of the operation, the law, and the text."""
 
 
 @cache
 def pairs(cases: int = 12) -> tuple[tuple[Snapshot, Snapshot], ...]:
-    """The states around those steps of some of the walker's cases that change something."""
+    """Return the states around those steps of some walker cases that change something."""
     adapter, found = load_adapter("reference"), list[tuple[Snapshot, Snapshot]]()
     for number in range(cases):
         case = draw_case(number, adapter.offer)
@@ -55,7 +55,7 @@ def pairs(cases: int = 12) -> tuple[tuple[Snapshot, Snapshot], ...]:
 
 
 def differences(seed: int, count: int) -> Iterator[Difference]:
-    """Steps from sound states, most of them to states in which something is wrong."""
+    """Yield steps from sound states, most of them to faulty states."""
     random = Random(seed)
     for _ in range(count):
         before, after = random.choice(pairs())
@@ -71,7 +71,7 @@ def has_shape(state: Snapshot) -> bool:
 
 
 def test_no_law_is_said_to_outlast_a_step_that_broke_it() -> None:
-    """A law that is said to outlast a step holds after it."""
+    """A law that is declared to outlast a step holds after it."""
     broken = set[str]()
     for difference in differences(seed=1, count=1500):
         laws = STATE_LAWS if has_shape(difference.after) else [LAWS[law_id] for law_id in SHAPE]
@@ -92,7 +92,7 @@ def test_what_is_said_of_a_difference_is_what_is_said_of_the_state() -> None:
 def test_a_law_that_holds_is_seldom_asked_of_the_whole(law: Law) -> None:
     """After most steps most laws of states need no check of the whole tree."""
     outlasted = sum(law.outlasts(Difference(*pair)) for pair in pairs())
-    # While copies are in flight, what they read and write is looked at as a whole.
+    # The data of copies in flight is checked as a whole.
     least = 0.5 if law.law_id == "DATA-2" else 0.9
     assert outlasted > least * len(pairs())
 
@@ -136,7 +136,7 @@ def test_changed_nodes_are_those_that_are_not_the_same() -> None:
 
 
 def test_residency_moves_on_with_what_moved() -> None:
-    """The residency after a step is updated rightly from the one before."""
+    """The residency after a step is updated correctly from the one before."""
     moved = 0
     for difference in differences(seed=4, count=1500):
         if not has_shape(difference.after):
@@ -152,7 +152,7 @@ def test_residency_moves_on_with_what_moved() -> None:
 
 
 def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
-    """All violations of a cache in a case, up to its end or a crash."""
+    """Return all violations of a cache in a case, up to its end or a crash."""
     found: Heard = []
     subject = make_subject(adapter, case.config)
     judged = guard(
@@ -166,7 +166,7 @@ def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
         for action in case.actions:
             act(client, *action)
         client.drain(case.drain)
-    except Exception as error:  # noqa: BLE001  # A faulty cache may do anything, but the same.
+    except Exception as error:  # noqa: BLE001  # A faulty cache may raise anything, but the same.
         found.append((judged.steps, type(error).__name__, str(error)))
     return found
 

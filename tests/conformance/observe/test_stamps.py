@@ -1,4 +1,4 @@
-"""Stamps are a page's own bytes, so that wrong bytes behind a slot are found."""
+"""Stamps are a page's own bytes, so that wrong bytes in a slot are found."""
 
 from attrs import evolve
 
@@ -37,15 +37,15 @@ REQUESTS = Chat(
 
 
 class Amnesiac(ReferenceCache):
-    """Gives zeros for what was written."""
+    """Reads zeros instead of what was written."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Read nothing."""
+        """Read zeros."""
         return bytes(len(super().read(component, medium, slot)))
 
 
 def stamps_of(key: Key) -> set[bytes]:
-    """Return the stamps of all that a key may have data of."""
+    """Return the stamps of all data that a key may have."""
     names = page_hashes(namespace_seed(key.namespace), key.pages)
     return {stamp(component, name, 8) for component in Component for name in names}
 
@@ -78,7 +78,7 @@ def test_stamps_go_to_the_last_pages() -> None:
 
 
 def test_guarded_replay_sees_wrong_bytes() -> None:
-    """A cache that serves other bytes than were written is reported."""
+    """A cache that reads other bytes than were written is reported."""
     judgement = replay(Amnesiac(CONFIG), REQUESTS, guard_rate=1.0).judgement
     assert judgement is not None
     assert any(law_id.startswith("DATA-") for law_id in judgement.broken)

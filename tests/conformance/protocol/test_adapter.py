@@ -1,4 +1,4 @@
-"""Adapters: the judge checks what they declare, and tells a wrong factory from a finding."""
+"""Adapters: the judge checks what they declare, and distinguishes usage errors from findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 
 def fault_of(adapter: Adapter) -> str:
-    """What is said of an adapter whose cache cannot be judged."""
+    """Return the usage error for an adapter whose cache cannot be judged."""
     with pytest.raises(UsageError) as fault:
         make_subject(adapter, CONFIG)
     assert "\n" not in str(fault.value)
@@ -54,7 +54,7 @@ def test_factory_that_raises_is_a_fault_in_one_line() -> None:
 
 
 def test_factory_may_not_offer_a_configuration() -> None:
-    """A configuration that is not offered is left out, and is no crash."""
+    """A configuration that is not offered is skipped, and is not a crash."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "has a host tier")
@@ -64,7 +64,7 @@ def test_factory_may_not_offer_a_configuration() -> None:
 
 
 def test_unoffered_case_is_counted_and_no_finding() -> None:
-    """A case that one cache does not offer is counted as such, and played by the others."""
+    """A case that one cache does not offer is counted as not offered, and played by the others."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "is too small")
@@ -81,7 +81,7 @@ def test_unoffered_case_is_counted_and_no_finding() -> None:
 
 
 def test_model_that_does_not_offer_leaves_the_others_alone() -> None:
-    """A case that the model does not offer is not compared."""
+    """A case that the cache to agree with does not offer is not compared."""
 
     def refusing(config: CacheConfig) -> TreeCache:
         raise BadArgument("config", "is too small")
@@ -125,7 +125,7 @@ def test_config_must_be_what_was_asked_for() -> None:
 
 
 def test_profile_of_snapshots_must_be_the_declared_one() -> None:
-    """An adapter's profile must be that of its snapshots."""
+    """An adapter whose profile is not that of its snapshots is refused."""
     declared = Profile(split_keeps_recency=False)
     said = fault_of(Adapter("mine", ReferenceCache, profile=declared))
     assert "split_keeps_recency is True, not False" in said
@@ -172,7 +172,7 @@ def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
 
 
 def test_kinds_are_not_mixed_up() -> None:
-    """A request cache that is used as a tree is refused in plain words."""
+    """A request cache that is used as a tree is refused with a clear error."""
     with pytest.raises(UsageError, match="is used by request"):
         make_subject(SERVING, CONFIG)
     with pytest.raises(UsageError, match="is used by tree"):
@@ -197,7 +197,7 @@ def test_adapters_of_requests_are_found_by_name() -> None:
 
 
 def test_unknown_name_says_what_there_is() -> None:
-    """An unknown name of a cache is refused with the known ones."""
+    """An unknown name of a cache is refused, and the error lists the known ones."""
     with pytest.raises(UsageError, match=r"package\.module:factory, or a child process as pipe:"):
         load_adapter("referense")
 

@@ -40,12 +40,12 @@ ESSENTIAL = '["match", "lock", "unlock", "allocate", "free", "insert"]'
 
 
 def serving(name: str) -> str:
-    """The command that serves a Python cache behind a pipe."""
+    """Return the command that serves a Python cache over a pipe."""
     return shlex.join([sys.executable, "-m", "kvcanon.conformance.protocol.pipe_server", name])
 
 
 def child(folder: Path, body: str, hello: str = HELLO % ESSENTIAL) -> str:
-    """The command of a child that says hello, and answers each call by `body`."""
+    """Return the command of a child that writes a hello, and answers each call by `body`."""
     script = folder / "child.py"
     script.write_text(
         "import json, os, sys, time\n"
@@ -64,7 +64,7 @@ def child(folder: Path, body: str, hello: str = HELLO % ESSENTIAL) -> str:
 
 
 def made(command: str) -> Cache:
-    """A cache of a child."""
+    """Make a cache in a child."""
     return cast("Cache", pipe_adapter(command).make(CONFIG))
 
 
@@ -81,7 +81,7 @@ def test_reference_behind_a_pipe_keeps_every_law() -> None:
 
 
 def test_reference_behind_a_pipe_agrees_with_itself() -> None:
-    """A cache answers the same behind a pipe."""
+    """A cache answers the same over a pipe."""
     adapter = pipe_adapter(serving("reference"))
     for seed in range(5):
         found, _ = play(draw_case(seed, adapter.offer), [adapter], against=REFERENCE)
@@ -89,7 +89,7 @@ def test_reference_behind_a_pipe_agrees_with_itself() -> None:
 
 
 def test_cache_of_requests_behind_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request cache is served, and its hello says its kind."""
+    """A request cache is served, and its hello has its kind."""
     monkeypatch.chdir(HELPERS)
     adapter = load_adapter(f"pipe:{serving('serving:ADAPTER')}")
     assert adapter.kind is CacheKind.REQUEST
@@ -133,7 +133,7 @@ def test_child_has_the_operations_that_it_says(tmp_path: Path) -> None:
 
 
 def test_large_messages_pass() -> None:
-    """Long calls and answers do not block the judge and the child."""
+    """Long calls and answers do not deadlock the judge and the child."""
     cache = made(serving("reference"))
     key = make_key(range(60_000), 1)
     assert cache.match(key).device_pages == 0
@@ -142,7 +142,7 @@ def test_large_messages_pass() -> None:
 
 
 def is_running(process_id: int) -> bool:
-    """Whether there is such a process."""
+    """Whether a process with this id runs."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -151,7 +151,7 @@ def is_running(process_id: int) -> bool:
 
 
 def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that hangs is ended after a time, and is gone."""
+    """A child that hangs is killed after the time limit."""
     monkeypatch.setattr(pipe, "ANSWER_SECONDS", 0.3)
     numbers = tmp_path / "numbers"
     body = f"open({str(numbers)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
@@ -169,7 +169,7 @@ def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_dead_child_says_its_last_words(tmp_path: Path) -> None:
-    """A child's last words are reported, and the next case has a new child."""
+    """A child's last line on standard error is reported, and the next case has a new child."""
     body = "sys.stderr.write('Traceback\\nKeyError: 7\\n'); sys.stderr.flush(); os._exit(3)"
     adapter = pipe_adapter(child(tmp_path, body))
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_command_that_is_no_cache_is_a_fault(command: str, said: str) -> None:
 
 
 def test_child_that_never_says_hello(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that says no hello is ended after a time."""
+    """A command that writes no hello is killed after the time limit."""
     monkeypatch.setattr(pipe, "HELLO_SECONDS", 0.3)
     with pytest.raises(ChildSilent, match="silent at hello"):
         pipe_adapter(shlex.join([sys.executable, "-c", "input()"]))
@@ -255,7 +255,7 @@ def test_cache_is_gone_once_another_was_made() -> None:
 
 
 def test_fork_has_a_child_of_its_own() -> None:
-    """After a fork, each process has a child of its own."""
+    """After a fork, each process has its own child."""
     runner = pipe.Pipe(serving("reference"))
     runner.make(CONFIG)
     inherited = runner._child
@@ -293,7 +293,7 @@ def test_serving_of_nothing_ends_in_one_line(arguments: list[str]) -> None:
 
 
 def test_black_box_judges_behind_a_pipe() -> None:
-    """A child that shows its state can be judged in black-box mode."""
+    """A child with snapshots can be judged in black-box mode."""
     adapter = pipe_adapter(serving("reference"))
     found, tallies = play(draw_case(3, adapter.offer), [adapter], JudgeConfig(black_box=True))
     assert not found

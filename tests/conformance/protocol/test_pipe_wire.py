@@ -1,4 +1,4 @@
-"""The wire: a value that is sent comes back equal, and malformed JSON is refused."""
+"""The wire: a value that is sent is decoded to an equal one, and malformed JSON is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kvcanon.spec.types import GPU, Counts, Key, Namespace, Slots, WritePolicy
 
 
 def sent(value: object) -> object:
-    """A value as the other side reads it."""
+    """Encode and decode a value."""
     return json.loads(json.dumps(to_json(value)))
 
 
@@ -72,12 +72,12 @@ def test_keys_come_back(key: Key) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_values_come_back(value: object) -> None:
-    """Outcomes come back equal."""
+    """Outcomes are decoded to equal ones."""
     assert from_json(type(value), sent(value)) == value
 
 
 def test_events_come_back() -> None:
-    """Events come back with their kind and their bytes."""
+    """Events are decoded with their kind and their bytes."""
     events: tuple[Event, ...] = (
         AllBlocksCleared(),
         BlockStored(b"\0\xff", None, (1, 2), GPU, Namespace(lora="a")),
@@ -86,7 +86,7 @@ def test_events_come_back() -> None:
 
 
 def test_states_come_back() -> None:
-    """Snapshots come back equal."""
+    """Snapshots are decoded to equal ones."""
     for seed in range(30):
         case = draw_case(seed, Offer())
         subject = make_subject(Adapter("reference", ReferenceCache), case.config)
@@ -98,7 +98,7 @@ def test_states_come_back() -> None:
 
 
 def test_refusals_come_back() -> None:
-    """Each refusal comes back as itself."""
+    """Each refusal is decoded to an equal one."""
     in_the_book = {
         name
         for name, each in vars(errors).items()
@@ -134,7 +134,7 @@ def test_fields_as_usual_may_be_left_out() -> None:
     ids=str,
 )
 def test_what_is_no_value_is_refused(kind: type, value: object, said: str) -> None:
-    """Malformed values are refused where they are read."""
+    """Malformed values are refused by the decoder."""
     with pytest.raises(NotOnTheWire) as refusal:
         from_json(kind, value)
     assert said in str(refusal.value)
@@ -148,13 +148,13 @@ def test_bytes_are_hex(value: object) -> None:
 
 
 def test_values_are_still_checked_by_their_class() -> None:
-    """A configuration that makes no sense is refused."""
+    """An invalid configuration is refused."""
     with pytest.raises(BadArgument):
         from_json(CacheConfig, {"page_size": 0})
 
 
 def test_every_operation_can_be_called() -> None:
-    """Every operation's arguments and answer have a form on the wire."""
+    """Every operation's arguments and answer can be encoded."""
     for name, call in CALLS.items():
         for kind in (*call.takes.values(), call.answers):
             assert callable(decoder(kind)), name

@@ -1,4 +1,4 @@
-"""The report that the tests of all formats share."""
+"""The report that the tests of all formats use."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from sample_reports import faulty
 
 @pytest.fixture(scope="session")
 def report() -> CheckReport:
-    """A report with everything that can be in a report."""
+    """Return a report with everything that a report can contain."""
     return faulty()

@@ -1,4 +1,4 @@
-"""Answers of caches in words."""
+"""Answers of caches as text."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from reported import failure_of
     ],
 )
 def test_nonsense_has_words(answer: object) -> None:
-    """Every value has words in one line, also a value that is no valid answer."""
+    """Every value has a text of one line, even an invalid answer."""
     assert "\n" not in answer_in_words(answer)
 
 
 def test_answers_in_words() -> None:
-    """Answers are put into the right words."""
+    """Answers have the right text."""
     assert answer_in_words(Evicted(Counts(full=2, mamba=1))) == "freed 2 full, 1 mamba"
     assert answer_in_words(Evicted(Counts())) == "freed nothing"
     assert answer_in_words(None) == "done"
 
 
 def test_nonsense_is_told_to_its_end() -> None:
-    """A cache that answers nonsense has a report with all its answers."""
+    """A cache with invalid answers has a report with all its answers."""
     failure = failure_of("reported:Nonsense")
     assert failure.finding.grounds is Grounds.CRASH
     replay = replay_failure(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))

@@ -1,4 +1,4 @@
-"""Scripts of failures, and the replays that they are written from."""
+"""Scripts of failures, and the replays from which they are written."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MUTANTS = (
     "host_insert_is_silent",
     "refusal_evicts",
 )
-"""Faults whose cases have refusals, copies that are decided about, and fetched pages."""
+"""Faults whose cases have refusals, decisions about copies, and fetched pages."""
 
 
 def script(failure: Failure) -> str:
-    """The script of a failure."""
+    """Return the script of a failure."""
     cache = result_of(failure.finding.cache, failure)
     return report_of(check_of(cache, against=failure.against)).caches[0].failures[0].script
 

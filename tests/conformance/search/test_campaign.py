@@ -79,7 +79,7 @@ def test_the_first_case_of_a_fault_counts() -> None:
 
 
 def test_cases_are_judged_from_inside_and_from_outside_and_compared() -> None:
-    """A campaign judges by states, judges from outside, and compares."""
+    """A campaign judges by states, judges in black-box mode, and compares."""
     against = Adapter("other", ReferenceCache)
     trials = [evolve(REFERENCE, against=against).trial(number) for number in range(32)]
     assert 16 <= sum(not trial.judges.black_box for trial in trials) < 32
@@ -89,7 +89,7 @@ def test_cases_are_judged_from_inside_and_from_outside_and_compared() -> None:
 
 
 def test_only_chosen_laws_are_checked() -> None:
-    """A law that is left out of a campaign ends no case."""
+    """A law that is left out of a campaign does not end a case."""
     report, _ = searched(evolve(LEAKY, law_ids=("MATCH-1", "LOCK-1")))
     assert report.tally.laws.keys() <= {"MATCH-1", "LOCK-1"}
     assert not report.found
@@ -154,7 +154,7 @@ def test_the_time_is_a_ceiling() -> None:
 
 
 def test_blocks_are_reported_in_their_order() -> None:
-    """Blocks are reported in their order."""
+    """Reports of blocks are in the order of the blocks."""
     told = []
     with workers(2) as by:
         blocks = CaseBlocks(

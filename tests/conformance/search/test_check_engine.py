@@ -19,20 +19,20 @@ from kvcanon.conformance.search.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS
 
 USUAL = dict(EFFORTS)
-"""The efforts as they are."""
+"""The unchanged efforts."""
 
 
 @pytest.fixture(autouse=True)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The efforts, with fewer cases."""
-    # A ceiling that a busy machine comes to would make equal checks differ.
+    # Checks are equal only if no stage reaches its time limit, even on a busy machine.
     quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=560)
     monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.setitem(EFFORTS, "deep", evolve(EFFORTS["deep"], block=8, run=10))
 
 
 def facts(result: CheckResult) -> object:
-    """A result without its times."""
+    """Return a result without its times."""
     return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
 
 

@@ -57,7 +57,7 @@ def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, tol
 
 @pytest.mark.parametrize("name", ["lazy:RefusesInserts", "lazy:DoesNothing"])
 def test_where_its_state_is_seen_it_is_not_green_either(name: str) -> None:
-    """Judged by states, it does not hold either."""
+    """A cache that refuses or does nothing does not hold if judged by states, either."""
     cache = checked(name, "walker", black_box=False)
     assert cache.failures or cache.missing
 

@@ -100,13 +100,13 @@ def test_printed_code_can_be_pasted() -> None:
         )
     code = "\n".join(note for note in caught.value.__notes__ if note.startswith("state"))
     with pytest.raises(HypothesisFailure) as pasted:
-        exec(code, {"CacheMachine": machine_of(KEPT)})  # noqa: S102  # It is what a reader would paste.
+        exec(code, {"CacheMachine": machine_of(KEPT)})  # noqa: S102  # As a reader would run it.
     assert pasted.value.case == caught.value.case
     assert pasted.value.finding == caught.value.finding
 
 
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
-    """Every action has a rule with its picks, and runs only where it can do something."""
+    """Every action has a rule with its picks, and runs only if it can do something."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
     assert rules.keys() == ACTIONS.keys()
     for name, kind in ACTIONS.items():

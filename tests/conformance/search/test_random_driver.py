@@ -26,7 +26,7 @@ def test_random_cases_keep_every_law(hundred: int) -> None:
 
 @pytest.mark.parametrize("hundred", range(10))
 def test_random_cases_are_accepted_from_outside(hundred: int) -> None:
-    """Random cases break no law on the reference, judged from outside."""
+    """Random cases break no law on the reference in black-box mode."""
     for seed in range(100 * hundred, 100 * hundred + 100):
         found, _ = play(draw_case(seed, Offer()), [REFERENCE], JudgeConfig(black_box=True))
         assert not found, f"seed {seed}: {found[0].words}"

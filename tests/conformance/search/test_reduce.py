@@ -29,7 +29,7 @@ CRASHING = Trial(Adapter("crashing", Crashing))
 
 @cache
 def first_finding(trial: Trial, length: int = 0) -> tuple[Case, Finding]:
-    """The first case of a minimum length that shows a fault."""
+    """Return the first case of a minimum length that shows a fault."""
     for seed in range(200):
         case = draw_case(seed, trial.adapter.offer)
         finding, _ = trial.play(case)
@@ -91,7 +91,7 @@ class AfterEvenLocks(ReferenceCache):
 
 
 def test_two_actions_that_need_each_other_leave_together() -> None:
-    """A pair of actions that can only be left out together is left out."""
+    """Two actions that can only be left out together are left out."""
     trial = Trial(Adapter("even", AfterEvenLocks, hides=frozenset({Need.EVENTS})))
     actions = tuple(Action(name) for name in ("lock", "poll", "lock", "take_events"))
     case = Case(CacheConfig(device_slots=Counts(full=4)), actions, ())
@@ -155,7 +155,7 @@ def test_the_fault_stays_the_same() -> None:
     """The reduced case shows the original fault, not another."""
 
     class Both(Leaky):
-        """Leaks, and cannot be made with small pools."""
+        """Leaks slots, and crashes with small pools."""
 
         def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
             if config.device_slots.full < 5:

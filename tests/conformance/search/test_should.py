@@ -45,7 +45,7 @@ REFERENCE = Adapter("reference", ReferenceCache)
 
 @pytest.fixture
 def _thrift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A SHOULD law that the reference breaks."""
+    """Register a SHOULD law that the reference breaks."""
     monkeypatch.setitem(LAWS, SHOULD_ID, made())
 
 
@@ -79,10 +79,10 @@ def test_a_guard_raises_or_calls_on_should() -> None:
 
 
 class Overstating(ReferenceCache):
-    """Finds one page more than there is."""
+    """Returns a prefix that is one page too long."""
 
     def match(self, key: Key) -> Matched:
-        """Find it."""
+        """Match, and add a page."""
         found = super().match(key)
         return evolve(found, prefix_pages=found.prefix_pages + bool(found.prefix_pages))
 
@@ -105,17 +105,17 @@ def test_from_outside_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Lev
 
 
 class Overcounting(ServingCache):
-    """Gives a block table that is too short."""
+    """Returns a block table that is too short."""
 
     def extend(self, request_id: int, key: Key) -> Slots:
-        """Leave the last slot out."""
+        """Drop the last slot."""
         table = super().extend(request_id, key)
         return evolve(table, full=table.full[:-1])
 
 
 @pytest.mark.parametrize("level", Level)
 def test_with_requests_it_is_the_same(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
-    """A guard of a request cache does the same."""
+    """A guard of a request cache passes on SHOULD laws, and raises for MUST laws."""
     monkeypatch.setitem(LAWS, "ALLOC-5", evolve(LAWS["ALLOC-5"], level=level))
     told: list[ViolationError] = []
     adapter = Adapter("overcounting", Overcounting, kind=CacheKind.REQUEST)
@@ -189,10 +189,10 @@ def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
 
 @thrift
 def test_mutants_of_such_laws_are_found() -> None:
-    """A mutant that breaks SHOULD laws alone counts as found."""
+    """A mutant that breaks only SHOULD laws counts as found."""
 
     def sound(_: Overrides) -> None:
-        """Nothing is wrong but thrift."""
+        """Plants no fault, so that only the SHOULD law is broken."""
 
     mutant = Mutant("sound", SHOULD_ID, sound, "none")
     for hunt in (hunt_inside, hunt_by_machine):

@@ -27,7 +27,7 @@ def walk_in_a_ring() -> None:
         try:
             for _ in range(1000):
                 pass
-        except Exception:  # noqa: BLE001, S112  # As careless code does.
+        except Exception:  # noqa: BLE001, S112  # Like careless code.
             continue
 
 

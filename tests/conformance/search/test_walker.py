@@ -1,4 +1,4 @@
-"""The walker: a seed names a case, and cases are of all kinds."""
+"""The walker: a seed determines a case, and cases are of all kinds."""
 
 from __future__ import annotations
 

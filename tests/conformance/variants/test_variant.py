@@ -23,9 +23,9 @@ from paths import DOCS
 
 REFERENCE = load_adapter("reference")
 NAMES = ("high_slots_first", "scattered_ids", "upper_parts_keep_ids")
-"""Variations of what nobody compares: slots and ids."""
+"""Variations of slot numbers and ids, which no comparison looks at."""
 SLOTS = ("new_slots_heal",)
-"""Variations of who has which slot, which nobody compares, either."""
+"""Variations of which page has which slot, which no comparison looks at, either."""
 OUTSIDE = JudgeConfig(black_box=True)
 CASES_AT_MOST = 400
 
@@ -33,7 +33,7 @@ CASES_AT_MOST = 400
 def findings(
     seed: int, adapter: Adapter, judges: JudgeConfig = ALL_JUDGES, against: Adapter | None = None
 ) -> list[str]:
-    """What is found in the case of a seed."""
+    """Return the findings in the case of a seed."""
     found, _ = play(draw_case(seed, Offer()), [adapter], judges, against)
     return [_in_words(each) for each in found]
 
@@ -44,7 +44,7 @@ def _in_words(finding: Finding) -> str:
 
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_lawful_variation_is_not_accused(name: str) -> None:
-    """No law reports a single variation."""
+    """No law is broken by a single variation."""
     alone = varied(name, [name])
     for seed in range(4):
         assert findings(seed, alone) == []
@@ -52,7 +52,7 @@ def test_lawful_variation_is_not_accused(name: str) -> None:
 
 
 def test_variant_is_not_accused() -> None:
-    """No law reports the cache with all variations at once."""
+    """No law is broken by the cache with all variations at once."""
     for seed in range(20):
         assert findings(seed, VARIANT) == []
 
@@ -67,7 +67,7 @@ def test_variation_makes_a_difference(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_names_are_given(name: str) -> None:
-    """The variant numbers slots and ids otherwise than the plain cache."""
+    """The variant has other slot numbers and ids than the plain cache."""
     plain, other = _cut_in_two(REFERENCE), _cut_in_two(varied(name, [name]))
     assert _named(plain) != _named(other)
 
@@ -76,7 +76,7 @@ def test_healing_moves_full_slots() -> None:
     """A variation that heals with new slots moves full data to other slots."""
 
     def slots_of_healed(adapter: Adapter) -> tuple[Slots, Slots]:
-        """The slots of a tombstone, and those of the same page once it is healed."""
+        """Return the slots of a tombstone, and those of the same page after it is healed."""
         config = CacheConfig(window_tokens=1, device_slots=Counts(full=8, swa=8))
         cache, key = make_subject(adapter, config).cache, make_key([1, 2], 1)
         cache.insert(key, 0, cache.allocate(Counts(full=2, swa=2)))
@@ -111,7 +111,7 @@ def test_variant_has_a_name() -> None:
 
 
 def _cut_in_two(adapter: Adapter) -> Snapshot:
-    """The state of a cache with one prompt, the first part of which is locked."""
+    """Return the state of a cache with one prompt whose first part is locked."""
     made = make_subject(adapter, CacheConfig(device_slots=Counts(full=8))).cache
     key = make_key([1, 2, 3, 4], 1)
     made.insert(key, 0, made.allocate(Counts(full=4)))
@@ -120,7 +120,7 @@ def _cut_in_two(adapter: Adapter) -> Snapshot:
 
 
 def _named(state: Snapshot) -> list[tuple[object, ...]]:
-    """What nodes and slots are called."""
+    """Return the ids of nodes and the numbers of slots."""
     return sorted(
         (state.starts[node.node_id], node.node_id, node[FULL].device) for node in state.below_root()
     )
@@ -174,5 +174,5 @@ CANCELLED_COPIES_SETTLE = Case(
 
 @pytest.mark.parametrize("case", [HOST_ORDER_IS_NOT_BY_USE, CANCELLED_COPIES_SETTLE])
 def test_what_was_taken_for_a_fault_once_is_lawful(case: Case) -> None:
-    """A choice that a law once reported wrongly passes."""
+    """A lawful choice that a law once reported wrongly breaks no law."""
     assert play(case, [load_adapter("variant")])[0] == []

@@ -1,4 +1,4 @@
-"""The calls of the vectors: what they are held to, and which caches answer them otherwise."""
+"""The scripts of the vectors: which answers they compare, and which caches answer differently."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 README = (ROOT / "conformance/vectors/README.md").read_text("utf-8")
 
 NOT_SEEN_IN_CALLS = {"ALLOC-6-c", "ALLOC-7-a", "EVICT-1-b", "RES-5-a", "RES-5-b"}
-"""Vectors for black boxes whose fault shows in no unmarked answer: only the judge sees it."""
+"""Black-box vectors whose fault shows in no unmarked answer, but to the judge."""
 
 
 def read_json(vector_id: str) -> Any:  # noqa: ANN401  # Tests look at any part of it.
-    """The file of a vector."""
+    """Read the file of a vector."""
     return json.loads((FOLDER / f"{vector_id}.json").read_text("utf-8"))
 
 
 @each_vector
 def test_a_file_keeps_the_schema(each: Vector) -> None:
-    """Every file is valid by the schema that others read."""
+    """Every file is valid by the published schema."""
     VALIDATOR.validate(read_json(each.vector_id))
 
 
 def test_the_schema_is_a_schema() -> None:
-    """The schema is one by its own standard, and describes every field of a vector."""
+    """The schema is valid by its own standard, and describes every field of a vector."""
     Draft202012Validator.check_schema(SCHEMA)
     assert all("description" in each for each in SCHEMA["properties"].values())
 
@@ -87,7 +87,7 @@ def test_the_schema_refuses(path: tuple[str | int, ...], value: object) -> None:
 
 @pytest.mark.parametrize("name", ["reference", "optimized"])
 def test_our_caches_answer_as_written(name: str) -> None:
-    """Both of our caches give every answer of every vector."""
+    """Both caches give every answer of every vector."""
     adapter = load_adapter(name)
     for each in VECTORS:
         assert play_script(each.script, adapter, each.case.config) is None, each.vector_id
@@ -95,14 +95,14 @@ def test_our_caches_answer_as_written(name: str) -> None:
 
 @each_vector
 def test_calls_have_the_form_of_the_pipe(each: Vector) -> None:
-    """Every call takes what its operation takes on a pipe, all of it and in that order."""
+    """Every call has all arguments of its operation on a pipe, in their order."""
     for one in each.script.calls:
         given = {name: value for name, value in one.call.items() if name != "op"}
         assert list(given) == list(CALLS[str(one.call["op"])].takes)
 
 
 def test_marks_are_freedoms() -> None:
-    """A mark names a variation that any cache may be, or a value of a field of the profile."""
+    """A mark is a variation that any cache may have, or a value of a field of the profile."""
     anybody = {name for name, each in VARIATIONS.items() if each.declared(CANON) == CANON}
     for each in VECTORS:
         for one in each.script.calls:
@@ -119,7 +119,7 @@ def test_numbers_are_no_difference() -> None:
 
 
 def test_a_mark_says_what_is_declared() -> None:
-    """The marks of a cache that declares a profile are its values, and no names."""
+    """The marks of a cache with a profile are the profile's values, not variations."""
     marks = freedoms_of(VARIANT)
     assert "profile.heals_in_place=false" in marks
     assert "profile.load_back_usable=enqueued" in marks
@@ -203,7 +203,7 @@ def test_names_stand_for_what_they_are_bound_to() -> None:
 
 
 def test_a_difference_is_where_it_is() -> None:
-    """The call that a cache answers otherwise is found, with its answer."""
+    """The first call that a cache answers differently is found, with its answer."""
     script = Script({}, (ScriptCall({"op": "take_events"}, {"ok": []}),))
     config = VECTORS[0].case.config
     difference = play_script(script, Adapter("plain", PLAIN.make), config)
@@ -213,7 +213,7 @@ def test_a_difference_is_where_it_is() -> None:
 
 @pytest.mark.parametrize(("keys", "calls"), [([], []), ({}, {}), ({}, [1]), ({}, [{"op": "poll"}])])
 def test_what_is_no_script_is_refused(keys: object, calls: object) -> None:
-    """Keys that are no object and calls without an answer are refused."""
+    """Keys that are not an object and calls without an answer are refused."""
     with pytest.raises(ValueError, match="must be an object"):
         script_from_json(keys, calls)
 

@@ -21,7 +21,7 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node, which runs the examp
 
 
 def play(*command: str) -> tuple[int, list[str]]:
-    """The exit code of the runner on a cache, and the lines that it prints."""
+    """Run the runner on a cache; returns its exit code and the lines that it prints."""
     ran = subprocess.run(
         [str(NODE), str(RUNNER), str(FOLDER), *command],
         capture_output=True,
@@ -33,7 +33,7 @@ def play(*command: str) -> tuple[int, list[str]]:
 
 
 def counted(line: str) -> dict[str, int]:
-    """The last line that the runner prints, as numbers."""
+    """Return the numbers in the last line that the runner prints."""
     return {words: int(count) for count, words in (each.split(" ", 1) for each in line.split(", "))}
 
 
@@ -48,7 +48,7 @@ def test_the_simple_cache_passes() -> None:
 
 @needs_node
 def test_the_plain_cache_answers_everything_as_expected() -> None:
-    """Nothing of kvcanon's clients is needed to play a vector to its end."""
+    """A vector can be played to its end without kvcanon's clients."""
     code, lines = play(*SERVED, "reference")
     assert (code, counted(lines[-1])["as expected"]) == (0, len(read_vectors()))
 
@@ -73,7 +73,7 @@ def test_the_variant_is_lawful() -> None:
     ],
 )
 def test_a_faulty_cache_fails(tmp_path: Path, good: str, bad: str, op: str) -> None:
-    """The runner says of a faulty cache which call was answered otherwise, and exits with 1."""
+    """For a faulty cache the runner prints the call that was answered wrongly, and exits with 1."""
     source = SIMPLE.read_text(encoding="utf-8")
     assert source.count(good) == 1
     faulty = tmp_path / "faulty_cache.mjs"
@@ -86,7 +86,7 @@ def test_a_faulty_cache_fails(tmp_path: Path, good: str, bad: str, op: str) -> N
 
 @needs_node
 def test_a_cache_that_dies_fails(tmp_path: Path) -> None:
-    """The runner does not take a cache that ends for one that passed."""
+    """A cache that ends early does not pass."""
     dying = tmp_path / "dying_cache.mjs"
     dying.write_text(
         SIMPLE.read_text(encoding="utf-8").replace("match({ key }) {", "match() { process.exit(3);")

@@ -40,20 +40,20 @@ each_vector = pytest.mark.parametrize("each", VECTORS, ids=IDS)
 
 @each_vector
 def test_calls_are_those_of_the_case(each: Vector) -> None:
-    """The plain cache, given the case, gets exactly the written calls and gives the answers."""
+    """The plain cache gets exactly the written calls from the case, and gives the answers."""
     assert script_of(each.case) == each.script
 
 
 @each_vector
 def test_a_file_has_one_form(each: Vector) -> None:
-    """A file is what is written of the vector that is read from it."""
+    """A vector that is read is written back as the same file."""
     assert (FOLDER / f"{each.vector_id}.json").read_text("utf-8") == vector_text(each)
 
 
 @each_vector
 @pytest.mark.parametrize("adapter", [PLAIN, VARIANT], ids=["reference", "variant"])
 def test_sound_caches_pass(adapter: Adapter, each: Vector) -> None:
-    """No vector finds anything in a lawful cache, by its states or from outside."""
+    """A lawful cache has no finding in any vector, judged by states or in black-box mode."""
     for black_box in (False, True):
         finding, tally = Trial(adapter, JudgeConfig(black_box=black_box)).play(each.case)
         assert finding is None
@@ -67,7 +67,7 @@ def test_every_file_is_read() -> None:
 
 
 def test_every_file_is_played_or_counted() -> None:
-    """The stage plays every vector that is there."""
+    """The stage plays every vector."""
     result = check(["reference"], only=["vectors"], jobs=1)
     (played,) = result.stages
     assert (played.name, played.cases, played.unoffered) == ("vectors", len(IDS), 0)
@@ -92,7 +92,7 @@ def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that had no time for its vectors says so."""
+    """A check without time for its vectors reports this."""
     monkeypatch.setattr(vector_stage, "monotonic", lambda: 1e12)
     held = vector_stage.play_vectors(SearchSpec("reference"), frozenset(), range(len(IDS)), 0)
     assert held.why_not_all
@@ -107,13 +107,13 @@ def test_a_faulty_cache_fails_by_name_of_the_vector() -> None:
 
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
-    """One process and two report the same."""
+    """One process and two give the same report."""
     one, two = (check(["faulty:Leaky"], only=["vectors"], jobs=jobs) for jobs in (1, 2))
     assert one.caches == two.caches
 
 
 def test_black_box_vectors_are_also_judged_from_outside() -> None:
-    """A black-box vector is played twice on a cache that shows states."""
+    """A black-box vector is played twice on a cache with snapshots."""
     some = next(each for each in VECTORS if each.level is VectorLevel.BLACK_BOX)
     inside = play_vector(evolve(some, level=VectorLevel.SNAPSHOT), Trial(PLAIN)).tally
     both = play_vector(some, Trial(PLAIN)).tally
@@ -148,7 +148,7 @@ GOOD = vector_text(VECTORS[0])
     ],
 )
 def test_a_file_that_is_no_vector_is_refused(old: str, new: str, said: str) -> None:
-    """A file with a mistake in it is refused."""
+    """A malformed file is refused."""
     with pytest.raises(UsageError, match=said):
         vector_from_json(VECTORS[0].vector_id, GOOD.replace(old, new, 1))
 
@@ -168,7 +168,7 @@ def test_a_broken_file_is_said_in_one_line(
 
 
 def test_the_page_of_a_law_has_its_witness(capsys: pytest.CaptureFixture[str]) -> None:
-    """The page of a law has a fault that breaks it, and the calls in which it does."""
+    """The page of a law has a mutant that breaks it, and the calls in which it does."""
     some = VECTORS[0]
     assert main(["laws", some.law_id]) == 0
     page = " ".join(capsys.readouterr().out.split())
@@ -186,7 +186,7 @@ def test_the_list_names_witnesses(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_silent_cache_gets_no_more_vectors() -> None:
-    """The first vector that a cache leaves without an answer is the last; the rest is reported."""
+    """A cache that does not answer gets no further vectors, and these are reported."""
     result = check(["faulty:Silent"], only=["vectors"], jobs=1)
     (played,) = result.stages
     assert "faulty:Silent: it gave no answer after" in played.cut_short

@@ -61,7 +61,7 @@ each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in
 
 
 def told(found: Exploration) -> tuple[object, ...]:
-    """All that must not depend on how it was found."""
+    """Return all results that must not depend on the order of the search."""
     counts = found.states, found.edges, found.steps, found.laws_exercised
     return found.levels, counts, found.broken
 
@@ -77,7 +77,7 @@ def test_a_sound_cache_is_exhausted(scope: Scope) -> None:
 
 
 def test_every_state_is_visited() -> None:
-    """Every state that a random walk reaches is one that the explorer has visited."""
+    """The explorer has visited every state that a random walk reaches."""
     by = expander(WINDOW)
     known = {by.digest(by.origin.at(path)) for path in paths_in(WINDOW)}
     path: Path = ()
@@ -128,26 +128,26 @@ def test_short_prompts_leave_no_window_behind(
 
 
 def test_tiny_scopes_exercise_nearly_every_law() -> None:
-    """The scopes of the tests exercise all laws but the listed ones."""
+    """The scopes of the tests exercise all laws except the listed ones."""
     exercised = frozenset[str]().union(*(explored(scope).laws_exercised for scope in TINY))
     assert LAWS.keys() - exercised == NEED_MORE
 
 
 NEED_MORE = {"REC-1", "ASYNC-1", "ASYNC-8", "ALLOC-10"}
-"""Laws whose premises take more than a tiny scope has; the named scopes exercise them."""
+"""Laws whose premises need more than a tiny scope; the named scopes exercise them."""
 
 
 # Faults.
 
 
 def evicts_too_much(patch: Overrides) -> None:
-    """Every leaf leaves, however many slots were asked for."""
+    """Every leaf is evicted, however many slots were requested."""
     leaves = victims.leaves_in_turn
     patch.setattr(evict, "leaves_in_turn", lambda state, medium, _: leaves(state, medium, 1 << 10))
 
 
 def finds_too_much(patch: Overrides) -> None:
-    """A match that finds something finds all that it was asked for."""
+    """A match with a hit returns the whole key as the prefix."""
 
     def generous(state: State, key: Key) -> Matched:
         found = match.match(state, key)
@@ -157,7 +157,7 @@ def finds_too_much(patch: Overrides) -> None:
 
 
 def miscounts_locked_room(patch: Overrides) -> None:
-    """What is locked is counted as evictable."""
+    """Locked slots are counted as evictable."""
     count_usage = snapshot._usage
 
     def all_evictable(state: State, component: Component) -> Usage:
@@ -173,7 +173,7 @@ def copies_nothing(patch: Overrides) -> None:
 
 
 def fails_at_the_second_insert(patch: Overrides) -> None:
-    """To insert what is there already ends in an error that is none of the book's."""
+    """A second insert of the same key raises an error that is not a `CacheError`."""
 
     def fragile(
         state: State, key: Key, start: int, slots: Slots, *, counted_pages: int, priority: int
@@ -248,7 +248,7 @@ def test_what_the_guard_does_not_see_is_told_as_such() -> None:
     adapter = Adapter("moves nothing", overriding(copies_nothing))
     found = explore(expander(HOST, adapter))
     assert found.broken is not None
-    # The guard knows what is behind slots from the first write on, and there is none here.
+    # The guard knows the bytes of slots from the first write on, and there is none here.
     assert found.broken.path[0].name == "insert_host_exactly"
     failure = failure_of(adapter, HOST, found.broken, found.law_ids)
     assert failure.finding.name == found.broken.name == "DATA-1"
@@ -262,12 +262,12 @@ def test_only_the_laws_that_were_asked_for_are_asked() -> None:
     assert explore(Expander(adapter, FULL, [LAWS["ALLOC-1"]])).exhausted
 
 
-# The same whoever goes through it.
+# Results are the same for every way of searching.
 
 
 @pytest.mark.parametrize("scope", [HOST, NAMESPACES], ids=["host", "namespaces"])
 def test_a_copy_is_as_good_as_the_way_played_again(scope: Scope) -> None:
-    """A copied state answers as the same path played again."""
+    """A copied state gives the same answers as a replay of its path."""
     played = Adapter("played again", overriding(lambda _: None))
     assert told(explore(expander(scope, played))) == told(explored(scope))
 
@@ -284,7 +284,7 @@ def test_what_is_done_to_a_copy_is_done_to_it_alone() -> None:
 
 
 def test_any_number_of_processes_finds_the_same() -> None:
-    """Numbers and the path to a fault do not depend on the processes."""
+    """The results and the path to a fault do not depend on the number of processes."""
     one, two = (explore(ExplorationSpec("reference", FULL), jobs) for jobs in (1, 2))
     assert told(one) == told(two)
     one, two = (explore(ExplorationSpec("faulty:Short", HOST), jobs) for jobs in (1, 2))
@@ -299,11 +299,11 @@ def test_several_processes_need_a_name() -> None:
         explore(expander(FULL), jobs=2)
 
 
-# Stopping, and going on.
+# Stopping and resuming.
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped exploration goes on, and counts every state once."""
+    """A stopped exploration resumes, and counts every state once."""
     whole = explored(HOST)
     monkeypatch.setattr(exploring_module, "CHUNK", 4)
     clock = count()
@@ -337,7 +337,7 @@ def test_a_fault_is_not_lost_between_two_runs(tmp_path: File) -> None:
 
 
 def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
-    """Progress of another scope, cache or choice of laws is refused."""
+    """Progress of another scope, cache or selection of laws is refused."""
     limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
     explore(expander(FULL), limits=limits)
     with pytest.raises(UsageError, match="another scope"):
@@ -354,7 +354,7 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
 
 
 class Opaque(ReferenceCache):
-    """Has a hand on its copies of its own."""
+    """Has its own copy control."""
 
     copies = object()
 

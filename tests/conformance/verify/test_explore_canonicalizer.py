@@ -1,4 +1,4 @@
-"""The canonical form: names change nothing, everything else does."""
+"""The canonical form: renaming does not change it, everything else does."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in
 
 
 def form_at(by: Expander, path: Path) -> Form:
-    """The form of the state that a path leads to."""
+    """Return the form of the state at the end of a path."""
     return form_of(by, by.origin.at(path))
 
 
 def form_of(by: Expander, product: Product) -> Form:
-    """The form of a state."""
+    """Return the form of a state."""
     return by.canon.form(product, product.subject.cache.snapshot())
 
 
 def named_otherwise(path: Path, rename: Callable[[int, int], int], namespace: int = 0) -> Path:
-    """A path whose prompts have other pages, by their place and letter, in another namespace."""
+    """Rename the pages of a path's prompts, by position and letter, in another namespace."""
     return tuple(
         Action(
             each.name,
@@ -79,7 +79,7 @@ def test_pages_are_known_by_what_comes_before_them() -> None:
 
 
 def test_namespaces_have_no_names() -> None:
-    """States that differ only in which tenant is which have one form."""
+    """States that differ only in the order of tenants have one form."""
     by = expander(NAMESPACES)
     for path in paths_in(NAMESPACES)[:60]:
         swapped = tuple(
@@ -116,14 +116,14 @@ def test_ticks_count_by_their_order_alone() -> None:
     )
     order = (*used, Action("match_exactly", 1, 0))
     assert form_at(by, later) == form_at(by, used)
-    # Which of two alike is the older has no name either; which of two unlike has.
+    # Which of two equal ones is older does not matter; of two different ones it does.
     assert form_at(by, order) == form_at(by, used)
     longer = (Action("insert_exactly", 2, 0), Action("insert_exactly", 1, 1))
     assert form_at(by, (*longer, Action("match_exactly", 2, 0))) != form_at(by, longer)
 
 
 def test_hits_count_up_to_what_waits_for_them() -> None:
-    """Hits are in the form up to the threshold that looks at them."""
+    """Hits are in the form up to the threshold that uses them."""
     put, again = (
         exact_action("insert_exactly", (0,)),
         exact_action("insert_exactly", (0,), start_pages=1),
@@ -141,7 +141,7 @@ def test_hits_count_up_to_what_waits_for_them() -> None:
     once, twice, *more = forms(eviction_policy="slru")
     assert once != twice
     assert set(more) == {twice}
-    # There is no room on the host, so that nothing else can differ.
+    # The host has no free slots, so that nothing else can differ.
     once, twice, *more = forms(write_policy="write_through_selective")
     assert once != twice
     assert set(more) == {twice}
@@ -149,7 +149,7 @@ def test_hits_count_up_to_what_waits_for_them() -> None:
 
 @pytest.mark.parametrize(("policy", "is_seen"), [("lru", False), ("fifo", True), ("filo", True)])
 def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) -> None:
-    """Ages are in the form where the eviction policy uses them."""
+    """Ages are in the form if the eviction policy uses them."""
     by = expander(evolve(FULL, config=evolve(FULL.config, eviction_policy=policy)))
     first, second = exact_action("insert_exactly", (0, 0)), exact_action("insert_exactly", (1,))
     long, short = exact_action("match_exactly", (0, 0)), exact_action("match_exactly", (1,))
@@ -160,7 +160,7 @@ def test_ages_count_where_a_policy_looks_at_them(policy: str, *, is_seen: bool) 
 
 @each_scope
 def test_forms_and_digests_tell_the_same(scope: Scope) -> None:
-    """Two states have one digest exactly where they have one form."""
+    """Two states have one digest exactly if they have one form."""
     by = expander(scope)
     forms: dict[Form, bytes] = {}
     for path in paths_in(scope):
@@ -187,7 +187,7 @@ def test_states_of_one_form_lead_to_the_same(scope: Scope) -> None:
 
 
 def following(by: Expander, path: Path) -> Counter[bytes]:
-    """What a state leads to, and by how many moves."""
+    """Return the forms of the next states, with the number of moves to each."""
     return Counter(edge.digest for edge in by.edges(path, Expansion()))
 
 
@@ -195,13 +195,13 @@ Spoil = Callable[[State, Node], None]
 
 
 def wrong_bytes(state: State, node: Node) -> None:
-    """The bytes behind a slot are another page's."""
+    """A slot has the bytes of another page."""
     (slot, *_) = node.data[FULL_DATA].device or ()
     state.pools[FULL_DATA, GPU].payloads[slot] = b"other"
 
 
 def wrong_name(state: State, node: Node) -> None:
-    """A page has another page's name."""
+    """A page has the hash of another page."""
     node.hashes = (b"other",) * len(node.pages)
 
 
@@ -213,17 +213,17 @@ def two_owners(state: State, node: Node) -> None:
 
 
 def lost_slot(state: State, node: Node) -> None:
-    """A slot is gone from a pool, in which none may be free."""
+    """A slot is missing from a pool, which may have no free ones."""
     state.pools[SWA, GPU].capacity -= 1
 
 
 def extra_lock(state: State, node: Node) -> None:
-    """A node is locked by nobody."""
+    """A node is locked without a receipt."""
     node.data[FULL_DATA].lock_refs += 1
 
 
 def wrong_mapping(state: State, node: Node) -> None:
-    """A full slot leads to no window slot."""
+    """A full slot maps to no window slot."""
     state.swa_of_full.clear()
 
 
@@ -260,7 +260,7 @@ def test_what_no_snapshot_shows_is_in_the_form() -> None:
 
 
 def plain_state(product: Product) -> State:
-    """The state of the plain cache."""
+    """Return the state of the plain cache."""
     cache = product.subject.cache
     assert isinstance(cache, ReferenceCache)
     return cache._state

@@ -1,4 +1,4 @@
-"""`kvcanon explore`: what it prints, what it exits with, and the script that shows a fault."""
+"""`kvcanon explore`: its output, its exit codes, and the script that shows a fault."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ EXPLORED = DOCS / "explore.md"
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for scope in (FULL, HOST):
-        # Most of what is within its reach takes more than a tiny scope has.
+        # Most premises need more than a tiny scope.
         monkeypatch.setitem(SCOPES, scope.name, evolve(scope, made_for=("MATCH-1",)))
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
-    """What the command prints."""
+    """Return what the command prints."""
     assert main(["explore", *arguments, "--jobs", "1"]) == code
     return capsys.readouterr().out
 
 
 def fault(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command complains of, in one line."""
+    """Return the one line of the command's error."""
     assert main(["explore", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -53,7 +53,7 @@ def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_fault_exits_with_1_and_a_script_that_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A fault is shown in words, call by call, and as a script."""
+    """A fault is shown as text, call by call, and as a script."""
     text = said(capsys, "faulty:Short", "--scope", "tiny_full", "--scripts", str(tmp_path), code=1)
     assert "MATCH-1 longest_usable_prefix, after 2 actions, and no fewer" in text
     assert "match(key_1)" in text
@@ -79,7 +79,7 @@ def test_what_is_not_exhausted_is_told(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_it_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second run goes on from the checkpoint of the first."""
+    """A second run resumes from the checkpoint of the first."""
     options = ("--scope", "tiny_full,tiny_host", "--checkpoint", str(tmp_path), "--json")
     first = json.loads(said(capsys, *options, "--levels", "3", code=0))
     again = json.loads(said(capsys, *options, code=0))
@@ -125,7 +125,7 @@ def test_the_tables_of_the_docs_are_printed(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_most_scopes_are_told_by_the_others() -> None:
-    """A cell that names most scopes names the exceptions instead."""
+    """A cell with most of the scopes lists the exceptions instead."""
     text = markdown_of([explored(FULL), explored(WINDOW), explored(HOST)])
     assert "| TREE-4 `children_differ` | two children of one parent | all but `tiny_host` |" in text
     assert (
@@ -156,5 +156,5 @@ def test_the_docs_have_every_scope() -> None:
 def test_a_call_at_fault_exits_with_2(
     arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong call is answered by one line and exit 2."""
+    """A wrong call exits with 2 and one line on stderr."""
     assert expected in fault(capsys, *arguments)

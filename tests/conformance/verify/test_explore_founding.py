@@ -1,4 +1,4 @@
-"""The founding bugs: exhaustion finds each, by the shortest way there is, in the smallest scope."""
+"""The founding bugs: exploration finds each on a shortest path, in the smallest scope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ each_bug = pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 
 
 def vector_of(bug: Mutant) -> Vector:
-    """The vector that exhaustion made last: as laws become stronger, shorter ways show a bug."""
+    """Return the last vector that exploration made: stronger laws show a bug on shorter paths."""
     found = [
         each
         for each in read_vectors()
@@ -60,7 +60,7 @@ def test_the_plain_cache_passes_there(bug: Mutant) -> None:
 
 @each_bug
 def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
-    """With one slot, page or prompt less the bug does not show."""
+    """With one slot, page or prompt less the bug is not found."""
     for scope in smaller(FOUNDING[bug.name]):
         by = Expander(mutated(bug), scope, [LAWS[bug.law_id]])
         limits = ExplorationLimits(levels=len(vector_of(bug).case.actions))
@@ -68,7 +68,7 @@ def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
 
 
 def smaller(scope: Scope) -> Iterator[Scope]:
-    """Scopes with one slot, page or prompt less."""
+    """Yield scopes with one slot, page or prompt less."""
     config, fans = scope.config, scope.fans
     for pool in ("device_slots", "host_slots"):
         counts = getattr(config, pool)

@@ -1,4 +1,4 @@
-"""Which laws are asked of a step is found out from the laws; none may be left out wrongly."""
+"""Relevance is found by running the laws; no law that can break is skipped."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ STREAM_LAWS = [law for law in LAWS.values() if law.kind is Kind.STREAM]
 
 
 def broken(law: Law, subject: Subject) -> list[str]:
-    """What a law says."""
+    """Return the violations of a law."""
     return list(law.check(subject))
 
 
 def step() -> Step:
-    """A match in an empty cache, after which there is a page."""
+    """Return a match in an empty cache, after which there is a page."""
     cache = ReferenceCache(CacheConfig(device_slots=Counts(1)))
     before = cache.snapshot()
     cache.insert(Key(((0,),)), 0, cache.allocate(Counts(1)))
@@ -43,7 +43,7 @@ def step() -> Step:
 
 
 def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
-    """What laws say of a faulty cache in a vector, with the steps that they say it of."""
+    """Yield the violations of a faulty cache in a vector, with their steps."""
     said: list[tuple[Violation, Step]] = []
     config = vector.case.config
     subject = make_subject(mutated(mutant), config)
@@ -53,7 +53,7 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
         for action in vector.case.actions:
             act(client, *action)
         client.drain(vector.case.drain)
-    except Exception:  # noqa: BLE001  # What was said until then is enough.
+    except Exception:  # noqa: BLE001  # The violations before the crash are enough.
         return iter(said)
     return iter(said)
 
@@ -70,14 +70,14 @@ def test_a_law_that_speaks_is_asked(mutant: Mutant) -> None:
         for violation, about in spoken(mutant, vector):
             heard += 1
             if violation.law.kind is Kind.STATE:
-                # A tree of a wrong shape, for one, is nothing that steps could be compared by.
+                # Steps of a tree with a broken shape, for example, cannot be compared.
                 continue
             stream = Stream(Residency(), about.events, about.after)
             asked = (*steps.of_step(about), *streams.of_stream(stream))
-            # The guard's streams have what was sent before, too.
+            # The guard's streams contain earlier events, too.
             assert violation.law in asked or not about.events
-    # What shows from outside need not show to the guard, which knows only bytes that were written.
-    # How copies end, and how a cache begins, the guard is told by whoever made it.
+    # The guard may not see all that shows in black-box mode: it knows only bytes that were written.
+    # The guard's caller says how copies end, and whether the cache is new.
     told = mutant.law_id in ("ASYNC-10", "EVENT-13")
     assert heard or told or VectorLevel.BLACK_BOX in levels
 
@@ -91,7 +91,7 @@ def test_laws_of_other_operations_are_left_out() -> None:
 
 
 def test_laws_about_what_a_state_lacks_are_left_out() -> None:
-    """A law on copies is checked only where one is in flight, and on changes where there is one."""
+    """A law on copies is checked only if one is in flight, and a law on changes only after one."""
     config = CacheConfig(device_slots=Counts(2), host_slots=Counts(2), write_policy="write_through")
     cache = ReferenceCache(config, ManualEngine())
     empty = cache.snapshot()
@@ -151,7 +151,7 @@ def test_whoever_looks_is_asked(look: object) -> None:
     def ask(question: str, sealed: Step) -> object:
         try:
             return look(sealed) and None  # type: ignore[operator]
-        except Exception:  # noqa: BLE001  # Nobody who looks gets away with it.
+        except Exception:  # noqa: BLE001  # Swallowing the exception must not hide the look.
             return None
 
     assert Relevant(["question"], ask).of_step(about) == ("question",)
@@ -170,13 +170,13 @@ def test_whoever_looks_is_asked(look: object) -> None:
     ],
 )
 def test_whoever_looks_at_types_alone_is_not(glance: object) -> None:
-    """A law that decides by types alone is left out where its types are absent."""
+    """A law that returns by types alone is skipped if its types are absent."""
     relevant = Relevant(["question"], lambda _, sealed: glance(sealed))  # type: ignore[operator]
     assert relevant.of_step(step()) == ()
 
 
 def test_premises_that_cannot_come_up_are_left_out() -> None:
-    """A premise is evaluated only after steps in which it can come up."""
+    """A premise is evaluated only after steps that can meet it."""
     steps = [law for law in LAWS.values() if law.kind is Kind.STEP]
     relevant = Relevant(steps, lambda law, about: law.premise.is_met(about))
     waiting = {law.law_id for law in relevant.of_step(step())}

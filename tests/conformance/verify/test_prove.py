@@ -1,4 +1,4 @@
-"""Proofs: what solvers say, what is claimed, what is recorded, and what the command prints."""
+"""Proofs: the solvers' verdicts, the claims, the record, and the output of the command."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ WRONG_IN_WINDOW = mutant_of("kvcanon.spec.oracle.window.in_window", "ge-gt:1")
 
 
 def proofs_of(function: Callable[..., object], budget_s: float = 60.0) -> list[Proof]:
-    """The proofs of a function's contract."""
+    """Return the proofs of a function's contract."""
     return [settle(line, budget_s) for line in lines_of([read_claim(ClaimKind.CONTRACT, function)])]
 
 
 def verdicts(function: Callable[..., object], budget_s: float = 60.0) -> list[str]:
-    """The verdict of each line, with its solver."""
+    """Return the verdict of each line, with its solver."""
     return [f"{each.solver}: {each.verdict}" for each in proofs_of(function, budget_s)]
 
 
-# What solvers say.
+# Verdicts of solvers.
 
 
 def test_lines_are_confirmed_or_refuted_one_by_one() -> None:
@@ -67,7 +67,7 @@ def test_what_raises_is_refuted() -> None:
 
 
 def test_bounds_that_nothing_meets_confirm_nothing() -> None:
-    """A claim that no input meets is called so by both solvers, and not confirmed."""
+    """A claim that no input meets is reported as vacuous by both solvers, and not confirmed."""
     assert verdicts(claimed.halved) == ["crosshair: unable to meet precondition"]
     assert verdicts(claimed.none_at_all) == [
         "crosshair: unable to meet precondition",
@@ -76,12 +76,12 @@ def test_bounds_that_nothing_meets_confirm_nothing() -> None:
 
 
 def test_a_budget_that_is_used_up_confirms_nothing() -> None:
-    """A line that is not settled in time is neither confirmed nor refuted."""
+    """A line that is not decided in time is neither confirmed nor refuted."""
     assert verdicts(claimed.hashed, budget_s=0.5) == ["crosshair: not confirmed"]
 
 
 def test_z3_settles_tuples_of_the_named_size() -> None:
-    """z3 settles the same contract as CrossHair, for tuples of the size that it names."""
+    """z3 decides the same contract as CrossHair, for tuples of the size that it names."""
     *_, sound, wrong = proofs_of(claimed.all_alike)
     assert sound.bounds == ("tuples of 8", "same")
     assert (sound.verdict, wrong.verdict) == (ProofVerdict.CONFIRMED, ProofVerdict.REFUTED)
@@ -96,7 +96,7 @@ def test_an_input_is_tried_before_it_refutes() -> None:
     assert "false alarm" in proof.found
 
 
-# What is claimed.
+# Claims.
 
 
 def test_claims_can_be_chosen_by_oracle_function_and_by_name() -> None:
@@ -115,7 +115,7 @@ def test_claims_can_be_chosen_by_oracle_function_and_by_name() -> None:
 
 @pytest.mark.parametrize("name", oracle_functions())
 def test_each_oracle_function_has_a_contract_and_a_second_definition(name: str) -> None:
-    """Every oracle function is claimed to be what an independent definition says."""
+    """Every oracle function has a claim that it equals an independent definition."""
     about = {claim.kind for claim in chosen_claims([name])}
     assert about >= {ClaimKind.CONTRACT, ClaimKind.EQUIVALENCE}
 
@@ -130,7 +130,7 @@ def test_a_function_that_claims_nothing_is_said() -> None:
 
 
 def test_all_that_is_claimed_is_recorded_as_confirmed() -> None:
-    """Every claim, as it stands, was confirmed by a run of `kvcanon prove --record`."""
+    """Every current claim was confirmed by a run of `kvcanon prove --record`."""
     recorded = {(each.claim, each.post, each.solver) for each in read_record()}
     lines = lines_of(list(claims().values()))
     assert recorded == {(line.claim.name, line.claim.post[line.at], line.solver) for line in lines}
@@ -277,7 +277,7 @@ def test_a_claim_that_refutes_nothing_fails(prove: Prove, monkeypatch: pytest.Mo
 def test_calls_at_fault_are_said_in_one_line(
     arguments: tuple[str, ...], said: str, prove: Prove
 ) -> None:
-    """A wrong call is answered by one line and exit 2."""
+    """A wrong call exits with 2 and one line on stderr."""
     code, err = prove(*arguments)
     assert code == 2
     assert said in err

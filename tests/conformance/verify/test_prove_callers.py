@@ -1,4 +1,4 @@
-"""What is proved is what runs: laws, caches or judges call each oracle function at work."""
+"""Proved functions are in use: laws, caches or judges call each oracle function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.verify.prove.claim import oracle_functions
 
 CASES = range(16)
-"""Cases that are played; a handful would do for most functions."""
+"""The cases that are played; a handful would do for most functions."""
 
 COUNT = ("kvcanon.spec.laws.", "kvcanon.reference.", "kvcanon.conformance.")
 """Laws, the plain cache and the judge: their answers rest on oracle functions."""
@@ -28,7 +28,7 @@ Callers = Mapping[str, set[str]]
 
 @contextmanager
 def watched(codes: Mapping[CodeType, str]) -> Iterator[Callers]:
-    """Collects the modules that call some functions, by the function's name."""
+    """Collect the modules that call some functions, by the function's name."""
     callers: dict[str, set[str]] = defaultdict(set)
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -46,7 +46,7 @@ def watched(codes: Mapping[CodeType, str]) -> Iterator[Callers]:
 
 
 def calling_module(frame: FrameType) -> str:
-    """The module that calls: the first up the stack that is no other chapter of the law book."""
+    """Return the calling module: the first up the stack that is not a chapter of laws."""
     caller = frame.f_back
     while caller is not None:
         module: str = caller.f_globals["__name__"]
@@ -58,7 +58,7 @@ def calling_module(frame: FrameType) -> str:
 
 @pytest.fixture(scope="module")
 def callers() -> Callers:
-    """Who calls oracle functions while the reference is judged from inside and from outside."""
+    """Return the callers of oracle functions while the reference is judged in both modes."""
     reference = load_adapter("reference")
     codes = {function.__code__: name for name, function in oracle_functions().items()}
     with watched(codes) as found:
@@ -70,10 +70,10 @@ def callers() -> Callers:
 
 
 INVERSES = {"unframe"}
-"""Functions that nobody calls: that they undo another is why that one is injective."""
+"""Functions without callers: as inverses they prove that other functions are injective."""
 
 
 @pytest.mark.parametrize("name", [name for name in oracle_functions() if name not in INVERSES])
 def test_each_oracle_function_is_called_where_it_counts(name: str, callers: Callers) -> None:
-    """A law, the plain cache or the judge calls the function that is proved."""
+    """A law, the plain cache or the judge calls each proved function."""
     assert any(module.startswith(COUNT) for module in callers[name]), sorted(callers[name])

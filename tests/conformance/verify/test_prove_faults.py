@@ -1,4 +1,4 @@
-"""Mutants of what claims speak of: each claim refutes one."""
+"""Mutants of the functions in claims: each claim refutes one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kvcanon.conformance.verify.prove.proof_run import refute
 from kvcanon.spec.oracle.pages import whole_pages
 
 BUDGET_S = 120.0
-"""A refutation takes a second; the rest is for a machine that does other things as well."""
+"""A refutation takes a second; the rest is reserve for a busy machine."""
 
 
 @pytest.mark.parametrize("name", oracle_functions())
 def test_each_contract_refutes_a_mutant_of_its_oracle_function(name: str) -> None:
-    """The contract is false of a small mistake in the function."""
+    """A small mistake in the function breaks its contract."""
     found = refute(claims()[name], BUDGET_S)
     assert found.mutant is not None
     assert found.mutant.where.endswith(f".{name}")
@@ -35,7 +35,7 @@ def test_each_contract_refutes_a_mutant_of_its_oracle_function(name: str) -> Non
     "name", [name for name, each in claims().items() if each.kind is not ClaimKind.CONTRACT]
 )
 def test_each_claim_refutes_a_mutant(name: str) -> None:
-    """Every other claim is false of a small mistake in what it speaks of."""
+    """A small mistake in its function breaks every other claim."""
     assert refute(claims()[name], BUDGET_S).mutant is not None
 
 
@@ -49,21 +49,21 @@ def test_a_mutant_that_does_the_same_survives(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_mutant_that_raises_refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception does not count, since any claim would be false of it."""
+    """An exception does not count, since it would break every claim."""
     raising = mutant_of("kvcanon.spec.oracle.recency.refresh", "remove-assignment:1")
     monkeypatch.setattr(proof_run, "candidates", lambda _: [raising])
     assert refute(claims()["refresh_is_one_by_one"], BUDGET_S).mutant is None
 
 
 def test_a_mutant_is_gone_afterwards() -> None:
-    """Outside the context the function is its own again."""
+    """Outside the context the function is the original again."""
     with planted(mutant_of("kvcanon.spec.oracle.pages.whole_pages", "div-mul:1")):
         assert whole_pages(5, 4) == 20
     assert whole_pages(5, 4) == 1
 
 
 def test_a_change_that_is_not_there_is_refused() -> None:
-    """A known change is refused by name after its function was written anew."""
+    """A known change is refused by name after its function was rewritten."""
     with pytest.raises(UsageError, match="whole_pages has no change 'lt-le:9'"):
         mutant_of("kvcanon.spec.oracle.pages.whole_pages", "lt-le:9")
 
@@ -78,6 +78,6 @@ def test_mutants_differ_in_a_line_of_the_body() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_changes_are_tried_first(name: str) -> None:
-    """A change that is written down for a claim is its first candidate."""
+    """A change that is recorded for a claim is its first candidate."""
     first = next(candidates(claims()[name]))
     assert (first.where, first.change) == KNOWN[name]

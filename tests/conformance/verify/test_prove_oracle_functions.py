@@ -27,11 +27,11 @@ from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import EvictionPolicy
 
 PATHS = 12
-"""Ways through a property that are looked for, each of which costs some hundredths of a second."""
+"""How many paths through a property are searched; each takes some hundredths of a second."""
 
 
 def symbolically(property_of: Callable[..., None], *arguments: st.SearchStrategy[Any]) -> None:
-    """Hold a property on inputs that the solver draws."""
+    """Check a property on inputs that the solver draws."""
     run = settings(
         backend="crosshair",
         max_examples=PATHS,
@@ -131,7 +131,7 @@ def agree(pair: Pair) -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_oracle_functions_are_their_second_definitions(name: str) -> None:
-    """Both answer alike on every path that the solver finds."""
+    """Both give equal answers on every path that the solver finds."""
     agree(PAIRS[name])
 
 

@@ -1,7 +1,7 @@
-"""What is proved of steps is what the plain cache does: its operations are those of the proofs.
+"""The proved steps are those of the plain cache: each operation is compared with its step.
 
-A page is a node here, so that cuts are no matter. For each operation of random cases, the premise
-of the step that stands for it holds of what was there before, and its result of what is there then.
+A page is a node here, so that cuts do not matter. For each operation of random cases, the premise
+of its step holds for the state before, and the step's result holds for the state after.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OFFER = Offer(
         WritePolicy.WRITE_THROUGH_SELECTIVE,
     )
 )
-"""Under write_back a host copy need not stand on its parent's: these steps do not speak of it."""
+"""Under write_back a host copy may lack a copy of its parent; these steps do not cover it."""
 
 SEEN = (
     "insert_grounds_device",
@@ -71,7 +71,7 @@ SEEN = (
 """The steps that operations are. Cuts, and slots that change hands, are no operations."""
 
 FAULTY_CASES = range(800)
-"""As many as the rarest of these faults may need to show."""
+"""As many cases as the rarest of these faults may need."""
 FAULTY = (
     "backed_nodes_leave_before_their_children",
     "load_starts_below_its_anchor",
@@ -79,11 +79,11 @@ FAULTY = (
     "evict_locked_leaves",
     "release_walks_to_the_root",
 )
-"""Faults of the plain cache that make another step of an operation."""
+"""Faults of the plain cache that make an operation differ from its step."""
 
 
 def compare_insert(seen: Seen, key: Key) -> None:
-    """An insert places full data along the whole path."""
+    """An insert puts full data on the device along the whole path."""
     pages = seen.pages
     if key.pages:
         device = seen.step(
@@ -98,7 +98,7 @@ def compare_insert(seen: Seen, key: Key) -> None:
 
 
 def compare_enqueued(seen: Seen, medium: Medium) -> None:
-    """What a path lacks is enqueued, root first, by one transfer."""
+    """One transfer enqueues the data that a path lacks, root first."""
     pages = seen.pages
     there = host_evicted(seen) if medium is CPU else pages.there(seen.before, medium)
     after = pages.there(seen.after, medium)
@@ -126,7 +126,7 @@ def compare_enqueued(seen: Seen, medium: Medium) -> None:
 
 
 def compare_load(seen: Seen, key: Key) -> None:
-    """A load gives slots to all of a path; here where nothing had to be evicted for it."""
+    """A load allocates slots for all of a path; only loads that evict nothing are compared."""
     loaded = seen.answer
     assert isinstance(loaded, LoadedBack)
     if loaded.decision is not LoadDecision.ENQUEUED or loaded.evicted:
@@ -144,7 +144,7 @@ def compare_load(seen: Seen, key: Key) -> None:
 
 
 def compare_evict(seen: Seen) -> None:
-    """Pages leave the device from the leaves up, each of them as a leaf of it."""
+    """Pages are evicted from the device from the leaves up, each as a device leaf."""
     pages = seen.pages
     device, host = pages.there(seen.before, GPU), pages.there(seen.before, CPU)
     locked, after = pages.locked(seen.before), pages.there(seen.after, GPU)
@@ -154,7 +154,7 @@ def compare_evict(seen: Seen) -> None:
 
 
 def host_evicted(seen: Seen) -> tuple[bool, ...]:
-    """Pages leave the host from the leaves up, each of them as a leaf of the tree."""
+    """Pages are evicted from the host from the leaves up, each as a leaf of the tree."""
     pages = seen.pages
     device, host = pages.there(seen.before, GPU), pages.there(seen.before, CPU)
     locked, after = pages.locked(seen.before), pages.there(seen.after, CPU)
@@ -164,12 +164,12 @@ def host_evicted(seen: Seen) -> tuple[bool, ...]:
 
 
 def compare_host_evict(seen: Seen) -> None:
-    """Nothing but these leaves the host, and nothing comes."""
+    """Only these leaves are evicted from the host, and no data is added."""
     assert host_evicted(seen) == seen.pages.there(seen.after, CPU)
 
 
 def compare_host_insert(seen: Seen) -> None:
-    """Fetched pages fill a path from the root down, as far as they go."""
+    """Fetched pages fill a path from the root down, as far as they fit."""
     pages = seen.pages
     host, after = host_evicted(seen), pages.there(seen.after, CPU)
     new = less(after, host)
@@ -187,7 +187,7 @@ def compare_host_insert(seen: Seen) -> None:
 
 
 def compare_hold(seen: Seen, hold: HoldState, whole: Snapshot, others: Snapshot) -> None:
-    """A receipt adds to a path, to its window and to its end, whatever others hold."""
+    """A receipt locks a path, its window and its end, whatever other receipts hold."""
     pages = seen.pages
     if hold.window_from_pages is None or (end := pages.end_of_hold(whole, hold)) < 0:
         return
@@ -199,7 +199,7 @@ def compare_hold(seen: Seen, hold: HoldState, whole: Snapshot, others: Snapshot)
 
 
 def compare_early(seen: Seen, before: HoldState) -> None:
-    """An early release leaves what others hold, and the path."""
+    """An early release keeps the path locked, and the data that other receipts hold."""
     pages = seen.pages
     if before.window_from_pages is None or (end := pages.end_of_hold(seen.before, before)) < 0:
         return
@@ -215,7 +215,7 @@ def compare_early(seen: Seen, before: HoldState) -> None:
 
 
 def compare_settled(seen: Seen) -> None:
-    """Copies end in the order of enqueueing; a failed one takes along what builds on it."""
+    """Copies end in the order of enqueueing; a failed one cancels those that build on it."""
     assert isinstance(seen.answer, Settled)
     pages = seen.pages
     for medium in (GPU, CPU):
@@ -247,12 +247,12 @@ def compare_lock(seen: Seen, _: Lock) -> None:
 
 
 def compare_unlock(seen: Seen, operation: Unlock) -> None:
-    """A release takes away what the lock had added, had it come just now."""
+    """A release removes what the lock would add if it came now."""
     compare_hold(seen, hold_of(seen, operation), seen.before, seen.after)
 
 
 def hold_of(seen: Seen, operation: Unlock | UnlockWindow) -> HoldState:
-    """What a receipt holds before it is released."""
+    """Return what a receipt holds before its release."""
     receipt_id = operation.receipt.receipt_id
     return next(hold for hold in seen.before.holds if hold.receipt_id == receipt_id)
 
@@ -269,11 +269,11 @@ COMPARISONS: dict[type[Operation], Callable[[Seen, Any], None]] = {
     Poll: lambda seen, _: compare_settled(seen),
     Flush: lambda seen, _: compare_settled(seen),
 }
-"""How an operation is held to the steps that stand for it; the others make none."""
+"""The comparison of each operation with its step; other operations have none."""
 
 
 class Watched(WrappedCache):
-    """A cache each of whose operations is held to the steps that stand for it."""
+    """A cache whose operations are compared with their steps."""
 
     def __init__(self, cache: Cache, counted: Counter[str]) -> None:
         super().__init__(cache)
@@ -300,7 +300,7 @@ def departures(
     counted: Counter[str],
     cases: range = CASES,
 ) -> Iterator[str]:
-    """Where the operations of a cache are not the steps, of each case the first."""
+    """Return the first operation of each case that differs from its step."""
 
     def make_watched(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
         return Watched(make(config, engine), counted)
@@ -313,7 +313,7 @@ def departures(
 
 
 def test_steps_are_what_the_plain_cache_does() -> None:
-    """Each operation of the plain cache makes the step that is proved, under its premise."""
+    """Each operation of the plain cache makes its proved step, under the step's premise."""
     counted: Counter[str] = Counter()
     assert list(departures(ReferenceCache, counted)) == []
     assert {name: counted[name] for name in SEEN if counted[name] < 5} == {}
