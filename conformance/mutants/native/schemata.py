@@ -35,7 +35,7 @@ def with_mutants(text: str, changes: Iterable[tuple[int, CppChange]]) -> str:
 
 
 def crossing(changes: Iterable[tuple[int, CppChange]]) -> list[int]:
-    """The numbers of the changes that partly overlap an earlier one, so that both cannot be made."""
+    """The numbers of the changes that partly overlap an earlier one and cannot be combined."""
     kept: list[CppChange] = []
     dropped = []
     for number, change in changes:
