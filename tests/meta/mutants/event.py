@@ -1,7 +1,4 @@
-"""Faults of events: what routers are not told, told twice, or told wrongly.
-
-What readers get wrong: that a lost event heals: nothing tells a router that it has missed one.
-"""
+"""Faults of events: events that are missing, duplicate or wrong."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Faults of copies on the host: halves of nodes, and data beside its page.
+"""Faults of host copies: parts of nodes, and data of the wrong page.
 
-What readers get wrong: that a backup of the full data is a backup. Without its window, or its
-state, no prefix ends there.
+A backup of the full data alone is not enough: without window data or mamba state no prefix hit can
+end there.
 """
 
 from __future__ import annotations
