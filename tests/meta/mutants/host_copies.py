@@ -149,7 +149,7 @@ def copies_are_made_anew(patch: Overrides) -> None:
 
 
 def _is_spare(node: Node) -> bool:
-    """Whether the device has all that a node has on the host, and nobody needs it there now."""
+    """Whether the device has all host data of a node, and the host copy is not in use."""
     return not node.locked and all(
         on_device(data) and data.backing is None
         for data in node.data.values()
