@@ -1,7 +1,7 @@
-"""What the translators of SGLang's and vLLM's KV events share: the kinds, and the medium.
+"""Shared parts of the translators of SGLang's and vLLM's KV events: event kinds and the medium.
 
-Both engines send the classes BlockStored, BlockRemoved and AllBlocksCleared. They differ in the
-block hashes, in how many pages one event has, and in the namespace.
+Both engines emit the classes BlockStored, BlockRemoved and AllBlocksCleared. They differ in the
+block hashes, in the number of pages per event, and in the namespace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kvcanon.spec.types import Medium
 
 
 class OnMedium(Protocol):
-    """An event with a medium; None is the device."""
+    """An event with a medium; None means the device."""
 
     medium: str | None
 
@@ -22,7 +22,7 @@ class OnMedium(Protocol):
 def translate_each(
     engine: str, sent: Iterable[object], by_kind: Mapping[str, Callable[[object], Iterator[Event]]]
 ) -> Iterator[Event]:
-    """Each event by the translator of its class. Raises: TypeError, for an unknown class."""
+    """Translate each event by its class. Raises: TypeError, for an unknown class."""
     for each in sent:
         kind = type(each).__name__
         if kind == "AllBlocksCleared":

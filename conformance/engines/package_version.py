@@ -1,4 +1,4 @@
-"""The version of a peer in this environment."""
+"""The version of an engine installed in this environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvcanon.conformance.errors import UsageError
 
 
 def installed_version(package: str, engine: str, release: str) -> str:
-    """The version of a package that is installed. Raises: UsageError, with how to get one."""
+    """The version of an installed package. Raises: UsageError, which says how to install it."""
     try:
         return version_of(package)
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Mutants: faults that are planted to measure the laws.
+"""Mutants: faults planted in a cache to measure the laws.
 
-`kill_matrix` is of the faults that people wrote, in tests/meta/mutants. All else is of mechanical
-mutants, which a program makes of the plain cache and of the native core. A mechanical mutant that
-no law sees shows a hole in the laws, or does the same as the original; a reviewed list says which
-do.
+`kill_matrix` judges the handwritten mutants of tests/meta/mutants. Everything else is for
+mechanical mutants, which a program makes from the plain cache and from the native core. A
+mechanical mutant that no law detects shows a gap in the laws, or behaves like the original; a
+reviewed list says which mutants behave like the original.
 """

@@ -1,4 +1,4 @@
-"""The campaign: several processes judge mutants of the plain cache at once."""
+"""The campaign: several processes judge mutants of the plain cache in parallel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvcanon.conformance.mutants.judge import Budget, judge
 from kvcanon.conformance.mutants.place import MutantPlace
 
 MEMORY_BYTES = 4 << 30
-"""A mutant may collect things without end; with so much it is stopped."""
+"""The memory limit of a process: a mutant may allocate without end."""
 
 
 def judge_all(
     places: Sequence[MutantPlace], seed: int, budget: Budget, executor: Executor
 ) -> Iterator[MutantVerdict]:
-    """The verdicts on mutants, as they come. Raises: UsageError."""
+    """Judge mutants; yields verdicts as they arrive. Raises: UsageError."""
     futures = {executor.submit(_judge, place, seed, budget): place for place in places}
     for future in as_completed(futures):
         try:

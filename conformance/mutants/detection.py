@@ -1,4 +1,4 @@
-"""Verdicts on mutants: who detected one, and by what."""
+"""Verdicts on mutants: what detected each, and how."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kvcanon.conformance.search.trial import is_silence
 
 
 class Sight(StrEnum):
-    """Who detected a mutant."""
+    """What detected a mutant."""
 
     LAW = "law"
     CRASH = "crash"
-    """It raised another exception than a refusal, or could not be imported."""
+    """It raised an exception that is not a refusal, or could not be imported."""
     DEAD = "dead"
     """Its process died, or it did not answer in time."""
     AGREEMENT = "agreement"
-    """Only a comparison with the plain cache."""
+    """Only a comparison with the plain cache detected it."""
     NOBODY = "nobody"
 
 
 SEEN = (Sight.LAW, Sight.CRASH, Sight.DEAD)
-"""Detected without a comparison."""
+"""The ways of detection that need no comparison."""
 
 
 @frozen
@@ -36,7 +36,7 @@ class MutantVerdict:
     place: MutantPlace
     sight: Sight
     seen: tuple[str, ...] = ()
-    """The ids of the broken laws; else the name of the finding."""
+    """The ids of the broken laws, or else the kind of the finding."""
     how: str = ""
     """The vector or the walker's case that detected it."""
     text: str = ""
@@ -44,7 +44,7 @@ class MutantVerdict:
 
 
 def verdict_of(place: MutantPlace, seen: Sighting | None) -> MutantVerdict:
-    """The verdict that follows from a sighting."""
+    """Make the verdict of a sighting."""
     if seen is None:
         return MutantVerdict(place, Sight.NOBODY)
     finding = seen.finding

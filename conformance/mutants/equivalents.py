@@ -1,8 +1,8 @@
-"""Reviewed mutants: those that no law has to detect, each with its reason.
+"""Reviewed mutants: those that no law has to detect, each with a reason.
 
-The list lies with the tests of the checkout. An entry has an id, a reason and a kind: equal, where
-nothing can differ; or lawful, where what differs is a freedom that the laws leave. Neither counts
-in the score. An entry whose mutant a law detects after all is stale.
+The list is among the tests of the checkout. An entry has an id, a reason and a kind: equal, if the
+mutant behaves like the original; lawful, if it differs in a way that the laws allow. Neither kind
+counts in the score. An entry is stale if a law detects its mutant.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ReviewKind(StrEnum):
     """Why no law has to detect a mutant."""
 
     EQUAL = "equal"
-    """It does the same, in all that a client or a snapshot shows."""
+    """It behaves the same in everything that a client or a snapshot shows."""
     LAWFUL = "lawful"
-    """It does something else that the laws allow."""
+    """It behaves differently, in a way that the laws allow."""
 
 
 @frozen

@@ -1,10 +1,10 @@
-"""Places: where the plain cache can be changed, and the id of each change.
+"""Finds places: where the plain cache can be changed, and the id of each change.
 
-An id has the function, the change, and its number among such changes in that function, as in
+An id has the function, the change, and the number of that change in the function, as in
 `insert._merge:max-min:1`. An edit elsewhere keeps the id.
 
-Imports, annotations, decorators, docstrings, asserts and the texts of errors are not changed, nor
-is `engine`: the judge brings an engine of its own, and never uses the copy.
+Imports, annotations, decorators, docstrings, asserts, error texts and the module `engine` are not
+changed: the judge uses its own engine, never the copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcanon.conformance.mutants.signatures import are_of_one_type
 from kvcanon.conformance.mutants.sources import module_names, source_of
 
 UNCHANGED = frozenset({"__init__", "engine"})
-"""Modules in which nothing is changed."""
+"""Modules that are not mutated."""
 
 LEFT_OUT = (ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)
 FIELDS_LEFT_OUT = frozenset({"annotation", "returns", "decorator_list"})
@@ -31,7 +31,7 @@ FIELDS_LEFT_OUT = frozenset({"annotation", "returns", "decorator_list"})
 
 @frozen
 class _Spot:
-    """A node in its tree."""
+    """A node, with its position in the syntax tree."""
 
     parent: ast.AST
     field: str
@@ -39,17 +39,17 @@ class _Spot:
     function: str
     statement: ast.stmt
     named: frozenset[str]
-    """Names that the function has given values before."""
+    """Names that the function assigns before this statement."""
 
     @property
     def node(self) -> ast.AST:
-        """What stands there."""
+        """The node at this position."""
         value = getattr(self.parent, self.field)
         found: ast.AST = value if self.index is None else value[self.index]
         return found
 
     def put(self, node: ast.AST) -> None:
-        """Put another node there."""
+        """Replace the node."""
         if self.index is None:
             setattr(self.parent, self.field, node)
         else:
@@ -96,10 +96,10 @@ def _changes(module: str, tree: ast.Module) -> Iterator[tuple[MutantPlace, _Spot
 
 
 def _is_of_use(module: str, name: str, spot: _Spot, replacement: ast.AST) -> bool:
-    """Whether a change says something about more than Python."""
+    """Whether a change tests the cache, and not only Python."""
     node = spot.node
     if name == "none-empty":
-        # Nothing but None is None, so that it would be the condition that is forced.
+        # Changing None in a comparison only forces the condition, which is another operator.
         return not isinstance(spot.parent, ast.Compare)
     if name == "swap-arguments":
         return are_of_one_type(module, node, replacement)
@@ -115,14 +115,14 @@ def _is_last(spot: _Spot) -> bool:
 
 
 def _has_value(target: ast.expr, named: frozenset[str]) -> bool:
-    """Whether what is assigned to is there already."""
+    """Whether the target of an assignment has a value already."""
     if isinstance(target, ast.Tuple):
         return all(_has_value(each, named) for each in target.elts)
     return not isinstance(target, ast.Name) or target.id in named
 
 
 def _header(statement: ast.AST) -> str:
-    """A statement as text; of one with a body, its first line."""
+    """The text of a statement; only the first line if it has a body."""
     lines = ast.unparse(ast.fix_missing_locations(statement)).splitlines()
     return next(line for line in lines if not line.startswith("@"))
 
@@ -191,7 +191,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _is_assert(node: ast.AST) -> bool:
-    """Whether a keyword only makes a mistake known."""
+    """Whether a keyword only detects mistakes."""
     return isinstance(node, ast.keyword) and node.arg in UNCHANGED_KEYWORDS
 
 

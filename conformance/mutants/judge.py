@@ -1,10 +1,9 @@
-"""Judges a mutant: by laws, then by comparison with the plain cache, until one detects it.
+"""Judges a mutant by laws, then by comparison with the plain cache, until one detects it.
 
-Cheap cases come first, since most mutants show at once. A mutant that only the comparison detects
-is judged by the laws again, for as long as it takes to call it a hole in the laws.
+Cheap cases come first, since most mutants are detected at once. A mutant that only the comparison
+detects is judged by the laws again, in enough cases to call it a gap in the laws.
 
-A crash counts as detected, and so does a cache that does not answer. They are counted apart, as
-they take no law.
+Crashes and hangs count as detected too, but separately, since no law detects them.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ from kvcanon.conformance.search.campaign import Search
 
 @frozen
 class Budget:
-    """How many cases a mutant is played at most, in each way."""
+    """The most cases to play on a mutant, for each way of judging."""
 
     first: int
-    """By states, before all else."""
+    """Cases judged by states, played first."""
     checked: int
-    """As a check has them."""
+    """Cases played as `check` plays them."""
     compared: int
-    """With the plain cache."""
+    """Cases compared with the plain cache."""
     inside: int
-    """By states, for a mutant that only the comparison has seen so far."""
+    """Cases judged by states, for a mutant that only the comparison detected so far."""
 
 
 BUDGETS = {
     "quick": Budget(first=12, checked=250, compared=150, inside=300),
     "standard": Budget(first=12, checked=2_000, compared=1_000, inside=2_000),
 }
-"""By effort. The quick ones let two cores judge 300 mutants in about 20 minutes."""
+"""By effort. With `quick` two CPU cores judge 300 mutants in about 20 minutes."""
 
 
 def accused(seed: int, budget: Budget) -> str | None:
-    """What the laws say of the plain cache itself in the cases of a seed: nothing, if all is well.
+    """The violation of the unchanged plain cache in the cases of a seed; None if there is none.
 
-    A law that accuses it would see every mutant that comes to that case.
+    A law that it breaks would detect every mutant that reaches that case.
     """
     search = Search(mutant_of(None), seed)
     looks = chain(_by_laws(search, budget), by_states(search, range(budget.first, budget.inside)))
@@ -72,7 +71,7 @@ def judge(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
 def _judged(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
     try:
         adapter = mutant_of(place)
-    except Exception as error:  # noqa: BLE001  # A change may break anything.
+    except Exception as error:  # noqa: BLE001  # A mutant may raise anything.
         return MutantVerdict(
             place, Sight.CRASH, (type(error).__name__,), "made", describe_exception(error)
         )
@@ -88,10 +87,10 @@ def _by_laws(search: Search, budget: Budget) -> Iterator[Look]:
 
 
 def _by_comparison(search: Search, budget: Budget) -> Sighting | None:
-    """What differs from the plain cache; or what the laws say of it, once it is known to differ."""
+    """A law's finding for a mutant that differs from the plain cache, or else the difference."""
     different = first_sight(compared(search, range(budget.compared)))
     if different is None:
         return None
-    # The case that showed it comes first.
+    # The case that showed the difference comes first.
     numbers: Iterable[int] = (different.number, *range(budget.first, budget.inside))
     return first_sight(by_states(search, numbers)) or different

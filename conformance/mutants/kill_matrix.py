@@ -1,8 +1,8 @@
-"""The kill matrix: how soon each way of judging finds a planted fault.
+"""The kill matrix: how soon each way of judging detects a mutant.
 
-The faults lie with the tests of the checkout, which no installed package has; so they are looked up
-from the current folder. That a fault is found says little about a cache: it says that the judge
-would have found it there, and at what cost.
+The mutants are among the tests of the checkout, which an installed package lacks; so they are found
+from the current folder. The matrix measures the judge, not a cache: which faults it detects, and at
+what cost.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import TransferEngine
 
 NO_LAWS = JudgeConfig(black_box=True, laws=())
-"""JudgeConfig who ask no law: what they find is a crash, or a difference from another cache."""
+"""The configuration that checks no law: it finds only crashes and differences."""
 
 FEW = 300
-"""Cases after which a fault that has not been seen most likely cannot be, in that way."""
+"""Cases after which this way of judging most likely cannot detect a fault at all."""
 
 WHERE = Path("tests/meta/mutants/__init__.py")
-"""What shows that a folder is a checkout."""
+"""The file that identifies a checkout."""
 
 
 class Mutant(Protocol):
-    """A fault and the law that it breaks; `tests/meta/mutants/entry.py` makes them."""
+    """A planted fault and the law that it breaks; made by `tests/meta/mutants/entry.py`."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def law_id(self) -> str:
-        """The law that it is made to break."""
+        """The id of the law that it breaks."""
 
     @property
     def plant(self) -> Plant:
-        """Puts the fault in place; says in its docstring what goes wrong."""
+        """Plants the fault; its docstring says what goes wrong."""
 
     @property
     def upstream(self) -> str:
@@ -68,21 +68,21 @@ class Mutant(Protocol):
 
     @property
     def founding(self) -> bool:
-        """Whether it is one of the bugs for which the canon was begun."""
+        """Whether it is one of the founding bugs of the canon."""
 
 
 @frozen
 class Kill:
-    """How a mutant was found."""
+    """How a mutant was detected."""
 
     seen: tuple[str, ...]
-    """The ids of the laws that spoke; or else what it was that showed."""
+    """The ids of the broken laws, or else the kind of the finding."""
     cases: int
-    """As many were played, the one included in which it showed."""
+    """How many cases were played, with the one that detected it."""
     steps: int
     seconds: float
     where: str = ""
-    """The vector, if it was one."""
+    """The vector that detected it, if one did."""
 
 
 def find_checkout(start: Path) -> Path:
@@ -106,7 +106,7 @@ def find_mutants(start: Path) -> tuple[Mutant, ...]:
 
 
 def mutated(mutant: Mutant) -> Adapter:
-    """Caches with the fault, each planted anew, so that none remembers another's calls."""
+    """An adapter of faulty caches. The fault is planted anew in each, so they share no state."""
 
     def make(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
         return overriding(mutant.plant)(config, engine)
@@ -115,30 +115,30 @@ def mutated(mutant: Mutant) -> Adapter:
 
 
 def what_goes_wrong(mutant: Mutant) -> str:
-    """What a cache with the fault does, in a sentence."""
+    """One sentence that says what a cache with the fault does."""
     return " ".join((inspect.getdoc(mutant.plant) or mutant.name).split("\n\n")[0].split())
 
 
-# The ways to find one.
+# The ways of judging.
 
 Hunt = Callable[[Mutant, Effort, int], Kill | None]
-"""Takes a mutant, how much may be played, and a seed."""
+"""Takes a mutant, an effort and a first seed."""
 
 
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
-    """By the walker, who asks every law about the cache's states."""
+    """By the walker, which checks every law on the cache's states."""
     return _walk(Trial(mutated(mutant)), effort.walker_cases, from_seed)
 
 
 def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
-    """By the walker, from answers, events and bytes alone."""
+    """By the walker, which checks only answers, events and bytes."""
     trial = Trial(mutated(mutant), JudgeConfig(black_box=True))
     cases = effort.walker_cases if mutant.founding else _few(effort)
     return _walk(trial, cases, from_seed)
 
 
 def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
-    """By the walker, who asks no law, and compares with the plain cache."""
+    """By the walker, which checks no law and compares with the plain cache."""
     return _walk(Trial(mutated(mutant), NO_LAWS, PLAIN), _few(effort), from_seed)
 
 
@@ -154,14 +154,14 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
             CI,
             max_examples=effort.run,
             stateful_step_count=STEPS + 1,
-            # What is found need not be reduced here.
+            # No need to shrink the failing case.
             phases=(Phase.generate,),
         )
         try:
             with no_local_constants():
                 run_state_machine_as_test(machine, settings=run_settings)
         except (HypothesisFailure, Flaky):
-            # A fault that takes as long as patience lasts may not show again when it is asked for.
+            # A fault that hangs until the time limit may not show again in a replay.
             if journal.shortest is None:
                 raise
         total.add(journal.tally)
@@ -172,7 +172,7 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
 
 
 def hunt_by_vectors(mutant: Mutant, _effort: Effort, _seed: int) -> Kill | None:
-    """By the vectors: those of its own law first."""
+    """By the vectors, those of the mutant's own law first."""
     began, total = monotonic(), Tally()
     vectors = sorted(read_vectors(), key=lambda each: each.law_id != mutant.law_id)
     for vector in vectors:
@@ -191,18 +191,18 @@ HUNTS: Mapping[str, Hunt] = {
     "machine": hunt_by_machine,
     "vectors": hunt_by_vectors,
 }
-"""Every way, by name."""
+"""Every way of judging, by name."""
 
 
 def vector_trials(vector: Vector, adapter: Adapter) -> Iterator[Trial]:
-    """How a vector is played on a cache that shows its states: by these, and from outside."""
+    """The trials of a vector on a cache with snapshots: by states, and from outside."""
     yield Trial(adapter)
     if vector.level is VectorLevel.BLACK_BOX:
         yield Trial(adapter, JudgeConfig(black_box=True))
 
 
 def _few(effort: Effort) -> int:
-    """How many cases are played in a way in which not every fault can be seen."""
+    """The number of cases for a way of judging that cannot detect every fault."""
     return min(FEW, effort.walker_cases or FEW)
 
 

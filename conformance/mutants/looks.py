@@ -1,4 +1,4 @@
-"""Looks: the cases that are played on a mutant until one of them detects it."""
+"""Looks: the cases to play on a mutant until one detects it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kvcanon.conformance.vectors.vector import read_vectors
 
 @frozen
 class Look:
-    """One case, played in one way."""
+    """One case, judged in one way."""
 
     how: str
-    """A vector, or a case of the walker, by name."""
+    """The name of a vector, or of a walker's case."""
     trial: Trial
     case: Case
 
 
 @frozen
 class Sighting:
-    """The finding that detected a mutant, and the case that it came in."""
+    """The finding that detected a mutant, and its case."""
 
     finding: Finding
     how: str
@@ -55,7 +55,7 @@ def by_states(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
 
 
 def by_vectors(search: Search) -> Iterator[Look]:
-    """The vectors, each in every way that it is played."""
+    """The vectors, each judged in every way."""
     for vector in read_vectors():
         for trial in vector_trials(vector, search.adapter):
             against = None if trial.judges.black_box else search.against
@@ -63,19 +63,19 @@ def by_vectors(search: Search) -> Iterator[Look]:
 
 
 def as_checked(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases as `check` plays them: one in a few by states, the others from outside."""
+    """Cases as `check` plays them: some judged by states, the others from outside."""
     for number in numbers:
         yield Look(f"case {number}", search.trial(number), search.case(number))
 
 
 def compared(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases judged by no law, and compared with the plain cache state by state."""
+    """Cases without laws, compared with the plain cache state by state."""
     trial = Trial(search.adapter, NO_LAWS, PLAIN)
     return (_inside(search, trial, number) for number in numbers)
 
 
 def _inside(search: Search, trial: Trial, number: int) -> Look:
-    """A case that is judged by states, which limits its size."""
+    """A case judged by states, so of limited size."""
     scale = scale_of(number, inside=True)
     case = draw_case((search.seed << 40) + number, search.adapter.offer, scale=scale)
     return Look(f"case {number}", trial, case)

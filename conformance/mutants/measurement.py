@@ -1,4 +1,4 @@
-"""A measurement: a sample of mutants of either core is drawn, made and judged."""
+"""A measurement: draws, makes and judges a sample of mutants of the plain or native core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvcanon.conformance.mutants.score import Measure
 from kvcanon.conformance.search.campaign import workers
 
 BUILD = Path("build/mutants")
-"""From the checkout on: what is compiled there once need not be compiled again."""
+"""Relative to the checkout. Kept between runs, so that only changed files are compiled."""
 
 
 @frozen
@@ -33,14 +33,14 @@ class MeasurementSpec:
     core: Core
     sample: int | None
     only: tuple[str, ...]
-    """The ids of the mutants; none given, a sample."""
+    """The ids of the mutants to judge; if empty, a sample."""
     effort: str
     seed: int
     jobs: int
 
 
 Shown = Callable[[Sequence[MutantPlace], str], AbstractContextManager[Iterator[MutantPlace]]]
-"""Shows how far something has come that is done for each of some places."""
+"""Shows the progress of a loop over places."""
 
 
 def measure(spec: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
@@ -87,7 +87,7 @@ def _of_native(spec: MeasurementSpec, checkout: Path, shown: Shown) -> Measure:
 def _in_order(
     coming: Iterator[MutantVerdict], places: Sequence[MutantPlace], shown: Shown
 ) -> tuple[MutantVerdict, ...]:
-    """The verdicts in the order of the sources, as many as there are places."""
+    """All verdicts, in the order of the sources."""
     with shown(places, "mutants") as each:
         verdicts = [next(coming) for _ in each]
     verdicts.sort(

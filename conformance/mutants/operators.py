@@ -29,7 +29,7 @@ COMPARISONS: Mapping[type[ast.cmpop], tuple[str, type[ast.cmpop]]] = {
 }
 
 OPPOSITES = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
-"""Comparisons that are negated when they are swapped."""
+"""Comparisons whose swap is their negation."""
 
 ARITHMETIC: Mapping[type[ast.operator], tuple[str, type[ast.operator]]] = {
     ast.Add: ("add-sub", ast.Sub),
@@ -49,7 +49,7 @@ SWAPPED_NAMES: Mapping[str, str] = {
     "SWA": "MAMBA",
     "MAMBA": "FULL",
 }
-"""Names that stand for one of a few things of a kind."""
+"""Names that are swapped for another name of the same kind."""
 
 SWAPPED_MEMBERS: Mapping[tuple[str, str], str] = {
     ("Direction", "BACKUP"): "LOAD_BACK",
@@ -64,13 +64,13 @@ SWAPPED_MEMBERS: Mapping[tuple[str, str], str] = {
     ("LoadDecision", "NO_ROOM"): "OVER_QUOTA",
     ("LoadDecision", "ENQUEUED"): "NO_ROOM",
 }
-"""Members of enumerations, likewise."""
+"""Enum members that are swapped for another member."""
 
 WRAPPERS = frozenset({"sorted", "reversed"})
-"""Calls that only bring their argument into an order."""
+"""Calls that only order their argument."""
 
 UNCHANGED_KEYWORDS = frozenset({"strict"})
-"""Keywords that are asserts: without them the same is done, and only a mistake goes unnoticed."""
+"""Keywords that only detect mistakes; without them a right program does the same."""
 
 
 def swap_comparison(node: ast.AST) -> Iterator[Change]:
@@ -207,7 +207,7 @@ def swap_name(node: ast.AST) -> Iterator[Change]:
 
 
 def remove_statement(node: ast.AST) -> Iterator[Change]:
-    """A call, a deletion, a jump, or an assignment to what has a value already, left out."""
+    """A call, a deletion, a jump, or an assignment to a name with a value already, removed."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield "remove-call", ast.Pass()
     elif isinstance(node, ast.Assign | ast.AugAssign):
@@ -232,6 +232,6 @@ OPERATORS: tuple[Operator, ...] = (
 
 
 def changes_of(node: ast.AST) -> Iterator[Change]:
-    """All that the operators make of a node."""
+    """All changes of a node, by all operators."""
     for operator in OPERATORS:
         yield from operator(node)

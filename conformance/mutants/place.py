@@ -1,4 +1,4 @@
-"""A place: one change of one line of a source, and what it is called."""
+"""A place: one change of one line of a source, with its id."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class MutantPlace:
     """A change that a mutant is made of."""
 
     place_id: str
-    """Its function, the kind of change, and a number: which change of that kind it is there."""
+    """Its function, the kind of change, and the number of that change in the function."""
     path: str
-    """The source, from the checkout on."""
+    """The source file, relative to the checkout."""
     line: int
     old: str
     new: str
 
     @property
     def module(self) -> str:
-        """The name of the source without its folder."""
+        """The file name of the source, without its folder."""
         return PurePosixPath(self.path).stem
 
     @property

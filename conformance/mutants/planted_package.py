@@ -1,8 +1,8 @@
 """A copy of the plain cache in a package of its own, with one place changed.
 
-The copy is compiled in memory, and nothing is written. Its modules import each other and not the
-originals; so a mutant runs beside the plain cache and other mutants in one process. Errors, engines
-and other modules of the spec and the judge are shared by all.
+The copy is compiled in memory only. Its modules import each other and not the originals, so the
+plain cache and several mutants run in one process. All of them share errors, engines and the other
+modules of the spec and the judge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA
 
 NUMBERS = count(1)
-"""Of the copies that were made in this process."""
+"""Numbers the copies made in this process."""
 
 CONSTANTS: Mapping[str, object] = {
     "GPU": GPU,
@@ -34,7 +34,7 @@ CONSTANTS: Mapping[str, object] = {
     "SWA": SWA,
     "MAMBA": MAMBA,
 }
-"""What a changed module may name though it did not import it."""
+"""Names that a changed module may use without importing them."""
 
 
 def mutant_of(place: MutantPlace | None) -> Adapter:
@@ -59,7 +59,7 @@ def _tree(module: str, place: MutantPlace | None) -> ast.Module:
 
 @contextmanager
 def _importable(package: str, trees: Mapping[str, ast.Module]) -> Iterator[None]:
-    """Let a package be imported from trees; afterwards its modules are known to each other only."""
+    """Make a package importable from trees; later its modules leave `sys.modules`."""
     finder = _Copies(package, trees)
     sys.meta_path.insert(0, finder)
     try:
@@ -93,17 +93,17 @@ class _Copies(MetaPathFinder, Loader):
         if name != "__init__":
             vars(module).update(CONSTANTS)
         code = compile(tree, str(FOLDER / f"{name}.py"), "exec")
-        exec(code, vars(module))  # noqa: S102  # It is our own source, but for one place.
+        exec(code, vars(module))  # noqa: S102  # This is our own source with one change.
 
 
 class _Rewritten(ast.NodeTransformer):
-    """Lets the modules of a copy import each other."""
+    """Rewrites imports, so that the modules of a copy import each other."""
 
     def __init__(self, package: str) -> None:
         self._package = package
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
-        """Import from the copy what is imported from the plain cache."""
+        """Replace an import from the plain cache by an import from the copy."""
         if node.module is not None and f"{node.module}.".startswith(f"{PACKAGE}."):
             node.module = self._package + node.module.removeprefix(PACKAGE)
         return node

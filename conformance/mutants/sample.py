@@ -1,4 +1,4 @@
-"""A sample: the mutants that are judged where there is no time for all."""
+"""A sample: the mutants to judge if there is no time for all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from kvcanon.conformance.mutants.place import MutantPlace
 
 
 def draw_sample(places: Iterable[MutantPlace], sample: int | None, seed: int) -> list[MutantPlace]:
-    """`sample` places in the order that the seed draws them; all, if it is None.
+    """Draw `sample` places, in an order that depends on the seed; all if it is None.
 
-    A place is drawn by its id alone, so that an edit of one function changes little of the sample.
+    Only its id decides whether a place is drawn, so editing one function changes little of the
+    sample.
     """
 
     def rank(place: MutantPlace) -> bytes:

@@ -1,4 +1,4 @@
-"""The mutation score: how many mutants of a sample are detected, and which are not."""
+"""The mutation score: how many mutants of a sample are detected, and which are missed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Measure:
     seed: int
     effort: str
     places: int
-    """How many changes can be made in all."""
+    """The number of all possible changes."""
     verdicts: tuple[MutantVerdict, ...]
     reviewed: Mapping[str, Reviewed]
     dropped: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Measure:
 
     @property
     def stale(self) -> list[MutantVerdict]:
-        """The reviewed mutants that were detected where their entry says they cannot be."""
+        """The reviewed mutants that were detected although their entry says that they cannot be."""
         equal = [each for each in self.of_kind(ReviewKind.EQUAL) if each.sight is not Sight.NOBODY]
         return equal + [each for each in self.of_kind(ReviewKind.LAWFUL) if each.sight in SEEN]
 
@@ -50,8 +50,8 @@ class Measure:
     def missed(self) -> tuple[Sight, ...]:
         """The verdicts that count as missed.
 
-        The native core is compared with the plain cache whenever it is judged, so that a difference
-        is as good as a law.
+        The native core is always compared with the plain cache when it is judged, so a difference
+        counts as much as a broken law.
         """
         if self.core is Core.NATIVE:
             return (Sight.NOBODY,)
@@ -64,7 +64,7 @@ class Measure:
 
     @property
     def showing(self) -> list[MutantVerdict]:
-        """The mutants to detect: of the plain cache those that differ at all, else all."""
+        """The mutants to detect: for the plain cache those that differ from it, else all."""
         if self.core is Core.NATIVE:
             return list(self.counted)
         return self.by(*(sight for sight in Sight if sight is not Sight.NOBODY))
@@ -76,7 +76,7 @@ class Measure:
 
     @property
     def least_percent(self) -> float:
-        """The least percentage that passes."""
+        """The lowest percentage that passes."""
         return LEAST_PERCENT[self.core]
 
     @property

@@ -1,7 +1,7 @@
-"""Signatures: which two arguments of a call have one type, and can be swapped.
+"""Signatures: finds which two arguments of a call have the same type, and can be swapped.
 
-Two swapped arguments of different types only crash. Such changes say little about the laws and much
-about Python, so they are not made.
+Two swapped arguments of different types only crash. Such changes test Python and not the laws, so
+they are not made.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Types = tuple[str, ...]
 """The annotations of a function's arguments, in their order."""
 
 OF_ONE_TYPE = frozenset({"range", "zip"})
-"""Built-in functions whose arguments are of one type, and in an order that matters."""
+"""Built-in functions whose arguments have one type and an order that matters."""
 
 
 def are_of_one_type(module: str, call: ast.AST, swapped: ast.AST) -> bool:
-    """Whether the two arguments of a call that were swapped are of one type, and no texts."""
+    """Whether the two swapped arguments of a call have the same type, and are not strings."""
     if not (isinstance(call, ast.Call) and isinstance(swapped, ast.Call)):
         return False
     pairs = zip(map(ast.dump, call.args), map(ast.dump, swapped.args), strict=True)
@@ -44,7 +44,7 @@ def _is_text(argument: ast.expr) -> bool:
 
 
 def _types_of(module: str, function: ast.expr) -> Types:
-    """The types of a function's arguments, if it is ours."""
+    """The argument types of a function, if it is one of the plain cache."""
     if isinstance(function, ast.Attribute):
         return methods().get(function.attr, ())
     name = function.id if isinstance(function, ast.Name) else ""

@@ -18,5 +18,5 @@ def source_of(module: str) -> str:
 
 
 def module_names() -> list[str]:
-    """The names of all modules; `__init__` is one."""
+    """The names of all modules, with `__init__`."""
     return sorted(path.stem for path in FOLDER.glob("*.py"))

@@ -1,10 +1,10 @@
 """SGLang 0.5.12.post1 releases a lock for each copy of write_back, and none was taken.
 
-Under write_back a leaf is copied to the host as it leaves the device. When that copy is
-acknowledged a lock is released, as for copies of write_through. Where the prompt has not come back
-the cache asserts that its data is on the device, and the scheduler ends. Where it has come back,
-and a request has locked it, that request loses its lock: the slots that it reads are evicted, and
-handed to another.
+Under write_back a leaf is copied to the host when it is evicted from the device. When the copy is
+acknowledged, SGLang releases a lock, as for copies of write_through. If the prompt was not inserted
+again, the cache asserts that its data is on the device, and the scheduler ends. If it was, and a
+request has locked it, that request loses its lock: the slots that it reads are evicted and
+allocated to another request.
 
     python sglang_acknowledgement_takes_a_lock.py
 

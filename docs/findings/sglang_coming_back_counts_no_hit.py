@@ -1,7 +1,7 @@
 """SGLang's HiRadixCache counts no hit where a prompt comes back that had left the device.
 
-One prompt comes five times, and leaves the device after each; another comes twice. Under lfu the
-first one is evicted, as if it had come once.
+One prompt is used five times and evicted from the device after each use; another is used twice.
+Under lfu the first prompt is evicted, as if it had been used once.
 
     python sglang_coming_back_counts_no_hit.py hi-radix
 

@@ -1,7 +1,8 @@
 """SGLang's HiRadixCache evicts as much from the host as it copies there, though some of it is free.
 
 Two prompts of three tokens are on the host alone, and three host slots are free. A third prompt of
-four comes and is copied: one slot is missing, so that the older of the two has to leave. Both do.
+four tokens is copied to the host. One slot is missing, so only the older prompt must be evicted.
+Both are.
 
     python sglang_copy_evicts_all_it_copies.py hi-radix
 

@@ -1,8 +1,8 @@
 """SGLang 0.5.12.post1 forgets, where it cuts a node, how often the upper part was hit.
 
-write_through_selective copies to the host what came twice. Two prompts that begin with the same
-tokens have these come twice; but the second cuts the node of the first, and the upper part starts
-anew.
+write_through_selective copies data with two hits to the host. Two prompts begin with the same
+tokens, so these have two hits. But the second prompt cuts the node of the first, and the upper part
+starts with no hits.
 
     python sglang_cut_forgets_hits.py
 

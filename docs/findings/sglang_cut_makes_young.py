@@ -1,8 +1,8 @@
 """SGLang's RadixCache takes the upper part of a prompt that is cut for as young as the cut.
 
-Under fifo the prompt that came first leaves first. Another prompt begins like the first one, so
-that a match cuts that; its upper part has the time of the match as the time at which it was made.
-So the prompt that came second leaves before it.
+Under fifo the prompt inserted first is evicted first. Another prompt begins like the first one, so
+a match cuts the first one's node, and the upper part gets the time of the match as its creation
+time. So the second prompt is evicted before it.
 
     python sglang_cut_makes_young.py radix
 

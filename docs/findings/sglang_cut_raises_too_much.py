@@ -1,7 +1,7 @@
 """SGLang's HiRadixCache gives the priority of an insert to what its prompt does not have.
 
-Two prompts begin alike; the second is important. What only the first one has becomes important,
-too: it stays, and a prompt of a middling priority is evicted in its place.
+Two prompts share a prefix; the second has a high priority. The rest of the first prompt gets the
+high priority, too: it stays, and a prompt of medium priority is evicted instead.
 
     python sglang_cut_raises_too_much.py hi-radix
 

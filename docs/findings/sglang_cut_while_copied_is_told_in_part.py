@@ -1,7 +1,7 @@
 """SGLang 0.5.12.post1 emits only some stores of a host copy if its node was cut meanwhile.
 
-A prompt is copied to the host. Before the copy is acknowledged another prompt cuts its node. Then
-the lower part alone is told of as stored on the host, though both are there.
+A prompt is copied to the host. Before the copy is acknowledged another prompt cuts its node. Then a
+store on the host is emitted for the lower part alone, though both parts are there.
 
     python sglang_cut_while_copied_is_told_in_part.py hi-radix
 

@@ -1,8 +1,8 @@
 """SGLang 0.5.12.post1 stops at an eviction under write_back when the leaf does not fit on the host.
 
-A leaf is copied to the host before it leaves the device. Whether it was copied is not looked at:
-where the host is too small for it the cache asserts that it has a copy there, and the scheduler
-ends.
+A leaf is copied to the host before it is evicted from the device. SGLang does not check whether the
+copy was made: if the host is too small, the cache asserts that the leaf has a host copy, and the
+scheduler ends.
 
     python sglang_demotes_what_was_not_copied.py
 

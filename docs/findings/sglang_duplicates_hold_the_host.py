@@ -1,9 +1,9 @@
 """SGLang keeps host duplicates of device data, and has no host slots left for other data.
 
-Under write_back a prompt that left the device is on the host. When it comes back its copy there is
-needed no more, and is kept all the same: only what is on the host alone may leave it. While a
-request reads that prompt nothing else can be copied: an eviction frees nothing, or ends in an
-AssertionError.
+Under write_back a prompt that was evicted from the device is on the host. When it is inserted
+again, its host copy is no longer needed, but stays: only data on the host alone may be evicted
+there. While a request reads that prompt nothing else can be copied: an eviction frees nothing, or
+ends in an AssertionError.
 
     python sglang_duplicates_hold_the_host.py
 

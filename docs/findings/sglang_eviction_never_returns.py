@@ -1,8 +1,8 @@
 """SGLang 0.5.13 never returns from an eviction of window data when the host is full.
 
-Under write_back a leaf is copied to the host before it leaves the device. Where the host has no
-room, it stays on the device, and nothing comes free, though `evictable_size` counts it. The walk
-for window data takes it again, for ever: the scheduler hangs.
+Under write_back a leaf is copied to the host before it is evicted from the device. If the host is
+full, the leaf stays on the device, and no slot is freed, though `evictable_size` counts it. The
+eviction of window data chooses the same leaf forever: the scheduler hangs.
 
     python sglang_eviction_never_returns.py
 

@@ -1,7 +1,7 @@
 """SGLang's SWARadixCache frees more full slots than it says.
 
-A leaf leaves because window data is asked for, and with it what is above it and has no window data.
-Their full slots come free, and `num_tokens_evicted` does not count them.
+An eviction of window data evicts a leaf, and with it the nodes above that have no window data.
+Their full slots are freed, but `num_tokens_evicted` does not count them.
 
     python sglang_eviction_says_too_little.py swa-radix
 

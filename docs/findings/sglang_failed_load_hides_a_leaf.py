@@ -1,8 +1,8 @@
 """SGLang loses a leaf for good when a load below it finds too few slots.
 
-A load locks the path of what it loads, and lets go of it where there is no room. With a window the
-leaf on the device is looked at while its window data is still locked, and not again after that: it
-is in no list of what may be evicted. `evictable_size` counts it, and nothing can evict it.
+A load locks its path, and unlocks it if there are too few slots. With a window, the unlock checks
+the device leaf while its window data is still locked, and not again later, so the leaf is in no
+list of evictable leaves. `evictable_size` counts it, and nothing can evict it.
 
     python sglang_failed_load_hides_a_leaf.py
 

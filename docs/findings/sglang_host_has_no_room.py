@@ -1,8 +1,8 @@
 """SGLang's HiRadixCache evicts nothing under write_back if the host is full.
 
-A leaf that has no copy on the host is not evicted when no copy can be made, though `evictable_size`
-counts it: no request gets its slots. Without storage there is always room, as the host has to be
-larger than the device. Here a prefetch from storage holds slots of the host until it is done.
+A leaf without a host copy is not evicted if no copy can be made, though `evictable_size` counts it:
+no request gets its slots. Without storage the host always has free slots, as it must be larger than
+the device. Here a prefetch from storage holds host slots until it is done.
 
     python sglang_host_has_no_room.py hi-radix
 

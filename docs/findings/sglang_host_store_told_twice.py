@@ -1,10 +1,10 @@
 """SGLang 0.5.23 emits the store of a block on the host twice.
 
-A prompt comes without its window data, and is copied to the host. Later it comes with window data,
-which is copied, too; and the blocks, which are on the host since the first copy, are told of as
-stored once more. They are removed once. Whoever counts copies has one left. Under write_back a leaf
-that leaves the device takes copies of the window data before it along, and these blocks are told of
-as stored on the host, where nothing else of them is.
+A prompt is inserted without its window data, and copied to the host. Later it is inserted with
+window data, which is copied, too; then a second store is emitted for the blocks, which are on the
+host since the first copy. One remove is emitted, so a listener that counts copies has one left.
+Under write_back the eviction of a leaf also copies the window data before it, and stores on the
+host are emitted for these blocks, though their full data is not there.
 
     python sglang_host_store_told_twice.py
 

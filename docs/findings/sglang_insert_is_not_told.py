@@ -1,8 +1,8 @@
 """SGLang's HiRadixCache does not tell that a prompt is on the device again.
 
-A prompt leaves the device and stays on the host; then a request that has computed it anew inserts
-it. Its blocks are on the device, and were emitted as removed; no event says that they are back. A
-router sends the next request elsewhere. When they leave once more, they are removed again.
+A prompt is evicted from the device and stays on the host; then a request computes it again and
+inserts it. Its blocks are on the device, but their last events are removes, and no store follows. A
+router sends the next request elsewhere. At the next eviction the removes are emitted again.
 
     python sglang_insert_is_not_told.py hi-radix
 

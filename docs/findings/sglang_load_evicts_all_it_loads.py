@@ -1,7 +1,7 @@
 """SGLang's HiRadixCache evicts as much as it loads, though most of the slots are free.
 
-To load three tokens it needs as many slots, and two are free. It evicts three tokens, and not one:
-two prompts leave the device for nothing.
+A load of three tokens needs three slots, and two are free. It evicts three tokens instead of one:
+two prompts are evicted from the device for nothing.
 
     python sglang_load_evicts_all_it_loads.py hi-radix
 

@@ -1,7 +1,7 @@
 """SGLang 0.5.13 loses, on its way to the device, the host copy of what it loads.
 
-Under write_back a load makes room on the device, what leaves is copied to the host, and that makes
-room there: nothing keeps the copy that is to be loaded from being evicted. The load then raises.
+Under write_back a load evicts from the device; the victims are copied to the host, which evicts
+from the host. The host copy to be loaded is not locked, and is evicted. The load then raises.
 
     python sglang_load_evicts_its_own_source.py
 

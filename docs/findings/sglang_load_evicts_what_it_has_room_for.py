@@ -1,7 +1,7 @@
 """SGLang evicts as much window data as it loads, though most of the slots are free.
 
-To load three tokens it needs as many window slots, and two are free. It evicts three, and not one:
-two prompts more than it must are without window data, and are found no longer.
+A load of three tokens needs three window slots, and two are free. It evicts three instead of one:
+two prompts lose their window data needlessly, and are no longer found.
 
     python sglang_load_evicts_what_it_has_room_for.py
 

@@ -1,8 +1,8 @@
 """SGLang's HiRadixCache loads a prompt from slots on the host that it has given to another.
 
-Under write_back a load makes room on the device, what leaves is copied to the host, and that makes
-room there: nothing keeps the copy that is to be loaded from being evicted. The load reads it
-nevertheless, and finds the bytes of the other prompt. The request computes with these.
+Under write_back a load evicts from the device; the victims are copied to the host, which evicts
+from the host. The host copy to be loaded is not locked, and is evicted. The load still reads its
+slots, which have the bytes of the other prompt, and the request computes with them.
 
     python sglang_load_reads_what_it_evicted.py hi-radix
 

@@ -1,6 +1,6 @@
 """SGLang counts no hits under write_back, so that lfu and slru evict like lru.
 
-One prompt comes five times, then another once. The first is evicted, though the policy is lfu.
+One prompt is used five times, then another once. The first is evicted, though the policy is lfu.
 
     python sglang_no_hits_under_write_back.py
 

@@ -1,7 +1,7 @@
 """A small cache of SGLang's on a CPU, for the scripts beside this file.
 
-It uses SGLang's public objects only, and is not of kvcanon. The pools have one layer with one head
-and a byte or two a token. `kvcanon peers make sglang==VERSION --into DIR` makes an environment that
+It uses SGLang's public objects only, and no kvcanon. The pools have one layer with one head and a
+byte or two per token. `kvcanon peers make sglang==VERSION --into DIR` makes an environment that
 has SGLang and, for what only a GPU has, stand-ins; a script runs there as
 
     DIR/sglang-0.5.13/bin/python docs/findings/sglang_removed_from_the_front.py
@@ -37,7 +37,7 @@ _MEM_CACHE = "sglang.srt.mem_cache"
 
 
 def _named(name: str, *modules: str) -> Theirs:
-    """The first that there is of this name: places differ by release."""
+    """Find a name in the first module that has it; modules differ by release."""
     for module in modules:
         try:
             return getattr(import_module(f"{_MEM_CACHE}.{module}"), name)
@@ -47,7 +47,7 @@ def _named(name: str, *modules: str) -> Theirs:
 
 
 def _called(function: Theirs, **arguments: object) -> Theirs:
-    """Call with those of the arguments that this release takes."""
+    """Call a function with those arguments that this release takes."""
     taken = inspect.signature(function).parameters
     return function(**{name: value for name, value in arguments.items() if name in taken})
 
@@ -151,7 +151,7 @@ class Small:
         }
         more = hierarchical if write_policy else {}
         made = place.ServerArgs(model_path="dummy", page_size=self.page_size, **more)
-        # It would look into the configuration of a model for this.
+        # SGLang would read this from the configuration of a model.
         made._mamba_cache_chunk_size = max(64, self.page_size)  # noqa: SLF001
         place.set_global_server_args_for_scheduler(made)
         return made
@@ -210,7 +210,7 @@ class Small:
         return _named("RadixKey", "radix_cache")(array("q", tokens), extra_key)
 
     def allocate(self, count: int) -> Theirs:
-        """Slots for so many tokens, and window slots that they lead to."""
+        """Allocate slots for tokens, and the window slots that they map to."""
         if self.window is None:
             return self.allocator.alloc(count)
         full = self.allocator.full_attn_allocator.alloc(count)
@@ -256,17 +256,17 @@ class Small:
         )
         answer = self.cache.insert(params)
         if CLASS[0] in {"RadixCache", "HiRadixCache"}:
-            # It leaves this to the scheduler.
+            # SGLang leaves this to the scheduler.
             self.allocator.free(value[start : answer.prefix_len])
         return answer
 
     def match(self, tokens: list[int], extra_key: str | None = None) -> Theirs:
-        """What is there of a prompt."""
+        """Match a prompt."""
         params = _named("MatchPrefixParams", _BASE)(key=self.key(tokens, extra_key))
         return self.cache.match_prefix(params)
 
     def slots(self, found: Theirs) -> Theirs:
-        """The slots on the device of what was matched."""
+        """The device slots of a match."""
         if hasattr(found, "device_indices"):
             return found.device_indices
         return self.cache.path_device_indices(found.last_device_node)
@@ -276,7 +276,7 @@ class Small:
         return len(self.slots(self.match(tokens, extra_key)))
 
     def evict(self, tokens: int = 0, window_tokens: int = 0, states: int = 0) -> Theirs:
-        """Evict at least so much from the device."""
+        """Evict at least these counts from the device."""
         params = _named("EvictParams", _BASE)
         return self.cache.evict(
             params(num_tokens=tokens, swa_num_tokens=window_tokens, mamba_num=states)
@@ -333,11 +333,11 @@ class Small:
 
 
 def _prepare_host() -> None:
-    """Host memory that is not pinned, and a copy by indices, where there is no GPU."""
+    """Without a GPU, use host memory that is not pinned, and a copy by indices."""
     logging.getLogger("sglang").setLevel(logging.CRITICAL)
     groups = torch.distributed
     if CLASS[0] == "HiRadixCache" and not groups.is_initialized():
-        # It asks how many processes share a tensor.
+        # SGLang asks for the number of processes that share a tensor.
         groups.init_process_group("gloo", store=groups.HashStore(), rank=0, world_size=1)
     kernels = import_module("sgl_kernel.kvcacheio")
     for place in ("memory_pool_host", "host_memory", "pool_host.base", "pool_host.common",

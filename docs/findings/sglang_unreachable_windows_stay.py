@@ -1,8 +1,8 @@
 """SGLang 0.5.12.post1 keeps window data that nobody can reach, and evicts a prompt in its place.
 
-A prompt of three tokens is used again. With a window of one token its end sees the window data of
-its last token. Of the first token's window data nothing is ever read again; but a match makes that
-of the whole path recent. So the next eviction takes another prompt, which is lost.
+A prompt of three tokens is used again. With a window of one token its end reads the window data of
+its last token only. The first token's window data is never read again, but a match makes the window
+data of the whole path recent. So the next eviction takes another prompt, which is lost.
 
     python sglang_unreachable_windows_stay.py
 

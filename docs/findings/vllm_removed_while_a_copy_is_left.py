@@ -1,8 +1,8 @@
 """vLLM 0.33.0 emits a block as removed while another block with the same hash is still found.
 
 A prompt is served twice. Its last block is computed twice, as vLLM never takes the last token from
-the cache, and both blocks are kept under one hash. Then one of them is evicted. Whoever folds the
-events into a set of hashes now takes the block for gone, and vLLM still finds it.
+the cache, and both blocks are kept under one hash. Then one of them is evicted. A listener that
+folds the events into a set of hashes now takes the block for gone, but vLLM still finds it.
 
     PYTHONHASHSEED=0 python vllm_removed_while_a_copy_is_left.py
 

@@ -41,7 +41,7 @@ HELD: dict[Component, set[Slot]] = {FULL: {6, 7}, SWA: {7}}
 
 
 def state(*nodes: NodeState, held: dict[Component, set[Slot]] | None = None) -> Snapshot:
-    """These nodes, and slots of requests; slots 6 and 7 are a pair of theirs."""
+    """A state with these nodes; requests hold slots 6 and 7, which are a full and window pair."""
     made = state_of(CONFIG, *(nodes or (TOP, TIP)), held=HELD if held is None else held)
     pair = {7: 7} if held is None else {}
     return evolve(made, swa_of_full={**made.swa_of_full, **pair})

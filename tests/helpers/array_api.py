@@ -1,4 +1,4 @@
-"""Helpers for tests of PrefixCache: a cache whose copies wait, and its whole state."""
+"""Helpers for tests of PrefixCache: a cache with delayed copies, and its whole state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Error = TypeVar("Error", bound=BaseException)
 
 
 def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> PrefixCache:
-    """A cache with pools of one byte a page, whose copies run when something waits for them."""
+    """A cache with pools of one byte per page, whose copies run when something waits for them."""
     pools = Pools(config, dict.fromkeys(config.components, PageLayout(1, (1,))))
     return PrefixCache(config, pools, engine if engine is not None else ManualEngine())
 
@@ -42,7 +42,7 @@ def insert(
 
 
 def state_of(cache: PrefixCache) -> tuple[object, ...]:
-    """The snapshot of a cache, with the ages and positions that a snapshot leaves out."""
+    """The snapshot of a cache, plus the ages and positions that a snapshot leaves out."""
     return take_snapshot(cache), cache.tree.nodes(), cache.tree.counters()["queued_candidates"]
 
 

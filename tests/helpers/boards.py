@@ -1,4 +1,4 @@
-"""Boards of replays, made by hand: a small state, and the data on a board of it."""
+"""Handmade boards of replays: a small state, and the data on its board."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPECTED = HostChoices(lambda *_: False, tries_in_vain=False)
 
 
 def no_page(_: Piece, _short: int) -> int:
-    """All pages of every victim left."""
+    """Every victim lost all of its pages."""
     return 0
 
 
@@ -48,7 +48,7 @@ def is_of(node_id: NodeId, piece: Piece, _: Component) -> bool:
     return piece.node_id == node_id
 
 
-# A path of 2 + 1 pages, a leaf of another prompt, and one that is on the host alone.
+# A path of 2 + 1 pages, a leaf of another prompt, and a leaf on the host alone.
 
 TOP = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on([0, 1]), mamba=on([0]), last_access=1)
 TIP = node(2, 1, [3], full=on([2]), swa=on([2]), mamba=on([1]), last_access=20)
@@ -62,7 +62,7 @@ Pages = set[tuple[NodeId | None, int]]
 
 
 def there(board: Board, component: Component = FULL, medium: Medium = GPU) -> Pages:
-    """Where a component is on a medium: nodes and pages; a mamba state is at its last page."""
+    """The nodes and pages with a component on a medium; a mamba state is at its last page."""
     return {
         (piece.node_id, page)
         for piece in board.every()

@@ -1,4 +1,4 @@
-"""Claims of every kind of outcome, for the tests of those who settle claims."""
+"""Claims with every kind of outcome, for tests of the code that settles claims."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ KVCANON = (
     "-c",
     "import sys; from kvcanon.conformance.cli import main; sys.exit(main())",
 )
-"""The command in a process of its own."""
+"""The command line that starts kvcanon in another process."""
 
 
 def read(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:

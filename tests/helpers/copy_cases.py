@@ -82,7 +82,7 @@ def backups(
 
 
 def state(*nodes: NodeState, transfers: tuple[TransferState, ...] = ()) -> Snapshot:
-    """A state in which each transfer has its receipt."""
+    """A state with one receipt for each transfer."""
     holds = tuple(
         HoldState(100 + t.transfer_id, t.parts[-1][0], None, False, t.transfer_id)
         for t in transfers

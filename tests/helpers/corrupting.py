@@ -1,4 +1,4 @@
-"""Corrupted states: a state with something wrong in it, wherever a random choice falls."""
+"""Corrupts states at random places."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ABSENT = 9_999
 
 
 def corrupted(state: Snapshot, random: Random) -> Snapshot:
-    """The state with one to three things changed; now and then that makes no difference."""
+    """The state with one to three random changes, which sometimes cancel out."""
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         state = random.choice(CORRUPTIONS)(state, random)
     return state
 
 
 def _in_node(state: Snapshot, random: Random) -> Snapshot:
-    """Change a field of a node to one that another node has, or to one that none should have."""
+    """Change a node's field to another node's value, or to a value that no node should have."""
     node, other = _any(state, random), _any(state, random)
     name = random.choice([field.name for field in fields(NodeState) if field.name != "node_id"])
     strange: dict[str, list[Any]] = {
@@ -48,7 +48,7 @@ def _in_node(state: Snapshot, random: Random) -> Snapshot:
 
 
 def _in_data(state: Snapshot, random: Random) -> Snapshot:
-    """Change what a node has of a component, likewise."""
+    """Change a field of a node's component in the same way."""
     node, other = _any(state, random), _any(state, random)
     component = random.choice([*node.data, FULL])
     data, theirs = node[component], other[component]
@@ -66,7 +66,7 @@ def _in_data(state: Snapshot, random: Random) -> Snapshot:
 
 
 def _in_links(state: Snapshot, random: Random) -> Snapshot:
-    """Take a node out of the tree, put it in once more, or hang it elsewhere, neatly or not."""
+    """Remove, duplicate or move a node, with or without correct links."""
     node, other = _any(state, random), _any(state, random)
     match random.randrange(4):
         case 0:
@@ -178,7 +178,7 @@ CORRUPTIONS: tuple[Callable[[Snapshot, Random], Snapshot], ...] = (
 
 
 def _any(state: Snapshot, random: Random) -> NodeState:
-    """Any node; the root, too."""
+    """A random node; it may be the root."""
     return random.choice(list(state.nodes.values()))
 
 
@@ -187,7 +187,7 @@ def _with(state: Snapshot, node: NodeState) -> Snapshot:
 
 
 def _hung(state: Snapshot, node_id: NodeId, parent_id: NodeId) -> Snapshot:
-    """The state with a node below another, and all links as they should be then."""
+    """The state with a node moved below another, with correct links."""
     node, parent = state.nodes[node_id], state.nodes[parent_id]
     old = state.nodes.get(node.parent_id) if node.parent_id is not None else None
     if old is not None:

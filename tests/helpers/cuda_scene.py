@@ -34,7 +34,7 @@ LAYOUTS = {FULL: PageLayout(5, (32, 16)), SWA: PageLayout(3, (20,)), MAMBA: Page
 
 SMALL = Limits(
     ring_slots=2,
-    ring_slot_bytes=1,  # As large as a layer of the largest page then, and no larger.
+    ring_slot_bytes=1,  # Then it is exactly as large as a layer of the largest page.
     piece_bytes=1,
     least_piece_bytes=1,
     group_bytes=1,
@@ -51,7 +51,7 @@ WAYS = {
 
 @frozen(eq=False)
 class Device:
-    """A device that does all work at once, unless it is held."""
+    """A device that finishes all work at once, unless it is held."""
 
     driver: CudaDriver
     runtime: FakeRuntime = field(factory=FakeRuntime)

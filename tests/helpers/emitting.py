@@ -1,6 +1,6 @@
-"""Scenes of the table of emission: the calls by which each of its rows, and only that, comes up.
+"""Scenes for the table of emission: for each row, calls that exercise that row alone.
 
-A scene says what its last operation of a kind sends: what happens, where, and the pages in order.
+A scene lists the events of its last operation of a kind: what happens, the medium, and the pages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CACHES = {
 
 
 class Witness(WrappedCache):
-    """A cache whose every step is kept; nobody else may call it."""
+    """A cache that records every step; only this wrapper may call the inner cache."""
 
     def __init__(self, of: Cache) -> None:
         super().__init__(of)
@@ -73,13 +73,13 @@ A, B, C = ([1, 2, 3], [4, 5, 6], [7, 8, 9])
 
 @frozen
 class Scene:
-    """Calls, the last of a kind of which sends events."""
+    """Calls, and the events that the last call of kind `sends` emits."""
 
     sends: type[Operation]
     config: CacheConfig
     play: Callable[[Cache, Subject], object]
     said: str
-    """What it sends: what happens, where, and the tokens of the pages in order."""
+    """The events: what happens, the medium, and the tokens of the pages in order."""
     caches: tuple[str, ...] = tuple(CACHES)
 
 
@@ -89,19 +89,19 @@ EXCLUSIVE_ALONE = ("exclusive_host",)
 
 
 def demote(cache: Cache, tokens: list[int]) -> None:
-    """Put a prompt on the host alone."""
+    """Leave a prompt on the host alone."""
     put(cache, tokens)
     cache.flush()
     cache.evict(Counts(full=len(tokens)))
 
 
 def insert_new(cache: Cache, _: Subject) -> None:
-    """A new prompt, all of it."""
+    """Insert a new prompt."""
     put(cache, A)
 
 
 def insert_half(cache: Cache, _: Subject) -> None:
-    """A prompt whose beginning is on the device and whose middle is on the host alone."""
+    """Insert a prompt whose beginning is on the device and whose middle is on the host alone."""
     put(cache, [1])
     put(cache, [1, 2])
     cache.flush()
@@ -110,25 +110,25 @@ def insert_half(cache: Cache, _: Subject) -> None:
 
 
 def insert_beside(cache: Cache, _: Subject) -> None:
-    """A new prompt whose backup needs the room of another on the host."""
+    """Insert a new prompt whose backup evicts another prompt from the host."""
     demote(cache, A)
     put(cache, B)
 
 
 def fetch_new(cache: Cache, _: Subject) -> None:
-    """A prompt from storage, for which another leaves the host."""
+    """Prefetch a prompt, which evicts another from the host."""
     demote(cache, A)
     fetch(cache, B)
 
 
 def refill(cache: Cache, _: Subject) -> None:
-    """A prompt from storage whose beginning is on the device alone."""
+    """Prefetch a prompt whose beginning is on the device alone."""
     put(cache, [1, 2])
     fetch(cache, A)
 
 
 def evict_all(cache: Cache, _: Subject) -> None:
-    """Two nodes of one prompt leave the device."""
+    """Evict two nodes of one prompt from the device."""
     put(cache, [1, 2])
     put(cache, A)
     cache.flush()
@@ -136,14 +136,14 @@ def evict_all(cache: Cache, _: Subject) -> None:
 
 
 def evict_for_host_room(cache: Cache, _: Subject) -> None:
-    """A victim is copied where another was."""
+    """Evict a victim whose backup evicts another prompt from the host."""
     demote(cache, A)
     put(cache, B)
     cache.evict(Counts(full=3))
 
 
 def evict_above_host_only(cache: Cache, _: Subject) -> None:
-    """A victim whose window data the host has no slots for, with pages below it on the host."""
+    """Evict a node above host pages, for whose window data the host has no slots."""
     put(cache, [1, 2])
     put(cache, A, window_pages=0)
     cache.evict(Counts(full=1))
@@ -151,13 +151,13 @@ def evict_above_host_only(cache: Cache, _: Subject) -> None:
 
 
 def evict_from_host(cache: Cache, _: Subject) -> None:
-    """A prompt leaves the host."""
+    """Evict a prompt from the host."""
     demote(cache, A)
     cache.evict_host(Counts(full=3))
 
 
 def load_beside(cache: Cache, _: Subject) -> None:
-    """A load for which a prompt leaves the device, where the host may have to make room for it."""
+    """Load a prompt, which evicts another from the device, perhaps with a backup to the host."""
     for tokens in (C, A):
         demote(cache, tokens)
     put(cache, B)
@@ -167,19 +167,19 @@ def load_beside(cache: Cache, _: Subject) -> None:
 
 
 def load(cache: Cache, _: Subject) -> None:
-    """A load that nothing has to make room for."""
+    """Load a prompt into free slots."""
     demote(cache, A)
     cache.load_back(make_key(A, 1))
 
 
 def load_and_flush(cache: Cache, subject: Subject) -> None:
-    """A load that is done."""
+    """Load a prompt, and finish the copy."""
     load(cache, subject)
     cache.flush()
 
 
 def load_and_fail(cache: Cache, subject: Subject) -> None:
-    """A load that fails."""
+    """Load a prompt, and let the copy fail."""
     load(cache, subject)
     assert subject.copies is not None
     subject.copies.fail(subject.copies.open_transfer_ids[0])
@@ -187,13 +187,13 @@ def load_and_fail(cache: Cache, subject: Subject) -> None:
 
 
 def back_up(cache: Cache, _: Subject) -> None:
-    """A backup that is done."""
+    """Back up a prompt, and finish the copy."""
     put(cache, A)
     cache.flush()
 
 
 def back_up_and_fail(cache: Cache, subject: Subject) -> None:
-    """A backup that fails."""
+    """Back up a prompt, and let the copy fail."""
     put(cache, A)
     assert subject.copies is not None
     subject.copies.fail(subject.copies.open_transfer_ids[0])
@@ -201,7 +201,7 @@ def back_up_and_fail(cache: Cache, subject: Subject) -> None:
 
 
 def reset(cache: Cache, _: Subject) -> None:
-    """A cache that is full, and is emptied."""
+    """Reset a cache that has pages."""
     put(cache, A)
     cache.flush()
     cache.reset()

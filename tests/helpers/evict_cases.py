@@ -64,7 +64,7 @@ def evicted(
     medium: Medium = GPU,
     freed: Counts | None = None,
 ) -> Step:
-    """An eviction that left these nodes, and reports correctly what it freed, unless given."""
+    """An eviction that left these nodes; it reports what it freed unless `freed` is given."""
     after = state_of(before.config, *left)
     operation = Evict(asked) if medium is GPU else EvictHost(asked)
     moved = step(before, operation, after)

@@ -1,4 +1,4 @@
-"""What tests of the example decoder share: a scheduler, prompts, and the comparison of bits."""
+"""Helpers for tests of the example decoder: a scheduler, prompts, and bitwise comparison."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make(
     *,
     running_requests: int = 4,
 ) -> Scheduler:
-    """A scheduler with an empty cache; there is a host tier where it has slots."""
+    """A scheduler with an empty cache; it has a host tier if `host` has slots."""
     config = CacheConfig(
         page_size=PAGE,
         window_tokens=SHAPE.window_tokens,
@@ -46,13 +46,13 @@ def make(
 
 
 def words(seed: int, count: int) -> list[int]:
-    """So many tokens."""
+    """Random tokens."""
     drawn = random.Random(seed)
     return [drawn.randrange(SHAPE.vocabulary) for _ in range(count)]
 
 
 def serve(scheduler: Scheduler, *prompts: list[int], answer: int = 3) -> list[Request]:
-    """Serve prompts side by side, with nothing to read where nobody wrote."""
+    """Serve prompts concurrently, overwriting all free slots before each step."""
     requests = [scheduler.submit(prompt, answer) for prompt in prompts]
     for _ in range(MOST_STEPS):
         if not (scheduler.waiting or scheduler.running):
@@ -68,7 +68,7 @@ def serve_one(scheduler: Scheduler, prompt: list[int], answer: int = 3) -> Reque
 
 
 def spoil_free_slots(scheduler: Scheduler) -> None:
-    """Let nobody read what the last owner of a slot left there."""
+    """Overwrite the bytes that earlier owners left in free slots."""
     for component in (FULL, SWA):
         free = [*free_slots(scheduler, component)]
         for plane in scheduler.pools.planes(component):
@@ -87,13 +87,13 @@ def expected_logits(tokens: tuple[int, ...]) -> Tensor:
 
 
 def bits_equal(request: Request) -> bool:
-    """Whether all logits that a request computed are those without a cache."""
+    """Whether all logits of a request equal those computed without a cache."""
     expected = expected_logits(tuple(request.tokens))
     return all(torch.equal(expected[at], logits) for at, logits in request.logits.items())
 
 
 def check(scheduler: Scheduler, *requests: Request) -> None:
-    """Every answer is right to the bit, nothing cached was computed, and the books are in order."""
+    """Check that answers are bitwise right, no cached page was computed, and all slots add up."""
     for request in requests:
         assert request.done
         assert bits_equal(request)
@@ -104,7 +104,7 @@ def check(scheduler: Scheduler, *requests: Request) -> None:
 
 
 def check_books(scheduler: Scheduler) -> None:
-    """At rest every slot is free or in the tree, nothing is held, and all of it can be evicted."""
+    """Check that at rest every slot is free or in the tree, none is held, and all are evictable."""
     cache = scheduler.cache
     cache.flush()
     cache.tree.check()
@@ -119,12 +119,12 @@ def check_books(scheduler: Scheduler) -> None:
 
 
 def counters(scheduler: Scheduler) -> dict[str, int | tuple[int, int, int]]:
-    """What the tree counted."""
+    """The tree's counters."""
     return scheduler.cache.tree.counters()
 
 
 def evict_all(scheduler: Scheduler) -> None:
-    """Leave nothing on the device."""
+    """Evict everything from the device."""
     scheduler.cache.flush()
     scheduler.cache.evict(200, 200)
     assert scheduler.cache.free_slot_counts()[:2] == (200, 200)

@@ -61,13 +61,13 @@ TINY = (FULL, WINDOW, HOST, WRITE_BACK, STATES, NAMESPACES)
 
 
 def expander(scope: Scope, adapter: Adapter = PLAIN) -> Expander:
-    """What goes on from the states of a scope."""
+    """An expander for a scope."""
     return Expander(adapter, scope)
 
 
 @cache
 def explored(scope: Scope) -> Exploration:
-    """What came of exploring a scope."""
+    """Explore a scope."""
     return explore(expander(scope))
 
 

@@ -1,8 +1,7 @@
-"""A GPU that is not there: kernels interpreted, and a driver that copies as soon as it is asked.
+"""A fake GPU: kernels run in an interpreter, and the driver copies at once.
 
-Streams keep no queue: what is enqueued has happened, so that bytes can be looked at. Whether an
-event has been reached is the test's to say. That any other order of events would do as well is
-shown where the steps are (`test_optimized_staging`).
+Streams have no queue: enqueued work is done at once, so that a test can read the bytes. The test
+decides whether an event is reached. The tests of staging show that other orders of events work too.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HERE = Path(__file__).parent
 
 
 class InterpretedKernel:
-    """A kernel as numpy runs it. The interpreter is one for all threads, so they take turns."""
+    """A kernel run by numpy. All threads share one interpreter, so they take turns."""
 
     def __init__(self) -> None:
         self._kernel = InterpretedFunction(pages.move_pages)
@@ -46,7 +45,7 @@ class InterpretedKernel:
 
 
 def require_aligned(arguments: tuple[torch.Tensor | int, ...], aligned_bytes: int) -> None:
-    """Check what the kernel is promised: a GPU faults where an access is wider than its address."""
+    """Check the alignment that the kernel relies on: a GPU faults on a misaligned access."""
     table, _, _, row_address, row_bytes, *_ = arguments
     numbers = torch.tensor([row_address, row_bytes])
     assert isinstance(table, torch.Tensor)
@@ -56,7 +55,7 @@ def require_aligned(arguments: tuple[torch.Tensor | int, ...], aligned_bytes: in
 
 @define(eq=False)
 class FakeEvent:
-    """An event that is reached when it was recorded and the device is let go."""
+    """An event that is reached once it is recorded and the device is not held."""
 
     device: FakeRuntime
     recorded: bool = False
@@ -83,7 +82,7 @@ class FakeEvent:
 
 @define(eq=False)
 class FakeStream:
-    """A stream that remembers what it was told."""
+    """A stream that records its calls."""
 
     name: str
     cuda_stream: int = 7
@@ -96,7 +95,7 @@ class FakeStream:
 
 
 class FakeRuntime:
-    """A device that has done everything at once, or, while it is held, nothing."""
+    """A device that finishes everything at once, or nothing while it is held."""
 
     def __init__(self) -> None:
         self.going = Flag()
@@ -107,7 +106,7 @@ class FakeRuntime:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no event be reached for a while."""
+        """Hold the device, so that no event is reached inside."""
         self.going.clear()
         try:
             yield
@@ -136,7 +135,7 @@ class FakeRuntime:
         return FakeEvent(self)
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
-        """Memory, with something in it."""
+        """Memory with arbitrary bytes."""
         return torch.full((size_bytes,), 0xEE, dtype=torch.uint8)
 
     def upload(self, slots: SlotArray) -> torch.Tensor:
@@ -144,12 +143,12 @@ class FakeRuntime:
         return torch.from_numpy(np.array(slots, np.int32))
 
     def synchronize(self) -> None:
-        """It has done everything already, or it is held."""
+        """Nothing to wait for: work is done already, or the device is held."""
         self.going.wait()
 
 
 def build_driver(folder: Path, *flags: str) -> Path:
-    """Compile the driver's stand-in; structures are then laid out by a compiler, not by ctypes."""
+    """Compile the driver's stand-in, so that a compiler and not ctypes lays out structures."""
     library = folder / "libcuda.so.1"
     compiler = os.environ.get("CXX", "c++")
     source = HERE / "fake_cuda.cpp"

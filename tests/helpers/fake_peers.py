@@ -1,10 +1,10 @@
-"""SGLang and vLLM in miniature: what the bench calls of them, over plain lists.
+"""Fakes of SGLang and vLLM: the API that the bench calls, over plain lists.
 
-They keep pages by their whole prefix, evict the least recently used, and refuse what the real ones
-would not survive: to free what is locked, or to be told that something was found which was not.
+They keep pages by their whole prefix, evict the least recently used page, and refuse calls that
+would corrupt the real engines: freeing a locked page, or passing a prefix hit that was not found.
 """
 
-# ruff: noqa: ANN401 # As the peers themselves do, these take whatever they are given.
+# ruff: noqa: ANN401 # Like the engines, the fakes accept any types.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 Page = tuple[object, int]
-"""A page by its namespace, and by a hash of all tokens up to its end."""
+"""A page: its namespace, and a hash of all tokens up to its end."""
 
 
 def pages_of(tokens: Any, namespace: object, page_size: int) -> list[Page]:
@@ -33,7 +33,7 @@ def _chained(before: int, page: tuple[int, ...]) -> int:
 
 
 class Pages:
-    """Pages that are there, the least recently used first, and of one prompt the last first."""
+    """Cached pages, least recently used first; of one prompt the last page first."""
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
@@ -45,14 +45,14 @@ class Pages:
         return pages_of(tokens, namespace, self.page_size)
 
     def found(self, pages: list[Page]) -> list[Page]:
-        """The first of them that are there; they are recently used now."""
+        """The leading pages that are cached; marks them as recently used."""
         missing = next((at for at, page in enumerate(pages) if page not in self.there), len(pages))
         for page in reversed(pages[:missing]):
             self.there[page] = self.there.pop(page)
         return pages[:missing]
 
     def victims(self, room: int) -> Iterator[list[int]]:
-        """The slots of pages that leave, until there is so much room."""
+        """Evict pages until enough slots are free. Returns their slots."""
         for page in list(self.there):
             if room <= 0:
                 return
@@ -69,11 +69,11 @@ class Allocator:
         self.mapped: dict[int, int] = {}
 
     def available_size(self) -> int:
-        """How many are free."""
+        """The number of free slots."""
         return len(self.free)
 
     def alloc(self, need_size: int) -> list[int]:
-        """So many slots, which must be there."""
+        """Allocate slots; there must be enough free ones."""
         assert need_size <= len(self.free)
         slots, self.free = self.free[:need_size], self.free[need_size:]
         return slots
@@ -88,18 +88,18 @@ class WindowAllocator(Allocator):
         self.swa_attn_allocator = Allocator(size_swa)
 
     def alloc(self, need_size: int) -> list[int]:
-        """So many of both, mapped."""
+        """Allocate and map slots of both kinds."""
         slots = self.full_attn_allocator.alloc(need_size)
         self.set_full_to_swa_mapping(slots, self.swa_attn_allocator.alloc(need_size))
         return slots
 
     def set_full_to_swa_mapping(self, full: list[int], swa: list[int]) -> None:
-        """Say which belong together."""
+        """Map full slots to window slots."""
         self.mapped |= dict(zip(full, swa, strict=True))
 
 
 class RustUnifiedTreeCore:
-    """The core that was asked for."""
+    """The requested core."""
 
     def __init__(self, cache: UnifiedRadixCache) -> None:
         self.cache = cache
@@ -130,7 +130,7 @@ class UnifiedRadixCache:
         return extra_key
 
     def match_prefix(self, params: Any) -> Any:
-        """What is there of a key."""
+        """The prefix hit of a key."""
         pages = self.pages.of(params.key.token_ids, params.key.extra_key)
         node = self.pages.found(pages)
         length = len(node) * self.params.page_size
@@ -142,19 +142,19 @@ class UnifiedRadixCache:
         return SimpleNamespace(to_dec_params=lambda: node)
 
     def dec_lock_ref(self, node: list[Page], params: list[Page]) -> None:
-        """Release it, by the same path."""
+        """Unlock a path."""
         assert node == params
         self.pages.locked -= Counter(node)
 
     def evict(self, params: Any) -> None:
-        """Make room, which must be missing."""
+        """Evict; there must be too few free slots."""
         room = max(params.num_tokens, params.swa_num_tokens)
         assert room > 0
         for slots in self.pages.victims(room):
             self._free(slots)
 
     def insert(self, params: Any) -> None:
-        """Take new pages, and free what is there twice."""
+        """Insert new pages, and free duplicate slots."""
         page_size, there = self.params.page_size, self.pages.there
         pages = self.pages.of(params.key.token_ids, params.key.extra_key)
         assert len(params.value) == len(pages) * page_size
@@ -168,7 +168,7 @@ class UnifiedRadixCache:
             self.told.append(SimpleNamespace(block_hashes=pages[known:], token_ids=[]))
 
     def take_events(self) -> list[Any]:
-        """What was told since."""
+        """The events since the last call."""
         told, self.told = self.told, []
         return told if self.params.enable_kv_cache_events else []
 
@@ -182,7 +182,7 @@ class UnifiedRadixCache:
 
 
 class KVCacheManager:
-    """Blocks, whose slots nobody sees."""
+    """Blocks; their slots are not visible."""
 
     made: list[KVCacheManager]
 
@@ -196,14 +196,14 @@ class KVCacheManager:
         self.made.append(self)
 
     def get_computed_blocks(self, request: Any, limit: int) -> tuple[Any, int, int]:
-        """What is there of a request, within a limit."""
+        """The prefix hit of a request, up to a limit."""
         assert request.block_hashes == self.pages.of(request.tokens, request.cache_salt)
         found = self.pages.found(request.block_hashes[: limit // self.pages.page_size])
         blocks = SimpleNamespace(get_block_ids=lambda: [len(found)])
         return blocks, len(found) * self.pages.page_size, 0
 
     def allocate_slots(self, request: Any, new: int, hit: int, blocks: Any) -> Any:
-        """Make room, and take the new blocks."""
+        """Evict, and allocate the new blocks."""
         page_size = self.pages.page_size
         assert blocks.get_block_ids() == [hit // page_size]
         assert hit + new == len(request.tokens)
@@ -221,11 +221,11 @@ class KVCacheManager:
         return blocks
 
     def free(self, request: Any) -> None:
-        """Let go of the blocks of a request."""
+        """Free the blocks of a request."""
         self.pages.locked -= Counter(self.held.pop(request.name))
 
     def take_events(self) -> list[Any]:
-        """What was told since."""
+        """The events since the last call."""
         told, self.told = self.told, []
         return told
 
@@ -279,11 +279,11 @@ MODULES: dict[str, dict[str, object]] = {
         "KVCacheConfig": lambda blocks, **options: SimpleNamespace(num_blocks=blocks, **options),
     },
 }
-"""What the drivers look up, by module."""
+"""The names that the drivers import, by module."""
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Put the miniatures where the drivers look."""
+    """Install the fakes in `sys.modules`."""
     UnifiedRadixCache.made = []
     KVCacheManager.made = []
     for name, contents in MODULES.items():

@@ -1,10 +1,10 @@
-"""vLLM in miniature: what the adapter calls of it, over plain lists, with events.
+"""A fake of vLLM: the API that the adapter calls, over plain lists, with events.
 
-It keeps a block under each hash, never the last token of a prompt, and full attention and a window
-in one pool. It has none of vLLM's own code, and does what the adapter relies on.
+It keeps one block per hash, never reuses the last token of a prompt, and has full and window blocks
+in one pool. It contains no vLLM code and behaves as the adapter expects.
 """
 
-# ruff: noqa: ANN401 # As the peer itself does, these take whatever they are given.
+# ruff: noqa: ANN401 # Like vLLM, the fakes accept any types.
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kvcanon.conformance.engines.vllm import release
 
 @define(eq=False)
 class Block:
-    """A block; number 0 stands for what has left a window."""
+    """A block; block 0, the null block, stands for pages that have left the window."""
 
     block_id: int
     block_hash: bytes | None = None
@@ -29,7 +29,7 @@ class Block:
 
     @property
     def is_null(self) -> bool:
-        """Whether it stands for no block."""
+        """Whether it is the null block."""
         return self.block_id == 0
 
 
@@ -58,7 +58,7 @@ class BlockRemoved:
 
 @define
 class AllBlocksCleared:
-    """All were."""
+    """All blocks were evicted."""
 
 
 @define(eq=False)
@@ -81,12 +81,12 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
-        """How long it is."""
+        """The length of the prompt."""
         return len(self.prompt_token_ids)
 
 
 class KVCacheManager:
-    """Blocks of all groups, found by hash and group; it is its own pool, and its own queue."""
+    """A manager of blocks by hash and group; it is also the block pool and the free queue."""
 
     def __init__(self, kv_cache_config: Any, **options: Any) -> None:
         self.config, self.options = kv_cache_config, options
@@ -98,19 +98,19 @@ class KVCacheManager:
         self.block_pool = self.free_block_queue = self
 
     def get_all_free_blocks(self) -> list[Block]:
-        """The next victim first."""
+        """The free blocks, the next victim first."""
         return list(self.free_blocks_left)
 
     def get_num_free_blocks(self) -> int:
-        """How many there are."""
+        """The number of free blocks."""
         return len(self.free_blocks_left)
 
     def get_new_blocks(self, num_blocks: int) -> list[Block]:
-        """Take victims."""
+        """Allocate the next victims."""
         return [self._take() for _ in range(num_blocks)]
 
     def free_blocks(self, ordered_blocks: list[Block]) -> None:
-        """Give blocks back; cached ones leave last."""
+        """Free blocks; cached blocks are evicted last."""
         for block in ordered_blocks:
             block.ref_cnt -= 1
             if not block.is_null and block.ref_cnt == 0:
@@ -118,7 +118,7 @@ class KVCacheManager:
                 self.free_blocks_left.insert(at, block)
 
     def get_computed_blocks(self, request: Request) -> tuple[Any, int, int]:
-        """Full blocks alone: a window is computed again."""
+        """The prefix hit, of full blocks alone: window data is computed again."""
         found: list[Block] = []
         for each in request.block_hashes[: (request.num_tokens - 1) // self.size]:
             if len(self.config.kv_cache_groups) > 1 or each + b"\0" not in self.cached:
@@ -129,7 +129,7 @@ class KVCacheManager:
     def allocate_slots(
         self, request: Request, num_new_tokens: int, found_tokens: int = 0, found: Any = None
     ) -> Any:
-        """Blocks for new tokens, and what is found before them."""
+        """Allocate blocks for new tokens, after those of the prefix hit."""
         assert num_new_tokens + found_tokens + request.num_computed_tokens == request.num_tokens
         groups = range(len(self.config.kv_cache_groups))
         waiting = [block for block in (found.blocks[0] if found else ()) if not block.ref_cnt]
@@ -156,12 +156,12 @@ class KVCacheManager:
         return SimpleNamespace(blocks=self.tables[request_id])
 
     def free(self, request: Request) -> None:
-        """The last block of a table leaves first."""
+        """Free the blocks of a request, the last block first."""
         for blocks in self.tables.pop(request.request_id, []):
             self.free_blocks(blocks[::-1])
 
     def reset_prefix_cache(self) -> bool:
-        """Refused while a block is held."""
+        """Empty the cache; refused while a block is held."""
         if len(self.free_blocks_left) < self.config.num_blocks - 1:
             return False
         for block in self.free_blocks_left:
@@ -171,7 +171,7 @@ class KVCacheManager:
         return True
 
     def take_events(self) -> list[Any]:
-        """What was told since."""
+        """The events since the last call."""
         told, self.told = self.told, []
         return told
 
@@ -207,12 +207,12 @@ class KVCacheManager:
 
 
 def group_of(block_hash: bytes) -> int:
-    """The group that a hash of the pool is of."""
+    """The group of a block hash in the pool."""
     return block_hash[-1]
 
 
 def shortened(block_hash: bytes) -> int:
-    """A hash as events have it."""
+    """A block hash in the form of events."""
     return int.from_bytes(block_hash[:8], "big")
 
 
@@ -254,7 +254,7 @@ FAKES = {
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let vLLM be found."""
+    """Install the fake as vLLM."""
     for name, place in release.PLACES.items():
         if place not in sys.modules:
             monkeypatch.setitem(sys.modules, place, ModuleType(place))

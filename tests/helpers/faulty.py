@@ -1,4 +1,4 @@
-"""Caches with faults, by name: what a campaign is to find, in this process or in another."""
+"""Faulty caches, by name, for a campaign to find in this process or in another one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kvcanon.spec.types import Counts, Key, Slots, WritePolicy
 
 
 class Leaky(ReferenceCache):
-    """Loses the slots of a request that gives back two pages."""
+    """Leaks the slots of a request that frees two pages."""
 
     def free(self, slots: Slots) -> None:
-        """Give slots back, or say so only."""
+        """Free slots, or only pretend to."""
         if len(slots.full) != 2:
             super().free(slots)
 
 
 class Crashing(ReferenceCache):
-    """Raises what is no refusal."""
+    """Raises an exception that is not a refusal."""
 
     def match(self, key: Key) -> Matched:
         """Match, unless the key is long."""
@@ -35,7 +35,7 @@ class Crashing(ReferenceCache):
 
 
 class CrashingAtOnce(ReferenceCache):
-    """Raises what is no refusal, whatever it is asked to allocate."""
+    """Raises an exception that is not a refusal at every allocation."""
 
     def allocate(self, counts: Counts) -> Slots:
         """Fail."""
@@ -43,7 +43,7 @@ class CrashingAtOnce(ReferenceCache):
 
 
 class Silent(ReferenceCache):
-    """Is given up, as a child that does not answer is; every time it is asked it counts."""
+    """Times out like a child that does not answer, and counts the calls."""
 
     asked = 0
 
@@ -56,7 +56,7 @@ class Silent(ReferenceCache):
 
 
 class Short(ReferenceCache):
-    """Matches one page less than there is, which is lawful nowhere."""
+    """Matches one page less than is cached, which no law allows."""
 
     def match(self, key: Key) -> Matched:
         """Match all but the last page."""
@@ -64,7 +64,7 @@ class Short(ReferenceCache):
 
 
 class Dying(ReferenceCache):
-    """Takes its process along."""
+    """Kills its process."""
 
     def match(self, key: Key) -> Matched:
         """Match, unless the key is long."""
@@ -77,19 +77,19 @@ _makings = count()
 
 
 def flaky(config: CacheConfig) -> ReferenceCache:
-    """Every cache but the 13th is sound, and the 13th is so no second time."""
+    """Only the 13th cache is faulty, so the failure does not show again in a replay."""
     return Crashing(config) if next(_makings) == 13 else ReferenceCache(config)
 
 
 def choosy(config: CacheConfig) -> ReferenceCache:
-    """Says that it offers no recurrent states."""
+    """Declares that it offers no mamba states."""
     if config.mamba:
         raise BadArgument("mamba", "is not offered")
     return ReferenceCache(config)
 
 
 def unmade(config: CacheConfig) -> ReferenceCache:
-    """Cannot be made with pages of two tokens, and does not say that it need not be."""
+    """Cannot be made with pages of two tokens, but its offer does not say so."""
     if config.page_size == 2:
         raise RuntimeError("no such kernel")
     return ReferenceCache(config)
@@ -104,6 +104,6 @@ SIMPLE = Offer(
 )
 NICKNAMED = Adapter("some other name", Leaky, SIMPLE)
 OPAQUE = Adapter("opaque", ReferenceCache, SIMPLE, hides=frozenset(Need))
-"""Shows answers, and nothing else."""
+"""Shows only its answers."""
 
 SIMPLE_CONFIG = CacheConfig(device_slots=Counts(full=8))

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 @define
 class Log:
-    """Makes orders, and remembers in which order they were performed."""
+    """Makes transfer orders, and records the order in which they are performed."""
 
     performed: list[TransferId] = field(factory=list)
 
@@ -66,7 +66,7 @@ class GatedPools:
 
     @property
     def layouts(self) -> dict[Component, PageLayout]:
-        """One byte a layer; swa has fewer layers."""
+        """One byte per layer; swa has fewer layers."""
         return {FULL: PageLayout(self.layers, (1,)), SWA: PageLayout(self.layers - 1, (1,))}
 
     def copy(self, move: Move, direction: Direction, layers: slice = ALL_LAYERS) -> None:

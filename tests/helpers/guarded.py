@@ -1,4 +1,4 @@
-"""A plain cache with all components and a host tier, to be put under guard, and its requests."""
+"""A plain cache with all components and a host tier, for tests of the guard, and requests."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def serve(cache: Cache, key: Key, *, write: bool = True) -> None:
 
 
 class Script:
-    """Replaces the guard's random numbers: a test says which steps are judged."""
+    """Replaces the guard's random numbers: the test chooses which steps are judged."""
 
     def __init__(self, judged: Sequence[bool]) -> None:
         self._judged = list(judged)
 
     def random(self) -> float:
-        """Below the rate where the next operation is to be judged."""
+        """Below the rate if the next operation is to be judged."""
         return 0.0 if self._judged.pop(0) else 1.0
 
 
 def scripted(cache: Cache, *judged: bool) -> GuardedCache:
-    """A guard that judges the operations that a test says."""
+    """A guard that judges the operations that a test chooses."""
     guarded = guard(cache, rate=0.5)
     guarded._random = Script(judged)  # type: ignore[assignment]
     return guarded

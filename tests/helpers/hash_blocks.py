@@ -1,7 +1,7 @@
-"""A cache that is used by requests and has no tree: blocks found by hashes, counted by their users.
+"""A request cache without a tree: blocks found by page hash, with a count of users.
 
-It differs from the plain cache wherever the law leaves a choice. A page is cached as soon as a
-request has room for it, so that running requests share pages; an aborted request's pages stay; the
+It differs from the plain cache wherever the laws leave a choice. A page is cached as soon as a
+request has a slot for it, so running requests share pages; an aborted request's pages stay; the
 last page of a key is never reused, but computed again in its slot.
 """
 
@@ -29,7 +29,7 @@ class Block:
 
 
 class HashBlockCache:
-    """Blocks in the order in which they will be used again; the least recently freed first."""
+    """Blocks in eviction order: the least recently freed first."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
@@ -39,7 +39,7 @@ class HashBlockCache:
         self.events: list[Event] = [AllBlocksCleared()]
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         found: list[Block] = []
         for name in names_of(key)[: max(0, len(key) - 1)]:
             if name not in self.cached:
@@ -54,7 +54,7 @@ class HashBlockCache:
         return Admitted(reused, self.extend(request_id, key))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for a longer key."""
+        """Allocate slots for a longer key."""
         table = self.get(request_id)
         self.require_room(len(key) - len(table), len(self.waiting))
         names = names_of(key)
@@ -73,7 +73,7 @@ class HashBlockCache:
         return Slots(tuple(block.slot for block in table))
 
     def finish(self, request_id: RequestId) -> None:
-        """End a request; its last page will be used again first."""
+        """End a request; its last page is evicted first."""
         for block in reversed(self.get(request_id)):
             block.users -= 1
             if not block.users:
@@ -83,14 +83,14 @@ class HashBlockCache:
     abort = finish
 
     def evict(self, counts: Counts) -> Evicted:
-        """Forget the blocks that would be used again next."""
+        """Evict the next victims."""
         victims = [block for block in self.waiting if block.name is not None][: counts.full]
         for block in victims:
             self.forget(block)
         return Evicted(Counts(len(victims)))
 
     def reset(self) -> None:
-        """Forget all blocks."""
+        """Empty the cache."""
         if self.running:
             raise CacheBusy(len(self.running))
         for block in self.cached.values():
@@ -104,7 +104,7 @@ class HashBlockCache:
         return taken
 
     def shared(self, name: bytes) -> Block | None:
-        """The block in which a page that is computed again is computed, if it is there."""
+        """The block in which to compute a cached page again, if there is one."""
         return self.cached.get(name)
 
     def get(self, request_id: RequestId) -> list[Block]:
@@ -114,18 +114,18 @@ class HashBlockCache:
         return self.running[request_id]
 
     def require_room(self, pages: int, room: int) -> None:
-        """Refuse what there is no room for. Raises: OutOfSlots."""
+        """Check that there are enough free slots. Raises: OutOfSlots."""
         if pages > room:
             raise OutOfSlots("full on GPU", pages, room)
 
     def use(self, block: Block) -> None:
-        """Take a block for one more request."""
+        """Add a user to a block."""
         if not block.users:
             self.waiting.remove(block)
         block.users += 1
 
     def forget(self, block: Block) -> None:
-        """Let go of what a block is cached for."""
+        """Remove a block's page from the cache."""
         if block.name is not None:
             del self.cached[block.name]
             self.events.append(BlockRemoved(block.name, GPU))
@@ -133,9 +133,9 @@ class HashBlockCache:
 
 
 class ComputesTwice(HashBlockCache):
-    """A page that is there is computed again in a slot of its own, on which no page is cached.
+    """Computes a cached last page again in a separate slot, which is not cached.
 
-    When the first copy leaves, pages that build on it stay.
+    When the cached copy is evicted, the pages after it stay.
     """
 
     def shared(self, name: bytes) -> Block | None:
@@ -144,7 +144,7 @@ class ComputesTwice(HashBlockCache):
 
 
 def names_of(key: Key) -> tuple[bytes, ...]:
-    """The names of the pages of a key."""
+    """The page hashes of a key."""
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
 

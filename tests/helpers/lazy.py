@@ -1,4 +1,4 @@
-"""Caches that do little or nothing, and break few laws or none by it."""
+"""Caches that do little or nothing, and thereby break few laws or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RefusesInserts(ReferenceCache):
 
 
 class RefusesMatches(ReferenceCache):
-    """Says of no key whether it is there."""
+    """Refuses every match."""
 
     def match(self, key: Key) -> Matched:
         """Refuse."""
@@ -35,7 +35,7 @@ class RefusesMatches(ReferenceCache):
 
 
 class FindsNothing(ReferenceCache):
-    """Says that nothing is there."""
+    """Never has a prefix hit."""
 
     def match(self, key: Key) -> Matched:
         """Find nothing."""
@@ -43,7 +43,7 @@ class FindsNothing(ReferenceCache):
 
 
 class KeepsNothing(ReferenceCache):
-    """Takes what it is given, and frees it at once."""
+    """Frees the slots of every insert at once."""
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
@@ -54,27 +54,27 @@ class KeepsNothing(ReferenceCache):
 
 
 class LocksNothing(ReferenceCache):
-    """Grants locks of no page alone."""
+    """Grants only locks of the empty key."""
 
     def lock(self, key: Key) -> Receipt:
-        """Refuse what is not empty."""
+        """Refuse keys that are not empty."""
         if len(key):
             raise NO
         return super().lock(key)
 
 
 class AllocatesNothing(ReferenceCache):
-    """Has slots, and gives none."""
+    """Has slots, but allocates none."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Refuse what is not nothing."""
+        """Refuse counts above 0."""
         if counts:
             raise BadArgument("counts", "are not liked")
         return super().allocate(counts)
 
 
 class EvictsNothing(ReferenceCache):
-    """Has an operation that it never serves."""
+    """Has an operation that it always refuses."""
 
     def evict(self, counts: Counts) -> Evicted:
         """Refuse."""
@@ -82,7 +82,7 @@ class EvictsNothing(ReferenceCache):
 
 
 class LoadsNothing(ReferenceCache):
-    """Has another."""
+    """Has another operation that it always refuses."""
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
         """Refuse."""
@@ -90,7 +90,7 @@ class LoadsNothing(ReferenceCache):
 
 
 class DoesNothing(ReferenceCache):
-    """Refuses whatever it is asked."""
+    """Refuses every call."""
 
     def match(self, *_: object, **__: object) -> NoReturn:
         """Refuse."""
@@ -100,7 +100,7 @@ class DoesNothing(ReferenceCache):
 
 
 class Least(ReferenceCache):
-    """Has what every cache has, and no more."""
+    """Has only the operations that every cache must have."""
 
     free_slots = take_events = read = write = None  # type: ignore[assignment]
     evict = evict_host = load_back = insert_host = poll = flush = None  # type: ignore[assignment]
@@ -108,7 +108,7 @@ class Least(ReferenceCache):
 
 
 def hardly_any(config: CacheConfig) -> ReferenceCache:
-    """Is made with one configuration in sixty, and does not say so by an offer."""
+    """Can be made with one configuration in sixty, but has no offer that says so."""
     if config.window_tokens is not None or config.mamba or config.host_tier:
         raise BadArgument("config", "is not offered")
     return ReferenceCache(config)
@@ -119,11 +119,11 @@ FULL_ALONE = Adapter(
     hardly_any,
     Offer(windows_tokens=(None,), mamba=(False,), write_policies=(WritePolicy.NONE,)),
 )
-"""The same, and says so."""
+"""The same cache, with an offer that says so."""
 
 
 class AdmitsNobody(ServingCache):
-    """Runs no request."""
+    """Admits no request."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
         """Refuse."""
@@ -133,7 +133,7 @@ class AdmitsNobody(ServingCache):
 ADMITS_NOBODY = Adapter(
     "admits nobody",
     AdmitsNobody,
-    # Without a host tier the drain asks for the whole pool, and hears the refusal.
+    # Without a host tier the drain allocates the whole pool, which this cache refuses.
     Offer(write_policies=(WritePolicy.WRITE_THROUGH,)),
     kind=CacheKind.REQUEST,
 )

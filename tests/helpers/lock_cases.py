@@ -51,7 +51,7 @@ class Refs(NamedTuple):
 FREE = Refs()
 
 UP, END = Refs(1, 0, 0), Refs(1, 1, 1)
-"""What one lock of `KEY` counts above its window, and in it."""
+"""The lock refs of one lock of `KEY`, above its window and in it."""
 
 
 def part(

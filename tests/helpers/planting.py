@@ -1,4 +1,4 @@
-"""Scenarios on the plain cache, sound or with a planted fault: their steps, and what laws say."""
+"""Plays scenarios on the plain cache, with or without a fault; returns steps or violations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Scenario = Callable[[Cache, ManualEngine], None]
 
 
 def sound(_: object) -> None:
-    """No fault at all."""
+    """Plants no fault."""
 
 
 def said(plant: Plant, config: CacheConfig, scenario: Scenario) -> dict[str, list[str]]:
-    """What the laws say of a scenario on a cache with a fault: sentences by law."""
+    """The violations of a scenario on a faulty cache: sentences by law."""
     found: dict[str, list[str]] = {}
 
     def hear(violation: Violation, _: Step) -> None:
@@ -40,7 +40,7 @@ def steps_of(config: CacheConfig, scenario: Scenario, plant: Plant = sound) -> l
     seen: list[Step] = []
 
     def note(step: Step) -> Iterator[str]:
-        # Who looks at a step is asked of every one, and of no step that only stands in for others.
+        # Every law must get every real step, and never a placeholder.
         assert step.before.nodes
         seen.append(step)
         return iter(())

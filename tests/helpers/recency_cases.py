@@ -105,7 +105,7 @@ BEFORE = ordered(prompt(), 1, 2, 3, 4, 9)
 
 
 def match(prefix_pages: int = 4) -> tuple[Operation, Outcome]:
-    """A match of `KEY` that found so many pages."""
+    """A match of `KEY` with a prefix hit of this many pages."""
     return Match(KEY), Matched(prefix_pages, prefix_pages, Slots())
 
 
@@ -132,9 +132,9 @@ def leaves(
     locked: tuple[NodeId, ...] = (),
     below: int | None = None,
 ) -> Snapshot:
-    """Leaves on a medium, the higher the id the more recent, and the fewer hits.
+    """Leaves on a medium; a higher id means more recent use and fewer hits.
 
-    With `below`, a node on the host alone is below leaf 1, with so many lock refs.
+    With `below`, leaf 1 has a child on the host alone, with that many lock refs.
     """
     nodes = [
         node(

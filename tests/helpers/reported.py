@@ -1,4 +1,4 @@
-"""What tests of reports share: caches with faults, by name, and what a check would say of them.
+"""Helpers for tests of reports: faulty caches, by name, and handmade results of checks.
 
 Every planted fault is a factory here, by the name of its mutant: `reported:duplicates_leak`.
 """
@@ -43,7 +43,7 @@ class Forgetful(ReferenceCache):
 
 
 class Crashing(ReferenceCache):
-    """Raises what is no refusal."""
+    """Raises an exception that is not a refusal."""
 
     def lock(self, key: Key) -> Receipt:
         """Raise at every key that is not empty."""
@@ -53,7 +53,7 @@ class Crashing(ReferenceCache):
 
 
 class Generous(ReferenceCache):
-    """Evicts one page more than it was asked for."""
+    """Evicts one page more than requested."""
 
     def evict(self, counts: Counts) -> Evicted:
         """Evict more."""
@@ -61,7 +61,7 @@ class Generous(ReferenceCache):
 
 
 class Wordy(ReferenceCache):
-    """Refuses what the plain cache refuses, and calls the pool otherwise: lawful."""
+    """Refuses like the plain cache, but with another name of the pool, which is lawful."""
 
     def allocate(self, counts: Counts) -> Slots:
         """Take slots, or refuse in other words."""
@@ -72,18 +72,18 @@ class Wordy(ReferenceCache):
 
 
 class Silent(ReferenceCache):
-    """Gives no answer to an insert."""
+    """Never returns from an insert."""
 
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Go round in a ring."""
+        """Loop forever."""
         while True:
             pass
 
 
 class Nonsense(ReferenceCache):
-    """Answers with what is no answer."""
+    """Returns a malformed answer."""
 
     def allocate(self, counts: Counts) -> Slots:
         """Take slots, and name none of them."""
@@ -92,7 +92,7 @@ class Nonsense(ReferenceCache):
 
 
 class Blind:
-    """Has the least that a cache must have, and forgets locks."""
+    """Has only the required operations, and ignores locks."""
 
     def __init__(self, config: CacheConfig) -> None:
         self._cache = ReferenceCache(config)
@@ -122,10 +122,10 @@ class Blind:
 
 
 class Reusing(ServingCache):
-    """Gives the first page of a running request to the next one, too."""
+    """Also gives the first page of a running request to the next request."""
 
     def finish(self, request_id: int) -> None:
-        """End a request, and leave its slots where they are."""
+        """End a request without freeing its slots."""
         self.running.pop(request_id)
 
 
@@ -135,7 +135,7 @@ _chances = iter([True])
 
 
 def once(config: CacheConfig) -> ReferenceCache:
-    """Forgetful the first time, and sound ever after."""
+    """Forgets locks the first time, and is sound afterwards."""
     return Forgetful(config) if next(_chances, False) else ReferenceCache(config)
 
 
@@ -164,7 +164,7 @@ def failure_in(name: str, case: Case, against: str | None = None) -> Failure:
 
 @cache
 def failure_of(name: str, against: str | None = None) -> Failure:
-    """The first fault that cases show, in its smallest case."""
+    """The first failure in the cases, reduced to its smallest case."""
     model = None if against is None else adapter_as(against)
     trial = Trial(adapter_as(name), against=model)
     for seed in range(400):
@@ -185,7 +185,7 @@ def result_of(
     unkept: tuple[Failure, ...] = (),
     missing: tuple[str, ...] = (),
 ) -> CacheResult:
-    """What a check would say of a cache: laws that nothing is said of held."""
+    """A handmade result of a check; all laws without a failure held."""
     standings = dict.fromkeys(LAWS, Standing.HELD)
     for law in LAWS.values():
         if {need.value for need in law.needs} & set(lacks):

@@ -1,4 +1,4 @@
-"""Reports of sample checks, as values and in every format; shared by the tests of the report."""
+"""Sample reports, as values and in every format, shared by the tests of reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sound() -> CheckReport:
 
 
 def faulty() -> CheckReport:
-    """A report of three faulty caches with everything that can be in a report."""
+    """A report of three faulty caches, with every part that a report can have."""
     forgetful = result_of(
         "reported:Forgetful",
         failure_in("reported:Forgetful", SERVE),
@@ -85,7 +85,7 @@ class Page(HTMLParser):
         self.said: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element."""
+        """Record an element."""
         self.seen.append((tag, dict(attrs)))
         if tag != "meta":
             self.open.append(tag)
@@ -95,7 +95,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Note what is said."""
+        """Record text."""
         self.said.append(data)
 
 

@@ -1,7 +1,6 @@
-"""What tests of the plain cache share: how prompts get into it, and how to see where they are.
+"""Helpers for tests of the plain cache: insert prompts, and see where their pages are.
 
-A request writes behind every slot the bytes of its page, so that any test can ask at its end
-whether they are still the right ones.
+A request writes the bytes of its page to every slot, so that a test can check them at its end.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Refusal = TypeVar("Refusal", bound=CacheError)
 
 
 def new_cache(config: CacheConfig) -> tuple[ReferenceCache, ManualEngine]:
-    """A cache of this configuration, and the engine that copies for it when a test says so."""
+    """A cache of this configuration, and its engine, which copies when the test says so."""
     engine = ManualEngine()
     return ReferenceCache(config, engine), engine
 
@@ -56,9 +55,9 @@ BOTH_CACHES = ("reference", "optimized")
 
 
 def judged_cache(name: str, config: CacheConfig) -> tuple[Cache, WatchedCopies]:
-    """A cache that every law judges while it works, and the hand on its copies.
+    """A cache whose every step is judged by all laws, and the control of its copies.
 
-    The name is that of one of ours, or of a variation of the plain cache.
+    `name` is one of our caches, or a variant of the plain cache.
     """
     adapter = load_adapter(name) if name in BOTH_CACHES else varied(name, [name])
     subject, judge = make_judged(adapter, config)
@@ -67,13 +66,13 @@ def judged_cache(name: str, config: CacheConfig) -> tuple[Cache, WatchedCopies]:
 
 
 def prompt(cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE) -> Key:
-    """The key of a prompt, cut as this cache cuts."""
+    """The key of a prompt, divided into this cache's pages."""
     config = cache.config
     return make_key(tokens, config.page_size, namespace, bigram=config.bigram)
 
 
 def page_bytes(key: Key, page: int, component: Component) -> bytes:
-    """What a request computes for a page: other bytes for another prefix, namespace, component."""
+    """The bytes of a page, different for every prefix, namespace and component."""
     text = f"{key.namespace} {key.pages[: page + 1]} {component}"
     return sha256(text.encode()).digest()[:8]
 
@@ -88,10 +87,10 @@ def put(
     counted_pages: int = 0,
     priority: int = 0,
 ) -> Inserted:
-    """Insert a prompt as an engine does: reuse what is there, compute the rest, hand it over.
+    """Insert a prompt as an engine does: reuse the prefix hit, compute the rest, insert.
 
-    The request computes from `start_pages` on (default: from the end of what is on the device), and
-    still owns the window data of its last `window_pages` (default: of all that it computed).
+    The request computes from `start_pages` on (default: the end of the device prefix), and still
+    owns the window data of its last `window_pages` (default: all computed pages).
     """
     key = prompt(cache, tokens, namespace)
     if start_pages is None:
@@ -127,7 +126,7 @@ def fetch(
     window_pages: int = 0,
     state: bool = False,
 ) -> HostInserted:
-    """Bring a prompt's pages from storage, the window data of the last of them, and its state."""
+    """Prefetch a prompt's pages, the window data of the last ones, and its mamba state."""
     key = prompt(cache, tokens)
     last = len(key) - 1
 
@@ -143,21 +142,21 @@ def fetch(
 
 
 def lock(cache: Cache, tokens: Sequence[int]) -> Receipt:
-    """Lock a prompt, all of which is in the tree."""
+    """Lock a prompt that is completely in the tree."""
     return cache.lock(prompt(cache, tokens))
 
 
 def cached_pages(
     cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE
 ) -> int:
-    """How many pages of a prompt need not be computed again."""
+    """The prefix hit of a prompt in pages."""
     return cache.match(prompt(cache, tokens, namespace)).prefix_pages
 
 
 def shown(
     cache: Cache, tokens: Sequence[int], component: Component = FULL, medium: Medium = GPU
 ) -> str:
-    """Where a prompt's data is on a medium, a sign a page: `#` there, `~` on its way, `.` not."""
+    """A prompt's data on a medium, one sign per page: `#` present, `~` pending, `.` absent."""
 
     def sign(row: PageRow) -> str:
         if row.slot(component, medium) is None:
@@ -179,7 +178,7 @@ def slots_of(
 
 
 def lock_refs(cache: Cache, tokens: Sequence[int], component: Component = FULL) -> list[int]:
-    """The lock refs of each page of a prompt; those of a state stand at its page."""
+    """The lock refs of each page of a prompt; those of a mamba state are at its page."""
     rows = rows_along(cache.snapshot(), prompt(cache, tokens))
     return [row.lock_refs[COLUMN[component]] or 0 for row in rows]
 
@@ -190,7 +189,7 @@ def node_of(cache: Cache, tokens: Sequence[int]) -> NodeState:
 
 
 def node_ends(cache: Cache, tokens: Sequence[int]) -> list[int]:
-    """Where the nodes on a prompt's path end, in pages."""
+    """The ends of the nodes on a prompt's path, in pages."""
     state = cache.snapshot()
     return [state.end(stop.node) for stop in path_of(state, prompt(cache, tokens))]
 
@@ -201,9 +200,9 @@ def free_slots(cache: Cache, component: Component = FULL, medium: Medium = GPU) 
 
 
 def heard(cache: Cache, *prompts: Sequence[int]) -> list[tuple[str, Medium, Unit]]:
-    """The full data's moves since the last time: what happened, where, and the page's first token.
+    """The events since the last call: what happened, the medium, and the page's first token.
 
-    Events name pages by hashes; `prompts` are those whose pages may be named.
+    Events have page hashes; `prompts` are the prompts whose pages may occur.
     """
     first_tokens: dict[bytes, Unit] = {}
     for tokens in prompts:
@@ -222,7 +221,7 @@ def heard(cache: Cache, *prompts: Sequence[int]) -> list[tuple[str, Medium, Unit
 
 
 def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
-    """Behind each slot that a match of a prompt returns are the bytes of its page."""
+    """Check that every slot that a match returns has the bytes of its page."""
     key = prompt(cache, tokens)
     matched = cache.match(key)
     for component, some in matched.slots:
@@ -234,9 +233,9 @@ def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
 def refused(
     cache: ReferenceCache, error: type[Refusal], match: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[Refusal]]:
-    """What is called inside is refused with this error, and leaves everything as it was.
+    """Check that the code inside is refused with this error, and changes nothing.
 
-    Everything: not even a tick or an id, which no snapshot shows, is used up.
+    Not even a tick or an id is used up, although no snapshot shows these.
     """
     state = cache._state
     before = (cache.snapshot(), state.clock, state.next_id)

@@ -1,6 +1,6 @@
-"""A cache that is used by requests, made of the plain cache: what an engine puts around a tree.
+"""A request cache made from the plain cache: the part that an engine puts around a tree.
 
-Faults are planted in subclasses, each by one method.
+Each subclass plants one fault, by overriding a method or two.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from kvcanon.spec.types import MAMBA, SWA, Component, Counts, Key, Medium, Slot,
 
 @frozen
 class Served:
-    """A running request: what it computes itself, behind what it holds of the tree."""
+    """A running request: its own slots, after those that it shares with the tree."""
 
     key: Key
     receipt: Receipt
     start_pages: int
     own: Slots
     shared: Slots
-    """Slots of the pages before `start_pages`, which are the tree's."""
+    """Slots of the pages before `start_pages`, which the tree owns."""
 
     def table(self) -> Slots:
-        """The block table: of the window data of the tree, what the receipt holds."""
+        """The block table; of the tree's window data only what the receipt holds."""
         return Slots(
             (*self.shared.full, *self.own.full),
             (*self.shared.swa, *self.own.swa),
@@ -42,7 +42,7 @@ class Served:
 
 
 class ServingCache:
-    """The plain cache behind a scheduler. What its methods do, `RequestCache` says."""
+    """The plain cache behind a scheduler. `RequestCache` documents the methods."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
@@ -50,14 +50,14 @@ class ServingCache:
         self.running: dict[RequestId, Served] = {}
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         matched = self.cache.match(key)
         served = self.start(key, matched.device_pages, matched.slots)
         self.running[request_id] = served
         return Admitted(served.start_pages, served.table())
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for a longer key."""
+        """Allocate slots for a longer key."""
         served = self.get(request_id)
         more = self.room(len(key) - len(served.key), state=not served.own.mamba)
         own = Slots(
@@ -85,7 +85,7 @@ class ServingCache:
         return self.cache.evict(counts)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         if self.running:
             raise CacheBusy(len(self.running))
         self.cache.reset()
@@ -113,7 +113,7 @@ class ServingCache:
         return self.running[request_id]
 
     def start(self, key: Key, start_pages: int, shared: Slots) -> Served:
-        """Hold what is there, and make room for the rest. Raises: OutOfSlots."""
+        """Lock the prefix hit, and allocate the rest. Raises: OutOfSlots."""
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
             own = self.room(len(key) - start_pages, state=bool(len(key)))
@@ -124,7 +124,7 @@ class ServingCache:
         return Served(key, receipt, start_pages, own, held if shared.swa else shared)
 
     def room(self, pages: int, *, state: bool) -> Slots:
-        """Slots for so many pages, made by eviction if need be. Raises: OutOfSlots."""
+        """Allocate slots for pages, after an eviction if needed. Raises: OutOfSlots."""
         counts = Counts(
             pages,
             pages if SWA in self.config.components else 0,
@@ -137,36 +137,36 @@ class ServingCache:
             return self.cache.allocate(counts)
 
     def end(self, request_id: RequestId) -> None:
-        """Forget a request, and let go of what it holds."""
+        """Remove a request, and unlock what it holds."""
         self.cache.unlock(self.running.pop(request_id).receipt)
 
 
 class ForgetsNamespaces(ServingCache):
-    """Requests of all namespaces share pages: vLLM once left a salt out of its hashes."""
+    """Requests of all namespaces share pages, as when vLLM once left the salt out of its hashes."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         return super().admit(request_id, Key(key.pages))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for a longer key."""
+        """Allocate slots for a longer key."""
         return super().extend(request_id, Key(key.pages))
 
 
 class ReusesTooMuch(ServingCache):
-    """One page more than is there is said to be reused."""
+    """Reports one page more as reused than is cached."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         admitted = super().admit(request_id, key)
         return evolve(admitted, reused_pages=min(len(key), admitted.reused_pages + 1))
 
 
 class SharesSlots(ServingCache):
-    """Two running requests compute in one slot: a slot was freed and is used yet."""
+    """Two running requests compute in one slot: a slot was freed but is still used."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         others = [served for served in self.running.values() if served.own.full]
         admitted = super().admit(request_id, key)
         if not others or admitted.reused_pages == len(key):
@@ -176,14 +176,14 @@ class SharesSlots(ServingCache):
 
 
 class KeepsWhatWasAborted(ServingCache):
-    """An aborted request's pages can still be found, in slots that others were given since."""
+    """An aborted request's pages are still found, in slots that other requests got since."""
 
     def __init__(self, config: CacheConfig) -> None:
         super().__init__(config)
         self.aborted: dict[Key, Slots] = {}
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         admitted = super().admit(request_id, key)
         stale = self.aborted.get(key)
         if stale is None or admitted.reused_pages:
@@ -198,7 +198,7 @@ class KeepsWhatWasAborted(ServingCache):
 
 
 class LosesLastPage(ServingCache):
-    """What a request computed last is not kept: an off-by-one in the number of whole pages."""
+    """Drops the last page of a request: an off-by-one in the number of whole pages."""
 
     def finish(self, request_id: RequestId) -> None:
         """End a request."""
@@ -218,7 +218,7 @@ class LosesLastPage(ServingCache):
 
 
 class SwallowsEvents(ServingCache):
-    """Of several events taken at once the last one is lost."""
+    """Loses the last of several events taken at one time."""
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
@@ -227,7 +227,7 @@ class SwallowsEvents(ServingCache):
 
 
 class LeaksOnAbort(ServingCache):
-    """An aborted request keeps a slot for ever."""
+    """An aborted request leaks a slot."""
 
     def abort(self, request_id: RequestId) -> None:
         """End a request before its time."""
@@ -237,7 +237,7 @@ class LeaksOnAbort(ServingCache):
 
 
 class EndsTwice(ServingCache):
-    """The end of a request that does not run is accepted."""
+    """Accepts the end of a request that does not run."""
 
     def abort(self, request_id: RequestId) -> None:
         """End a request before its time."""
@@ -246,10 +246,10 @@ class EndsTwice(ServingCache):
 
 
 class TurnsTables(ServingCache):
-    """The block table of what is reused is out of order."""
+    """Returns the block table of reused pages in the wrong order."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         admitted = super().admit(request_id, key)
         full = admitted.slots.full
         turned = (*full[1 : admitted.reused_pages], *full[:1], *full[admitted.reused_pages :])
@@ -259,30 +259,30 @@ class TurnsTables(ServingCache):
 
 
 class LetsGoAtOnce(ServingCache):
-    """What a request reuses is not held while it runs."""
+    """Does not lock reused pages while a request runs."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         admitted = super().admit(request_id, key)
         self.cache.unlock(self.running[request_id].receipt)
         return admitted
 
     def end(self, request_id: RequestId) -> None:
-        """Forget a request."""
+        """Remove a request."""
         del self.running[request_id]
 
 
 class ShortTables(ServingCache):
-    """A block table lacks its last page."""
+    """Returns a block table without its last page."""
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Make room for a longer key."""
+        """Allocate slots for a longer key."""
         table = super().extend(request_id, key)
         return evolve(table, full=table.full[:-1])
 
 
 class ChildrenLast(ServingCache):
-    """Pages that leave are told from the beginning of a prefix on."""
+    """Emits remove events from the beginning of a prefix on, parents before children."""
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""
@@ -292,16 +292,16 @@ class ChildrenLast(ServingCache):
 
 
 class SilentReset(ServingCache):
-    """A reset is not told."""
+    """Emits no event for a reset."""
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         super().reset()
         self.cache.take_events()
 
 
 class RemembersAfterReset(ServingCache):
-    """A prompt is found again after a reset, which emptied the pools."""
+    """Finds a prompt again after a reset, which emptied the pools."""
 
     def __init__(self, config: CacheConfig) -> None:
         super().__init__(config)
@@ -309,28 +309,28 @@ class RemembersAfterReset(ServingCache):
         self.seen: set[Key] = set()
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         admitted = super().admit(request_id, key)
         remembered = key in self.before
         self.seen.add(key)
         return evolve(admitted, reused_pages=len(key)) if remembered else admitted
 
     def reset(self) -> None:
-        """Forget everything, but not which prompts there were."""
+        """Empty the cache, but remember its prompts."""
         super().reset()
         self.before = set(self.seen)
 
 
 class EvictsNothing(ServingCache):
-    """An eviction says that it found no victim."""
+    """Evicts nothing, and reports that there was no victim."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free nothing."""
+        """Evict nothing."""
         return Evicted(Counts())
 
 
 class BoastsOfRoom(ServingCache):
-    """An eviction says that it freed more than there is."""
+    """Reports more evicted slots than there are."""
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
@@ -339,14 +339,14 @@ class BoastsOfRoom(ServingCache):
 
 
 class AnnouncesWhatLeft(ServingCache):
-    """An eviction announces the pages that it took."""
+    """Emits store events for the pages that it evicts."""
 
     def __init__(self, config: CacheConfig) -> None:
         super().__init__(config)
         self.untrue: list[Event] = []
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots, and say the contrary."""
+        """Free device slots, and emit the wrong events."""
         key = make_key([1] * self.config.page_size, self.config.page_size)
         evicted = super().evict(counts)
         if self.config.bigram:
@@ -362,14 +362,14 @@ class AnnouncesWhatLeft(ServingCache):
 
 
 class AnnouncesRefused(ServingCache):
-    """A request that is refused has announced its first page."""
+    """Emits a store event for the first page of a refused request."""
 
     def __init__(self, config: CacheConfig) -> None:
         super().__init__(config)
         self.untrue: list[Event] = []
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
+        """Admit a request."""
         try:
             return super().admit(request_id, key)
         except OutOfSlots:

@@ -1,4 +1,4 @@
-"""Hand-made states: a snapshot from a few nodes, with everything that follows from them filled in.
+"""Handmade states: makes a snapshot from a few nodes, and fills in what follows from them.
 
 Tests of laws start from a sound state and break one thing with `attrs.evolve`.
 """

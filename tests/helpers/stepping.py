@@ -1,4 +1,4 @@
-"""Small states of a real cache, page by page, as the steps of the proofs see them."""
+"""Small states of a real cache, page by page, in the form of the proofs' steps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
 from kvcanon.spec.types import FULL, MAMBA, SWA, Key, Medium, Namespace, Page
 
 SPAN = 1 << 12
-"""More than there are pages: copies of one transfer are ordered by page, others by transfer."""
+"""More than there are pages. Copies are ordered by transfer, those of one transfer by page."""
 
 CLAIMS = claims()
 FUNCTIONS = {name: claim.function() for name, claim in CLAIMS.items()}
 
 PageId = tuple[Namespace, tuple[Page, ...]]
-"""A page, by all that leads to it."""
+"""A page, identified by the whole prefix up to it."""
 
 Value = TypeVar("Value")
 
 
 def step(counted: Counter[str], name: str, *arguments: object) -> Any:  # noqa: ANN401
-    """What a step of the proofs makes of a state, once its premises hold, however large it is."""
+    """Apply a step of the proofs to a state of any size; check its premises and promises."""
     claim, function = CLAIMS[name], FUNCTIONS[name]
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     values = {**function.__globals__, **dict(zip(names, arguments, strict=True))}
@@ -66,7 +66,7 @@ class Pages:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """How many pages are above each."""
+        """How many pages are above each page."""
         return tuple([len(path) - 1 for _, path in self.ids])
 
     def end_of(self, key: Key) -> int:
@@ -76,7 +76,7 @@ class Pages:
     def column(
         self, state: Snapshot, read: Callable[[NodeState, int], Value], missing: Value
     ) -> tuple[Value, ...]:
-        """What is true of each page in a state."""
+        """A value for each page in a state; `missing` for pages that are not there."""
         where = pages_of(state)
         return tuple([read(*where[each]) if each in where else missing for each in self.ids])
 
@@ -85,11 +85,11 @@ class Pages:
         return self.column(state, lambda node, _: node[FULL].slots(medium) is not None, False)
 
     def pending(self, state: Snapshot, medium: Medium) -> tuple[bool, ...]:
-        """Which of them a copy has yet to fill."""
+        """Which pages have slots that a copy has yet to fill."""
         return self.column(state, lambda node, _: node[FULL].pending(medium) is not None, False)
 
     def since(self, state: Snapshot, medium: Medium) -> tuple[int, ...]:
-        """When these copies were enqueued."""
+        """The enqueue order of these copies, for each page."""
         ids = self.column(state, lambda node, _: node[FULL].pending(medium) or 0, 0)
         return tuple([SPAN * each + (at if each else 0) for at, each in enumerate(ids)])
 
@@ -102,7 +102,7 @@ class Pages:
         )
 
     def refs(self, state: Snapshot) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Full, swa and mamba lock refs; those of a state belong to the last page of a node."""
+        """Full, swa and mamba lock refs; those of a mamba state are at the last page of a node."""
 
         def mamba(node: NodeState, at: int) -> int:
             return node[MAMBA].lock_refs if at == len(node.pages) - 1 else 0
@@ -114,7 +114,7 @@ class Pages:
         )
 
     def end_of_hold(self, state: Snapshot, hold: HoldState) -> int:
-        """The last page of what a receipt holds; none where it holds nothing."""
+        """The last page that a receipt holds; -1 if it holds nothing."""
         ends = {
             node.node_id: page_id
             for page_id, (node, at) in pages_of(state).items()
@@ -125,7 +125,7 @@ class Pages:
 
 @frozen
 class Seen:
-    """An operation of a cache: before, what was answered, and after."""
+    """An operation of a cache: the state before, the answer, and the state after."""
 
     before: Snapshot
     operation: Operation
@@ -135,7 +135,7 @@ class Seen:
 
     @property
     def pages(self) -> Pages:
-        """All pages that are there before or after."""
+        """All pages present before or after."""
         both = pages_of(self.before) | pages_of(self.after)
         return Pages(tuple(sorted(both, key=lambda each: (len(each[1]), repr(each)))))
 
@@ -150,5 +150,5 @@ def deepest_first(gone: Sequence[bool]) -> Iterator[int]:
 
 
 def less(ours: Sequence[bool], theirs: Sequence[bool]) -> list[bool]:
-    """What is in the first and not in the second."""
+    """Elementwise: in the first and not in the second."""
     return [a and not b for a, b in zip(ours, theirs, strict=True)]

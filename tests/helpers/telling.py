@@ -1,4 +1,4 @@
-"""What tests of laws share: how a law is asked, and the events that tell of a node of a state."""
+"""Helpers for tests of laws: check a law, and make the events for a node of a state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kvcanon.spec.views import Step
 
 
 def ask(law_id: str, subject: Subject) -> list[str]:
-    """What a law says of a subject: nothing where it holds."""
+    """The violations of a law by a subject; empty if the law holds."""
     return list(LAWS[law_id].check(subject))
 
 
 def names_of(state: Snapshot, node_id: NodeId) -> tuple[bytes, ...]:
-    """The names of a node's pages, from the chain itself."""
+    """The page hashes of a node, computed from its path."""
     node: NodeState | None = state.nodes[node_id]
     path: list[NodeState] = []
     while node is not None and node.parent_id is not None:
@@ -30,7 +30,7 @@ def names_of(state: Snapshot, node_id: NodeId) -> tuple[bytes, ...]:
 
 
 def stores(state: Snapshot, node_id: NodeId, medium: Medium = GPU) -> tuple[BlockStored, ...]:
-    """The stores of a node's pages, as they should be."""
+    """The right store events of a node's pages."""
     node = state.nodes[node_id]
     names = names_of(state, node_id)
     above = names_of(state, node.parent_id) if node.parent_id else ()
@@ -42,7 +42,7 @@ def stores(state: Snapshot, node_id: NodeId, medium: Medium = GPU) -> tuple[Bloc
 
 
 def removes(state: Snapshot, node_id: NodeId, medium: Medium = GPU) -> tuple[BlockRemoved, ...]:
-    """The removals of a node's pages, as they should be: the last page first."""
+    """The right remove events of a node's pages, the last page first."""
     return tuple(BlockRemoved(name, medium) for name in reversed(names_of(state, node_id)))
 
 
@@ -53,10 +53,10 @@ def step(
     outcome: Outcome | None = None,
     events: tuple[Event, ...] = (),
 ) -> Step:
-    """A step; its outcome is Done where a law does not look at it."""
+    """A step; its outcome is Done if the law does not read it."""
     return Step(before, operation, outcome or Done(), after, events)
 
 
 def stream(state: Snapshot, *events: Event, start: tuple[Event, ...] = ()) -> Stream:
-    """Events that follow those in `start`, and led to a state."""
+    """A stream with these events after those in `start`, ending in a state."""
     return Stream(fold_events(start), events, state)

@@ -1,4 +1,4 @@
-"""Caches that are wrong about which slots may be read and written."""
+"""Caches that allow or refuse reads and writes of the wrong slots."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kvcanon.spec.types import Component, Medium, Slot
 
 
 class WritesAnywhere(ReferenceCache):
-    """Lets anybody write behind any slot, and takes slots for there that are not."""
+    """Allows writes to any slot, and accepts slots that do not exist."""
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Say nothing."""
+        """Ignore the write."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Count slots from the end, too."""
+        """Accept negative slots, too."""
         return super().read(component, medium, max(0, slot))
 
 
 class WritesLittle(ReferenceCache):
-    """Takes slots below the third for nobody's."""
+    """Refuses slots below the third as not held."""
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Refuse some slots."""

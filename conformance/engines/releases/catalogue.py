@@ -1,4 +1,4 @@
-"""The releases that environments are made for: what each needs, and which packages are replaced.
+"""The releases that have environments: what each needs, and which packages are replaced.
 
 A release is installed as it was published. The packages around it are pinned, so that the same
 command makes the same environment next year.
@@ -16,12 +16,12 @@ from kvcanon.conformance.errors import UsageError
 
 @frozen
 class StandIn:
-    """What takes the place of a package."""
+    """The replacement of a package."""
 
     what: str
     """What it does, for reports."""
     files: Mapping[str, str]
-    """Its files, and which of `stand_ins/` each is a copy of."""
+    """Its files; the value is the file in `stand_ins/` that is copied."""
 
 
 _IMPORT_ONLY = StandIn("can be imported, and does nothing", {"__init__.py": "import_only.py"})
@@ -34,38 +34,38 @@ STAND_INS = {
     "torchvision": _IMPORT_ONLY,
     "xgrammar": _IMPORT_ONLY,
 }
-"""The packages that are stood in for."""
+"""The packages that have stand-ins, by name."""
 
 
 @frozen
 class Release:
-    """A release of a peer, and how to make it importable."""
+    """A release of an engine, and how to make it importable."""
 
     peer: str
-    """Its name among packages."""
+    """Its package name."""
     version: str
     probe: str
-    """A module of it that only loads if all is well: the one with its cache."""
+    """The module with its cache; it can be imported only if the environment is complete."""
     stand_ins: tuple[str, ...]
-    """The packages of `STAND_INS` that it imports and that no CPU has."""
+    """The packages of `STAND_INS` that it imports and that need a GPU."""
     environment: Mapping[str, str]
-    """Variables that its processes need."""
+    """Environment variables that its processes need."""
 
     @property
     def name(self) -> str:
-        """Its name, as a requirement."""
+        """Its name as a pip requirement."""
         return f"{self.peer}=={self.version}"
 
     @property
     def folder(self) -> str:
-        """Its name among environments, and among `pins`."""
+        """The name of its environment's folder, and of its file in `pins`."""
         return f"{self.peer}-{self.version}"
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
-"""No process looks for a model."""
+"""Keeps processes from looking for models online."""
 _OLD_CPU = _OFFLINE | {"SGLANG_USE_CPU_ENGINE": "1"}
-"""Later releases load an unpublished CPU kernel if they are told so."""
+"""Later releases load an unpublished CPU kernel if this variable is set."""
 _OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
 _UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
 
@@ -81,7 +81,7 @@ RELEASES = {
             "0.33.0",
             "vllm.v1.core.kv_cache_manager",
             ("xgrammar",),
-            # Hashes of blocks begin with a random one where this is not set.
+            # Without it the hash before the first block is random.
             _OFFLINE | {"PYTHONHASHSEED": "0"},
         ),
     )

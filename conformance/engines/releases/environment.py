@@ -1,10 +1,10 @@
-"""Environments of releases: made by one command, and found again.
+"""Makes and finds the environments of releases.
 
-An environment is a virtual environment with the release as it was published, the pinned packages
-around it, stand-ins for what no CPU can load, and a link to this project, so that a process there
-runs the same kvcanon as the process that started it.
+An environment is a virtual environment with the published release, the pinned packages around it,
+stand-ins for GPU-only packages, and a link to this project, so that a process there runs the same
+kvcanon as the process that started it.
 
-The manifest is written last. A folder without one was never finished; `make` goes on with it.
+The manifest is written last. A folder without a manifest is unfinished, and `make` resumes it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kvcanon.conformance.engines.releases.catalogue import RELEASES, STAND_INS, 
 from kvcanon.conformance.errors import UsageError
 
 Run = Callable[[Sequence[str], Mapping[str, str]], None]
-"""Runs a command with these variables, and raises `UsageError` where it fails."""
+"""Runs a command with these variables, and raises `UsageError` if it fails."""
 
 MANIFEST = "kvcanon-peer.json"
 BESIDE = "kvcanon-beside"
-"""The folder, in an environment, of what is put beside the peer's own packages."""
+"""The folder of an environment for stand-ins and the link to this project."""
 _OURS_ALONE = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
-"""Variables about our own interpreter, which another must not get."""
+"""Variables of our own interpreter, which another interpreter must not inherit."""
 _RESOURCES = files("kvcanon.conformance.engines.releases")
 
 
 @frozen
 class Peer:
-    """An environment that is there."""
+    """A finished environment."""
 
     release: Release
     folder: Path
@@ -56,18 +56,18 @@ class Peer:
 
     @property
     def stubbed(self) -> dict[str, str]:
-        """What is stood in for, and what each stand-in does."""
+        """The replaced packages, and what the stand-in of each does."""
         return {name: STAND_INS[name].what for name in self.release.stand_ins}
 
 
 def usual_folder() -> Path:
-    """Where environments are kept if nobody says otherwise."""
+    """The default folder of environments."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "kvcanon" / "peers"
 
 
 def peers_in(folder: Path) -> dict[str, Peer]:
-    """The finished environments of a folder, by the name of their release."""
+    """The finished environments in a folder, by the name of their release."""
     return {
         release.name: Peer(release, folder / release.folder)
         for release in RELEASES.values()
@@ -82,19 +82,19 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [
         [sys.executable, "-m", "venv", str(folder)],
-        # Torch alone brings what its build needs: a CPU build, where the index serves one, nothing.
+        # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
         [*install, "--constraint", str(pins), "torch"],
-        # The others are all there are: what a release asks for besides needs a GPU, or a server.
+        # The pins are complete: every other requirement of a release needs a GPU or a server.
         [*install, "--no-deps", "--requirement", str(pins)],
         [*install, "--no-deps", release.name],
     ]
 
 
 def make(release: Release, into: Path, run: Run) -> Peer:
-    """Make the environment of a release in a folder, or return the one that is there.
+    """Make the environment of a release in a folder, or return an existing one.
 
     Raises:
-        UsageError: something else is in its place, or a command failed.
+        UsageError: the folder has other contents, or a command failed.
     """
     peer = Peer(release, into / release.folder)
     if (peer.folder / MANIFEST).is_file():
@@ -112,7 +112,7 @@ def make(release: Release, into: Path, run: Run) -> Peer:
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Run a command, quietly. Raises: UsageError, with the last line that it wrote."""
+    """Run a command quietly. Raises: UsageError, with the last line of its output."""
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
@@ -128,10 +128,10 @@ def _python(folder: Path) -> Path:
 
 
 def _put_beside(peer: Peer) -> None:
-    """Put the stand-ins and this project where the environment finds them last.
+    """Add the stand-ins and this project at the end of the environment's import path.
 
-    They lie in a folder of their own, which a line in a .pth file adds behind the packages that
-    were installed: what is really there wins.
+    They are in a folder of their own, which a .pth file adds after the installed packages, so that
+    an installed package wins over its stand-in.
     """
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(peer.folder)}))
     beside = packages / BESIDE

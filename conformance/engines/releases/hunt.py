@@ -1,12 +1,12 @@
-"""A hunt: play cases on one cache of a release until one law is broken.
+"""A hunt: plays cases on one cache of a release until one law is broken.
 
-It runs in the environment of the release, reads what to look for from its arguments, and writes the
-result to stdout:
+It runs in the environment of the release, reads the hunt from its argument, and writes the result
+to stdout:
 
     python -m kvcanon.conformance.engines.releases.hunt '{"cache": "sglang", "law": "REC-1", ...}'
 
-Only the law in question is checked. Whatever else the cache does wrong or raises ends its case, and
-is not counted as found.
+Only the given law is checked. Any other failure or exception ends its case, and does not count as
+found.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.types import WritePolicy
 
 HERE = str(Path(__file__).resolve())
-"""This module: says which kvcanon a process runs."""
+"""This module, by its full name."""
 
 
 @frozen
 class Hunt:
-    """What is looked for, and for how long."""
+    """What to search for, and for how long."""
 
     cache: str
     law_id: str
     words: str
-    """What a finding must say; empty if any will do."""
+    """Text that a finding must contain; empty if any finding of the law counts."""
     drawn: Drawn
     seed: int
     cases: int
-    """At most so many are played."""
+    """The most cases to play."""
     seconds: float
-    """No case is begun after so many."""
+    """The time after which no new case starts."""
 
     def is_found_by(self, finding: Finding) -> bool:
-        """Whether this is what is looked for."""
+        """Whether a finding is of this bug."""
         return self.law_id in finding.broken and self.words in finding.text
 
 
 @frozen
 class Hunted:
-    """What came of it."""
+    """The result of a hunt."""
 
     found: bool
     exercised: int
@@ -69,16 +69,16 @@ class Hunted:
     cases: int
     steps: int
     seconds: float
-    """Until it was found, or all was played; what came before and after is not in it."""
+    """The time of playing cases alone, without setup and reduction."""
     cut_short: bool = False
-    """Whether the time was over before all cases were played."""
+    """Whether the time ran out before all cases were played."""
     text: str = ""
-    """What is wrong in the shortest case that was found, in a sentence."""
+    """One sentence about the failure in the shortest case found."""
     calls: tuple[str, ...] = ()
-    """The calls of that case, each with what came of it."""
+    """The calls of that case, each with its result."""
     case: Mapping[str, object] = Factory(dict)
     script: str = ""
-    """Makes these calls."""
+    """A script that makes these calls."""
 
 
 def hunt(wanted: Hunt) -> Hunted:
@@ -106,7 +106,7 @@ def hunt(wanted: Hunt) -> Hunted:
         return Hunted(False, exercised, played.cases, played.steps, seconds, cut_short)
     case, finding = reduce_case(*broken, trial) or broken
     if not wanted.is_found_by(finding):
-        # A shorter case that breaks the same law may do it by another fault.
+        # A shorter case may break the same law by another bug.
         case, finding = broken
     failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
     judges = judges_of(failure, (law.law_id,))
@@ -125,18 +125,18 @@ def hunt(wanted: Hunt) -> Hunted:
 
 
 def _with_answer(line: CodeLine) -> str:
-    """A call, and what came of it."""
+    """A call with its result."""
     answer = answer_line(line)
     return f"{line.code}  # {answer}" if answer else line.code
 
 
 def hunt_to_json(wanted: Hunt) -> str:
-    """What to look for, as the process there is told it."""
+    """Encode a hunt for the process in the environment."""
     return json.dumps(asdict(wanted))
 
 
 def hunt_from_json(text: str) -> Hunt:
-    """The same, read there."""
+    """Decode a hunt in the environment."""
     told_of = json.loads(text)
     drawn = told_of.pop("drawn")
     config, policies = drawn.pop("config"), drawn.pop("write_policies")
@@ -151,7 +151,7 @@ def hunt_from_json(text: str) -> Hunt:
 
 
 def main(text: str) -> int:
-    """Look for what is asked, and write what came of it. Returns the exit code."""
+    """Run a hunt, and write its result as JSON. Returns the exit code."""
     try:
         came = hunt(hunt_from_json(text))
     except UsageError as fault:

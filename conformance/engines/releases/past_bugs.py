@@ -1,8 +1,8 @@
-"""Bugs of the past that a pair of releases shows: the last one with the bug, the first one without.
+"""Past bugs, each with two releases: the last one with the bug and the first one without it.
 
-A row says which law the bug breaks, and which configurations are drawn: those in which the bug can
-show at all. A bug that is not found in the later release is gone there. This says nothing of other
-bugs, whether they break other laws or the same one elsewhere.
+A row says which law the bug breaks, and which configurations to draw: those in which the bug can
+show. A bug that is not found in the later release is fixed there. That says nothing about other
+bugs, even of the same law.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WINDOWS_TOKENS = tuple(window for window in Offer().windows_tokens if window is 
 
 @frozen
 class Drawn:
-    """Which configurations are drawn; None is whatever the cache offers."""
+    """Which configurations to draw; None means all that the cache offers."""
 
     windows_tokens: tuple[int, ...] | None = None
     mamba: tuple[bool, ...] | None = None
     write_policies: tuple[WritePolicy, ...] | None = None
     config: CacheConfig | None = None
-    """The only one that is drawn, where others show the bug rarely."""
+    """The only configuration to draw, for a bug that others show rarely."""
 
     def of(self, offer: Offer) -> Offer:
         """The offer, narrowed."""
@@ -36,10 +36,10 @@ class Drawn:
 
 @frozen
 class PastBug:
-    """A bug, and two releases that show it."""
+    """A bug, with the releases before and after its fix."""
 
     bug: str
-    """Where it was told of, if anywhere."""
+    """The link of its report, if there is one."""
     what: str
     """What went wrong, in a few words."""
     cache: str
@@ -48,14 +48,14 @@ class PastBug:
     before: str
     """The last release with the bug that an environment is made for."""
     after: str
-    """The first without."""
+    """The first release without the bug."""
     drawn: Drawn
     words: str = ""
-    """What a finding says of this bug, and of no other that breaks the same law."""
+    """Text that only findings of this bug contain, and no others of the same law."""
 
     @property
     def releases(self) -> tuple[str, str]:
-        """Both, in order."""
+        """Both releases, the earlier one first."""
         return self.before, self.after
 
 

@@ -1,7 +1,7 @@
-"""The table of past bugs: for each, whether the judge finds it in two releases.
+"""The table of past bugs: whether the judge finds each in the release before and after its fix.
 
-A row is as expected if the law is broken in the earlier release and holds in the later one, with
-the same effort. A law that was not exercised has found nothing.
+A row is as expected if, with the same effort, the law is broken in the earlier release and holds in
+the later one. A law that was not exercised proves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODULE = "kvcanon.conformance.engines.releases.hunt"
 
 
 class HuntOutcome(StrEnum):
-    """What came of a law and a release."""
+    """The result of checking a law in a release."""
 
     FOUND = "found"
     NOT_FOUND = "not found"
@@ -37,11 +37,11 @@ class TableCell:
     row: PastBug
     release: str
     hunted: Hunted | None
-    """None where there is no environment."""
+    """None if the release has no environment."""
 
     @property
     def outcome(self) -> HuntOutcome:
-        """What came of it."""
+        """The outcome of the hunt."""
         if self.hunted is None:
             return HuntOutcome.MISSING
         if self.hunted.found:
@@ -50,18 +50,18 @@ class TableCell:
 
     @property
     def expected(self) -> HuntOutcome:
-        """What the history says."""
+        """The outcome that the history of the bug demands."""
         return HuntOutcome.FOUND if self.release == self.row.before else HuntOutcome.NOT_FOUND
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether it is what the history says; where nobody looked it may be."""
+        """Whether the outcome is the expected one; True if there was no hunt."""
         return self.outcome in (self.expected, HuntOutcome.MISSING)
 
 
 @frozen
 class HuntEffort:
-    """How long each release is looked at for each bug."""
+    """The effort of the hunt for one bug in one release."""
 
     seed: int
     cases: int
@@ -69,13 +69,13 @@ class HuntEffort:
 
 
 def cell_of(row: PastBug, release: str, peers: Mapping[str, Peer], effort: HuntEffort) -> TableCell:
-    """Look for the bug of a row in a release. Raises: UsageError."""
+    """Search a release for the bug of a row. Raises: UsageError."""
     peer = peers.get(release)
     return TableCell(row, release, None if peer is None else _hunted(row, peer, effort))
 
 
 def _hunted(row: PastBug, peer: Peer, effort: HuntEffort) -> Hunted:
-    """What comes of a row in an environment. Raises: UsageError."""
+    """Run the hunt of a row in an environment. Raises: UsageError."""
     wanted = Hunt(
         cache=row.cache,
         law_id=row.law_id,
@@ -91,7 +91,7 @@ def _hunted(row: PastBug, peer: Peer, effort: HuntEffort) -> Hunted:
     if done.returncode:
         last = next(iter(reversed(done.stderr.strip().splitlines())), "it said nothing")
         raise UsageError(f"{row.law_id} could not be asked in {peer.folder}: {last}")
-    # What a peer prints when it is imported comes before.
+    # Lines before the last are what the engine prints at import.
     said = json.loads(done.stdout.splitlines()[-1])
     if said["kvcanon"] != HERE:
         raise UsageError(

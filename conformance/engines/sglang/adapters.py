@@ -1,4 +1,4 @@
-"""The adapters of UnifiedRadixCache, and the profile and the offer of the installed release.
+"""The adapters of UnifiedRadixCache, with the profile and the offer of the installed release.
 
 A profile describes a release. It excuses nothing.
 """
@@ -32,7 +32,7 @@ FLAT = Profile(
     host_order_by_use=False,
     limits=LIMITS,
 )
-"""Of releases whose cache is one object."""
+"""The profile of releases whose cache is one object."""
 CORED = evolve(
     FLAT,
     mamba_refresh=MambaRefresh.NODE,
@@ -41,7 +41,7 @@ CORED = evolve(
     whole_nodes_on_host=False,
     locks_hold_host_copies=False,
 )
-"""Of releases whose tree is a core of its own, which the cache drives."""
+"""The profile of releases whose cache drives a separate tree core."""
 PROFILE = CORED if has("UnifiedTreeCore") else FLAT
 NATIVE_CORE = "RustUnifiedTreeCore"
 version()
@@ -54,25 +54,25 @@ def _make_world(config: CacheConfig, core: str = "python") -> World:
 
 
 def make(config: CacheConfig) -> HostedCache:
-    """A cache."""
+    """Make a cache with the Python core."""
     world = _make_world(config)
     return HostedCache(world, PROFILE, tree_of(world))
 
 
 def make_native(config: CacheConfig) -> NativeCache:
-    """A cache with the Rust core. Raises: UsageError."""
+    """Make a cache with the Rust core. Raises: UsageError."""
     world = _make_world(config, "rust")
     core = type(getattr(world.cache, "tree_core", world.cache)).__name__
     if core != NATIVE_CORE:
-        # It falls back in silence.
+        # SGLang falls back to Python silently.
         raise UsageError(f"SGLang {version()} made a {core} where its Rust core was asked for")
     return NativeCache(world, PROFILE, native_tree_of(world))
 
 
 def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
-    """The policies of the installed release, and what its caches do not show.
+    """The policies of the installed release, and the needs that its caches do not meet.
 
-    An empty cache shows it: earlier releases have one policy, and send no events.
+    Found by looking at an empty cache: earlier releases have one policy, and emit no events.
     """
     world = _make_world(CacheConfig(device_slots=Counts(full=1)))
     core = tree_of(world).core
@@ -97,5 +97,5 @@ UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)
 HITS_UNSEEN = evolve(
     OFFER, write_policies=(WritePolicy.NONE, WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK)
 )
-"""What an insert leaves out under write_through_selective, hits say, and no node shows them."""
+"""Under write_through_selective the hits decide what is copied, and no node shows its hits."""
 NATIVE = Adapter("sglang-rust", make_native, HITS_UNSEEN, PROFILE, HIDDEN)

@@ -1,6 +1,6 @@
-"""The adapter of HiRadixCache, with its profile and its offer in each release.
+"""The adapter of HiRadixCache, with its profile and offer in each release.
 
-It always has a host tier: without one SGLang makes a RadixCache.
+It always has a host tier: without a host tier SGLang makes a RadixCache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROFILE = evolve(
 
 
 def make(config: CacheConfig) -> HierarchicalCache:
-    """A HiRadixCache. Raises: BadArgument, UsageError."""
+    """Make a HiRadixCache. Raises: BadArgument, UsageError."""
     if config.window_tokens is not None or config.mamba or not config.host_tier:
         raise BadArgument("config", "asks for other than full data on the device and on the host")
     be_alone()

@@ -1,6 +1,6 @@
 """The adapters of RadixCache and SWARadixCache, with their profiles and offers in each release.
 
-Not every release has both. Where a class is missing the check says so.
+Not every release has both. If a class is missing, the check says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WINDOW_PROFILE = Profile(
 
 
 def make_radix(config: CacheConfig) -> RadixCache:
-    """A RadixCache. Raises: BadArgument."""
+    """Make a RadixCache. Raises: BadArgument."""
     if config.window_tokens is not None or config.mamba or config.host_tier:
         raise BadArgument("config", "asks for more than full data on the device")
     world = make_world(config, "RadixCache", {})
@@ -47,7 +47,7 @@ def make_radix(config: CacheConfig) -> RadixCache:
 
 
 def make_window(config: CacheConfig) -> UnifiedCache:
-    """A SWARadixCache. Raises: BadArgument, UsageError."""
+    """Make a SWARadixCache. Raises: BadArgument, UsageError."""
     if config.window_tokens is None or config.mamba or config.host_tier:
         raise BadArgument("config", "asks for other than full and window data on the device")
     world = make_world(config, "SWARadixCache", {})

@@ -1,10 +1,10 @@
-"""What SGLang does only on a GPU, done on the CPU.
+"""Makes GPU-only parts of SGLang run on the CPU.
 
-The environment replaces what cannot be imported (`kvcanon peers make` lists it). This module
-changes the release itself: host memory is not pinned, and host pools use the copies of the stand-in
-for `sgl_kernel`, which they look for only where there is a GPU.
+The environment replaces packages that cannot be imported (`kvcanon peers make` lists them). This
+module patches the release itself: host memory is not pinned, and host pools use the copies of the
+stand-in for `sgl_kernel`, which SGLang imports only on a machine with a GPU.
 
-No code of a cache is replaced, only where its memory lies and how bytes are copied.
+It replaces no code of a cache, only where memory is allocated and how bytes are copied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COPIES = (
 
 @cache
 def prepare() -> None:
-    """Let host pools be made and filled without a GPU, once a process. Raises: UsageError."""
+    """Let host pools work without a GPU; done once per process. Raises: UsageError."""
     try:
         import_module("torch").set_num_threads(1)
         kernels = import_module("sgl_kernel.kvcacheio")
@@ -59,7 +59,7 @@ def prepare() -> None:
 
 @cache
 def be_alone() -> None:
-    """Be the only process of a group, once: HiRadixCache asks how many share a tensor."""
+    """Make a process group of this process alone, once: HiRadixCache needs its size."""
     distributed = import_module("torch.distributed")
     if not distributed.is_initialized():
         store = distributed.HashStore()
@@ -67,7 +67,7 @@ def be_alone() -> None:
 
 
 def _compile_hashes() -> None:
-    """Compile the page hashes of later releases, which they do when they are first needed.
+    """Compile the page hashing of later releases now; they do it at first use.
 
     Raises: UsageError.
     """

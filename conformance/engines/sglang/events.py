@@ -1,11 +1,11 @@
 """SGLang's KV events as events of the spec, one page each.
 
-SGLang sends 64-bit block hashes: the first bytes of the page hash. Every key that is inserted is
-learned, so that its 64-bit hashes are known; an unknown one is passed on as its 8 bytes, which no
-law takes for a page hash.
+SGLang emits 64-bit block hashes: the first 8 bytes of the page hash. The translator learns every
+inserted key, to find the page hash of a block hash. An unknown block hash is passed on as its 8
+bytes, which no law accepts as a page hash.
 
-Later releases put many pages into one event. Of pages that are removed by one event the deepest
-comes first here, as one event has no order in time.
+Later releases put many pages into one event. The pages of one remove event come deepest first here,
+since one event has no order in time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class SGLangEventTranslator:
     """Translates SGLang's events, by the page hashes of the keys that were inserted."""
 
     page_hashes: dict[int, bytes] = Factory(dict)
-    """By their first 64 bits, as SGLang sends them."""
+    """Page hashes by their first 64 bits."""
     depths: dict[int, int] = Factory(dict)
-    """How many pages come before a page."""
+    """How many pages come before a page, by block hash."""
 
     def learn(self, key: Key) -> None:
         """Remember the page hashes of a key."""
@@ -47,11 +47,11 @@ class SGLangEventTranslator:
             self.depths[wire_id(page_hash)] = depth
 
     def page_hash(self, block_hash: int) -> bytes:
-        """The page hash with these 64 bits; the 64 bits alone, where no key has it."""
+        """The page hash that begins with these 64 bits; the 64 bits alone if it is unknown."""
         return self.page_hashes.get(block_hash) or block_hash.to_bytes(8, "big", signed=True)
 
     def translate(self, sent: Iterable[object]) -> Iterator[Event]:
-        """SGLang's events as events of single pages. Raises: TypeError, for an unknown class."""
+        """Translate events to events of single pages. Raises: TypeError, for an unknown class."""
         by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
         return translate_each("SGLang", sent, by_kind)
 
@@ -74,7 +74,7 @@ class SGLangEventTranslator:
 
 
 def _page(sent: SGLangEvent, at: int) -> Page:
-    """The tokens, or bigrams, of a page of the event; the last page has the rest."""
+    """The tokens, or bigrams, of one page of an event; the last page has the rest."""
     size = sent.block_size
     begin = at * size
     end = None if at == len(sent.block_hashes) - 1 else begin + size

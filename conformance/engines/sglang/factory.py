@@ -1,10 +1,10 @@
-"""Makes a cache of SGLang's with pools as small as a case says.
+"""Makes an SGLang cache with pools of the case's size.
 
-Every pool has one layer with one head, and as many bytes a token as the case's payload takes.
-SGLang makes host pools larger than device pools; here they are made so and then set to the case's
-size.
+Every pool has one layer with one head, and as many bytes per token as the case's payload needs.
+SGLang makes host pools larger than device pools; here they are made so and then shrunk to the
+case's size.
 
-The sizes of SGLang's pools are in tokens. A slot of ours is a page.
+SGLang counts its pools in tokens. A slot of the spec is a page.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from kvcanon.spec.types import Medium as MediumOf
 
 CPU_DEVICE = "cpu"
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
-"""What SGLang says of a host tier that it does not make, in one release or another."""
+"""Errors of SGLang's releases about a host tier that they do not support."""
 LAYERS, PAGES = "layer_first", "page_first_direct"
-"""Layouts of host pools: all rows of a layer together, or all layers of a page."""
+"""Layouts of host pools: layer by layer, or page by page."""
 KIND_NAMES = {FULL: "FULL", SWA: "SWA", MAMBA: "MAMBA"}
 HOST_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
-"""What SGLang calls the host pools."""
+"""SGLang's names of the host pools."""
 
 
 @frozen(eq=False)
 class World:
-    """A cache of SGLang's, with all that belongs to it."""
+    """An SGLang cache with its allocators and pools."""
 
     config: CacheConfig
     cache: Cache
     allocator: Any
-    """Of full slots, and of window slots where there are any."""
+    """The allocator of full slots, and of window slots if there are any."""
     states: Any
-    """The allocator of recurrent states; None where there are none."""
+    """The allocator of mamba states; None without mamba."""
     pools: Mapping[tuple[Component, MediumOf], SlotPool]
 
 
 def require_bytes(config: CacheConfig) -> None:
-    """Refuse payloads that cannot be divided among tokens, keys and values. Raises: BadArgument."""
+    """Check that payloads divide evenly by tokens, keys and values. Raises: BadArgument."""
     if config.slot_bytes % (2 * config.page_size):
         raise BadArgument(
             "slot_bytes",
@@ -64,7 +64,7 @@ def require_bytes(config: CacheConfig) -> None:
 
 
 def make_world(config: CacheConfig, class_name: str, options: Mapping[str, object]) -> World:
-    """A cache of a class, empty. Raises: UsageError, BadArgument."""
+    """Make an empty cache of a class. Raises: UsageError, BadArgument."""
     require_bytes(config)
     prepare()
     arguments = _server_args(config)
@@ -98,8 +98,8 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
 
 
 def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
-    """Give a cache its host pools. Raises: BadArgument: there is no such pool without a GPU."""
-    # What it logs there is said in the refusal.
+    """Give a cache its host pools. Raises: BadArgument: the pool needs a GPU."""
+    # The refusal says what SGLang logs here.
     getLogger("sglang").setLevel(CRITICAL)
     try:
         cache.init_hicache(arguments, params)
@@ -129,18 +129,18 @@ def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
             "hicache_ratio": _host_ratio(config),
         }
     made = named("ServerArgs")(**arguments)
-    # It would look into the configuration of a model for this.
+    # SGLang would read this from the configuration of a model.
     made._mamba_cache_chunk_size = max(64, config.page_size)  # noqa: SLF001
     return made
 
 
 def _host_layout(config: CacheConfig) -> str:
-    """How host pools lie: by layer, but for recurrent states of later releases, which do not."""
+    """The layout of host pools: by layer; by page for mamba states of later releases."""
     return PAGES if MAMBA in config.components and has("HostKVCache") else LAYERS
 
 
 def _host_ratio(config: CacheConfig) -> float:
-    """How many times as large as the device pools all host pools can be that are asked for."""
+    """The ratio of host to device pool sizes that is enough for every host pool of the case."""
     ratios = [
         config.host_slots[component] / max(1, config.device_slots[component])
         for component in config.components
@@ -210,7 +210,7 @@ def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory
 
 
 def _requests(config: CacheConfig) -> tuple[Any, Any]:
-    """The pool of requests, which has the recurrent states, and the allocator of these."""
+    """The pool of requests, which holds the mamba states, and the allocator of the states."""
     if MAMBA not in config.components:
         make = named("ReqToTokenPool")
         pool = called(make, size=1, max_context_len=1, device=CPU_DEVICE, enable_memory_saver=False)
@@ -246,7 +246,7 @@ def _state_pool(config: CacheConfig, requests: Any, states: Any) -> SlotPool:  #
 
 
 def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, SlotPool]:  # noqa: ANN401 # SGLang's.
-    """The host pools, made as small as they are to be."""
+    """The host pools, shrunk to the case's size."""
     pools: dict[Component, SlotPool] = {}
     memories = _host_memories(cache)
     for component in config.components:
@@ -265,7 +265,7 @@ def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, SlotPool]:  
 
 
 def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
-    """The host pools of a cache by their names; older caches have one, for full data."""
+    """The host pools of a cache by name; older caches have one, for full data."""
     memory = cache.cache_controller.mem_pool_host
     if not hasattr(memory, "entry_map"):
         return {HOST_NAMES[FULL]: memory}
@@ -279,5 +279,5 @@ def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa
 
 
 def _rows(pool: Any, buffer: Tensor) -> Tensor:  # noqa: ANN401 # SGLang's.
-    """The rows of the only layer; where pages come first they are of one token."""
+    """The rows of the only layer, one token each, in either layout."""
     return buffer[:, 0, 0] if pool.layout == PAGES else buffer[0]

@@ -1,10 +1,10 @@
-"""HiRadixCache: the cache with a host tier before UnifiedRadixCache had one.
+"""HiRadixCache: SGLang's cache with a host tier before UnifiedRadixCache had one.
 
-It is a RadixCache whose nodes have host slots beside device slots. Its tree and its inserts are
-translated as those of RadixCache, its copies as those of a UnifiedRadixCache with a host tier.
+It is a RadixCache whose nodes also have host slots. Its tree and inserts are translated like those
+of RadixCache, its copies like those of a UnifiedRadixCache with a host tier.
 
-Its match names the last node with a host copy, though the device hit may reach further. The prefix
-hit is the sum of both lengths.
+Its match returns the last node with a host copy, though the device hit may reach further. The
+prefix hit is the sum of the device and the host length.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class HierarchicalTree(RadixTree):
 
 @define(eq=False)
 class PlainCopies(PendingCopies):
-    """The copies of a HiRadixCache, whose records have no lock receipts.
+    """The copies of a HiRadixCache. Their records have no lock receipts.
 
-    A node has at most one copy in flight, so that it is known by the node that is locked for it.
+    A node has at most one copy in flight, so the locked node identifies the copy.
     """
 
     def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
-        """What is noted of a copy: its node, and in later releases its length and its parts."""
+        """The record of a copy: its node, and in later releases its length and its parts."""
         node, parts = (noted[0], noted[2]) if isinstance(noted, tuple) else (noted, [noted])
         return Entry(parts, node, node)
 
@@ -71,7 +71,7 @@ class HierarchicalCache(HostedCache, RadixCache):
         )
 
     def evict_host(self, counts: Counts) -> Evicted:
-        """Free host slots; it does not say how many, so that they are counted."""
+        """Free host slots. SGLang does not return how many, so they are counted."""
         counts = validate.evicted_counts(self.config, counts)
         before = len(self.free_slots(FULL, CPU))
         self.world.cache.evict_host(counts.full * self.config.page_size)
@@ -86,6 +86,6 @@ def hierarchical_tree_of(world: World) -> HierarchicalTree:
 
 
 def forget_at_exit(world: World) -> None:
-    """Let a cache go when nobody uses it: else the interpreter keeps each until it ends."""
+    """Drop the exit hook of a cache, which would keep the cache alive until the process ends."""
     cache: Any = world.cache
     atexit.unregister(cache.shutdown)

@@ -1,10 +1,10 @@
 """HiCache: the host tier of a UnifiedRadixCache.
 
-On a CPU a copy is performed when it is enqueued, and acknowledged when `check_hicache_events` is
-called: that is `poll`. Loads start at once, as in SGLang's scheduler before a forward pass.
+On a CPU a copy is performed when it is enqueued, and acknowledged by `check_hicache_events`, which
+`poll` calls. Loads start at once, as in SGLang's scheduler before a forward pass.
 
-SGLang says whether it loads, and not why it does not. The adapter finds the reason in what is
-missing on the device, and in the load-back threshold.
+SGLang returns whether it loads, but not why it does not. The adapter finds the reason from the data
+missing on the device and from the load-back threshold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Ke
 Owners = dict[tuple[Component, Slot], SGLangNode]
 
 POLLS_AT_MOST = 100
-"""A flush polls until nothing is in flight, or this often."""
+"""The most polls of one flush."""
 
 
 @define(eq=False)
@@ -44,7 +44,7 @@ class HostedCache(UnifiedCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key, and see which copies that has enqueued."""
+        """Insert the data of a key, and find the copies that this enqueues."""
         owned = self._owners_on_host()
         answer = super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
@@ -58,7 +58,7 @@ class HostedCache(UnifiedCache):
         return evolve(answer, backups=backups, backup_declined_pages=self._left_out(key))
 
     def evict_host(self, counts: Counts) -> Evicted:
-        """Free host slots, a component after another; what one frees by the way counts too."""
+        """Free host slots, one component after another; slots freed as a side effect count too."""
         counts = validate.evicted_counts(self.config, counts)
         before = self._free_on_host()
         for component in self.config.components if self.config.host_tier else ():
@@ -71,7 +71,7 @@ class HostedCache(UnifiedCache):
         return Evicted(Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)]))
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Enqueue the copy of what a key has on the host only, and start it."""
+        """Enqueue and start the copy of a key's data that is on the host only."""
         if quota_pages is not None:
             raise BadArgument("quota_pages", "is given; SGLang's quota is of memory, not of pages")
         stops = self.tree.path(key)
@@ -112,10 +112,10 @@ class HostedCache(UnifiedCache):
             settled += self.poll().transfers
         return Settled(settled)
 
-    # Inside.
+    # Helpers.
 
     def _require_no_other_load(self, node: SGLangNode, stops: list[MatchedNode]) -> None:
-        """Refuse a load of nodes that another one brings: some releases back off from these.
+        """Refuse a load of nodes that another load brings: some releases back off from these.
 
         Raises: TransferPending.
         """
@@ -126,13 +126,13 @@ class HostedCache(UnifiedCache):
                 raise TransferPending(copy.transfer_id)
 
     def _follow(self, direction: Direction, entry: Entry, runs: tuple[Run, Run]) -> int:
-        """Note a copy, with what its lock holds."""
+        """Record a copy, with what its lock holds."""
         receipt_id = next(self.ids)
         hold = self._hold(receipt_id, entry.locked, cast("LockReceipt", entry.lock))
         return self.in_flight.add(direction, entry, runs, hold)
 
     def _owners_on_host(self) -> Owners:
-        """Which node has which host slot."""
+        """The node that owns each host slot."""
         return {
             (component, slot): node
             for node in (self.tree.nodes() if self.config.host_tier else ())
@@ -141,7 +141,7 @@ class HostedCache(UnifiedCache):
         }
 
     def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
-        """The slots that a copy to the host reads, and those that it writes: what is new there."""
+        """The slots that a backup reads, and the new host slots that it writes."""
         sources: Run = {}
         targets: Run = {}
         for component in self.config.components:
@@ -165,7 +165,7 @@ class HostedCache(UnifiedCache):
     def _load_runs(
         self, stops: list[MatchedNode], had: dict[tuple[int, Component], bool]
     ) -> tuple[Run, Run]:
-        """The slots that a load reads, and those that it writes: what the path has gained."""
+        """The slots that a load reads, and the new device slots that it writes."""
         sources: Run = {}
         targets: Run = {}
         for component in self.config.components:
@@ -178,7 +178,7 @@ class HostedCache(UnifiedCache):
         return sources, targets
 
     def _missing(self, stops: list[MatchedNode]) -> Counts:
-        """What a path has on the host only and its end can use: pages, and a state."""
+        """The usable data that a path has on the host only: pages, and a mamba state."""
         missing = dict.fromkeys(Component, 0)
         window_tokens, size = self.config.window_tokens or 0, self.config.page_size
         seen_pages = 0
@@ -191,11 +191,11 @@ class HostedCache(UnifiedCache):
         return Counts(*[missing[each] for each in (FULL, SWA, MAMBA)])
 
     def _load_params(self, stops: list[MatchedNode], node: SGLangNode, missing: Counts) -> object:
-        """What SGLang's load takes: what a match would have said, and a request."""
+        """The arguments of SGLang's load: the result of a match, and a request."""
         size = self.config.page_size
         on_device = validate.usable_pages(self.tree, self.config, stops, host=False)
         ends = {stop.end_pages: stop.node for stop in stops}
-        # Slot 0 is padding: what is copied there for the request itself nobody looks at.
+        # Slot 0 is padding: nothing reads what is copied there for the request itself.
         own_state = self._padding()
         request = SimpleNamespace(
             last_node=self.tree.handle(ends.get(on_device, self.tree.root)),
@@ -229,10 +229,10 @@ class HostedCache(UnifiedCache):
         return LoadDecision.NO_ROOM
 
     def _left_out(self, key: Key) -> int:
-        """Pages of a key that were hit often enough and have no host copy: SGLang does not say.
+        """Count the pages of a key with enough hits and no host copy; SGLang does not report it.
 
-        Where cores can be exchanged there is one that shows no hits. Of every core this insert is
-        then taken for the one hit that is enough, so that their answers can be compared.
+        The Rust core shows no hits. So in releases with exchangeable cores this insert counts as
+        the one hit that is enough, for every core, so that the answers can be compared.
         """
         threshold = self.config.backup_hits or 0
         unseen = has("UnifiedTreeCore") and threshold <= 1
@@ -249,7 +249,7 @@ class HostedCache(UnifiedCache):
 
 
 def _had(node: SGLangNode, owner: SGLangNode | None) -> bool:
-    """Whether a node had what this one had, which may be the lower part of what was cut."""
+    """Whether `node` had the data of `owner`, which may be a lower part of it after a cut."""
     while owner is not None:
         if owner is node:
             return True

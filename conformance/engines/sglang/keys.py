@@ -1,8 +1,8 @@
 """Keys as SGLang's RadixKey, and back.
 
-SGLang has one `extra_key` a request, and its requests join the cache salt, the application's key
-and the adapter's name in it. Here these are encoded so that no two namespaces have one `extra_key`;
-whether SGLang's requests do so is not judged.
+SGLang has one `extra_key` per request, in which its requests join the cache salt, the application's
+key and the LoRA adapter's name. Here each namespace is encoded as a different `extra_key`; whether
+SGLang's requests do so is not judged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kvcanon.spec.types import DEFAULT_NAMESPACE, Key, Namespace, Page
 
 @frozen
 class Keys:
-    """How one cache has its keys."""
+    """Converts keys for one cache."""
 
     page_size: int
     typecode: str | None
-    """Of the arrays that tokens come in; None where they come in lists."""
+    """The type code of token arrays; None if the cache takes lists."""
 
     def radix_key(self, key: Key) -> RadixKey:
-        """A key as SGLang takes it."""
+        """Convert a key to SGLang's."""
         tokens = [cast("int", token) for page in key.pages for token in page]
         made: RadixKey = named("RadixKey")(
             tokens if self.typecode is None else array(self.typecode, tokens),
@@ -37,25 +37,25 @@ class Keys:
         return made
 
     def pages(self, key: RadixKey) -> tuple[Page, ...]:
-        """The pages of a key of SGLang's; what is left over makes a page that is too short."""
+        """The pages of an SGLang key; left-over tokens make a short last page."""
         tokens, size = list(key.token_ids), self.page_size
         return tuple([tuple(tokens[at : at + size]) for at in range(0, len(tokens), size)])
 
 
 def keys_of(page_size: int, root_tokens: Sequence[int]) -> Keys:
-    """How a cache has its keys, by the tokens that its root has: none, but in some container."""
+    """Find the token container of a cache from the empty tokens of its root."""
     return Keys(page_size, root_tokens.typecode if isinstance(root_tokens, array) else None)
 
 
 def extra_key_of(namespace: Namespace) -> str | None:
-    """A namespace as the one text that tells it from all others."""
+    """Encode a namespace as text, different for every namespace."""
     if namespace == DEFAULT_NAMESPACE:
         return None
     return encode_namespace(namespace).decode("latin-1")
 
 
 def namespace_of(extra_key: str | None) -> Namespace:
-    """The namespace that such a text stands for."""
+    """Decode a namespace."""
     if extra_key is None:
         return DEFAULT_NAMESPACE
     return decode_namespace(extra_key.encode("latin-1"))

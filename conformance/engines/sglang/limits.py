@@ -1,4 +1,4 @@
-"""Limits: what SGLang's caches are not asked for, since they have no call for it."""
+"""Limits: calls that the judge does not make, since SGLang's caches have no API for them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Tensor: TypeAlias = Any
 Kind: TypeAlias = Any
 """A `ComponentType`."""
 Module: TypeAlias = Any
-"""A class or function of SGLang that was looked up by its name."""
+"""A class or function of SGLang, found by its name."""
 
 
 class RadixKey(Protocol):
@@ -53,21 +53,21 @@ class SGLangNode(Protocol):
 
 
 class PlainNode(Protocol):
-    """A node of the older caches, which has its slots itself."""
+    """A node of the older caches, which stores its slots itself."""
 
     value: Tensor | None
     lock_ref: int
-    """Of RadixCache; the other fields are of SWARadixCache."""
+    """RadixCache only; the fields below are of SWARadixCache."""
     full_lock_ref: int
     swa_lock_ref: int
     swa_tombstone: bool
     """Whether its window data is gone."""
     swa_uuid: int | None
-    """The mark of locks whose windows begin here."""
+    """The id of locks whose window begins at this node."""
 
 
 class HostedNode(Protocol):
-    """A node of HiRadixCache, which has slots on the host, too."""
+    """A node of HiRadixCache, which also has host slots."""
 
     value: Tensor | None
     lock_ref: int
@@ -78,14 +78,14 @@ class LockReceipt(Protocol):
     """What `inc_lock_ref` returns, and `dec_lock_ref` takes in another form."""
 
     swa_uuid_for_lock: int | None
-    """The mark on the node where the window begins; later releases have it by component."""
+    """The id on the node where the window begins; later releases have one per component."""
     component_lock_uuids: Mapping[Kind, int | None]
     skip_lock_node_ids: Mapping[Kind, Collection[int]]
-    """The nodes that had no data of a component, where these are not counted."""
+    """The nodes without data of a component, which the lock does not count."""
 
     def to_dec_params(self) -> object:
         """What `dec_lock_ref` takes."""
 
 
 Cache: TypeAlias = Any
-"""A cache of SGLang's; which methods it has differs by class and release."""
+"""An SGLang cache; its methods differ by class and release."""

@@ -1,10 +1,10 @@
-"""SGLang's pools, which number tokens, as slots that hold a page.
+"""SGLang's pools, whose slots are tokens, as pools whose slots are pages.
 
-A page of a device pool is `page_size` consecutive tokens, and page 0 is padding. So slot n is page
-n + 1 there; a host pool has no padding, and slot n is page n.
+A page of a device pool is `page_size` consecutive tokens, and page 0 is padding: slot n is page
+n + 1. A host pool has no padding: slot n is page n.
 
-Free slots are read from the allocator's own free list, each time. A slot that is listed twice is
-listed twice here.
+Free slots are read from the allocator's own free list, each time. A slot that the list has twice is
+returned twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvcanon.spec.types import Slot
 
 
 class BrokenPage(Exception):
-    """Slots of tokens that do not make up whole pages: nobody can read such a page."""
+    """Token slots that do not form whole pages, so that the page cannot be read."""
 
 
 @frozen(eq=False)
@@ -28,31 +28,31 @@ class SlotPool:
 
     capacity: int
     page_size: int
-    """Tokens a slot; 1 for recurrent states."""
+    """Tokens per slot; 1 for mamba states."""
     padding: int
     """Pages before slot 0."""
     free_pages: Callable[[], Sequence[int]]
-    """The pages in the free list, as the allocator numbers them."""
+    """Returns the free pages, in the allocator's numbers."""
     planes: Sequence[Tensor]
-    """Where the bytes of a slot are: rows by token, each with a part of them."""
+    """Tensors with one row per token; a slot has a part of its bytes in each."""
 
     def free_slots(self) -> tuple[Slot, ...]:
         """The free slots, in the order of the free list."""
         return tuple([page - self.padding for page in self.free_pages()])
 
     def tokens(self, slots: Iterable[Slot]) -> Tensor:
-        """The slots of tokens that slots of ours are made of."""
+        """The token slots of page slots."""
         size = self.page_size
         rows = [(slot + self.padding) * size + offset for slot in slots for offset in range(size)]
         torch = import_module("torch")
         return torch.tensor(rows, dtype=torch.int64)
 
     def slots(self, tokens: Tensor | None) -> tuple[Slot, ...] | None:
-        """The slots that are made up of these tokens. Raises: BrokenPage."""
+        """The page slots of token slots. Raises: BrokenPage."""
         return None if tokens is None else self.slots_of(tokens.tolist())
 
     def slots_of(self, tokens: Sequence[int]) -> tuple[Slot, ...]:
-        """The slots that are made up of these tokens. Raises: BrokenPage."""
+        """The page slots of token slots. Raises: BrokenPage."""
         size = self.page_size
         if size == 1:
             return tuple([token - self.padding for token in tokens])
@@ -78,7 +78,7 @@ class SlotPool:
 
 
 def pages_of_allocator(allocator: Tensor) -> Callable[[], Sequence[int]]:
-    """The free pages of a device allocator: some wait to be merged with the others."""
+    """The free pages of a device allocator, with those not yet merged into its free list."""
 
     def free() -> Sequence[int]:
         if hasattr(allocator, "get_all_free_pages"):
@@ -92,9 +92,9 @@ def pages_of_allocator(allocator: Tensor) -> Callable[[], Sequence[int]]:
 
 
 def pages_of_slots(owner: Tensor, page_size: int) -> Callable[[], Sequence[int]]:
-    """The free pages of a pool that lists slots of tokens, or of states.
+    """The free pages of a pool whose free list has token slots or states.
 
-    Where it puts those that came free aside, these are free, too.
+    Slots that the pool keeps aside after they were freed count as free, too.
     """
 
     def free() -> Sequence[int]:

@@ -1,8 +1,8 @@
 """RadixCache and SWARadixCache: the older caches, whose nodes have no components.
 
-A node of RadixCache has its full slots itself. A node of SWARadixCache says whether its window data
-is a tombstone; if not, its window slots are those that the full slots map to. Both are shown as
-components, so that the rest of the adapter is that of UnifiedRadixCache.
+A node of RadixCache stores its full slots itself. A node of SWARadixCache has a flag for a window
+tombstone; without it, the full slots map to the window slots. Both are presented as components, so
+that the rest of the adapter is shared with UnifiedRadixCache.
 
 An insert of RadixCache frees no duplicates. SGLang's scheduler frees them afterwards, and so does
 the adapter.
@@ -25,12 +25,12 @@ from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Key, Medium, NodeId, Slots
 
 NANOSECONDS = 1_000_000_000
-"""RadixCache takes its times from the clock of the system, in seconds."""
+"""RadixCache takes times from the system clock, in seconds."""
 
 
 @define(eq=False)
 class PlainData:
-    """What a node has of a component, as later releases show it."""
+    """A component's data at a node, in the form of later releases."""
 
     value: Tensor | None
     lock_ref: int
@@ -44,20 +44,20 @@ class RadixTree(Tree):
     """The tree of a RadixCache."""
 
     def data(self, node: SGLangNode, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
-        """Full data, which is all that there is."""
+        """Full data, the only component."""
         plain: PlainNode = node  # type: ignore[assignment]
         return PlainData(plain.value, plain.lock_ref)
 
     def ticks(self, seconds: float) -> int:
-        """A time of the clock."""
+        """Convert a clock time to ticks."""
         return round(seconds * NANOSECONDS)
 
     def born(self, node: SGLangNode) -> int:
-        """When a node was made, by the same clock."""
+        """The time when a node was made, in ticks of the same clock."""
         return self.ticks(node.creation_time)
 
     def usage(self, component: Component) -> Usage:  # noqa: ARG002 # The tree's.
-        """What it counts as evictable and as protected."""
+        """The cache's evictable and protected counts."""
         size = self.keys.page_size
         return Usage(self.core.evictable_size_ // size, self.core.protected_size_ // size)
 
@@ -67,10 +67,10 @@ class WindowTree(Tree):
     """The tree of a SWARadixCache."""
 
     leads: Tensor = None
-    """The window slots of tokens by their full slots."""
+    """Maps a token's full slot to its window slot."""
 
     def data(self, node: SGLangNode, component: Component) -> PlainData:
-        """Full data, or the window data that it leads to."""
+        """Full data, or the window data that it maps to."""
         plain: PlainNode = node  # type: ignore[assignment]
         if component is FULL:
             return PlainData(plain.value, plain.full_lock_ref)
@@ -78,7 +78,7 @@ class WindowTree(Tree):
         return PlainData(value, plain.swa_lock_ref, {"uuid": plain.swa_uuid})
 
     def order(self, component: Component, medium: Medium) -> list[NodeId]:
-        """The nodes on one of its lists, least recently used first."""
+        """The nodes of one LRU list, least recently used first."""
         if medium is not GPU:
             return []
         chain = self.core.swa_lru_list if component is SWA else self.core.full_lru_list
@@ -90,7 +90,7 @@ class WindowTree(Tree):
         return found
 
     def usage(self, component: Component) -> Usage:
-        """What it counts as evictable and as protected."""
+        """The cache's evictable and protected counts."""
         size = self.keys.page_size
         evictable = getattr(self.core, f"{component}_evictable_size_")
         protected = getattr(self.core, f"{component}_protected_size_")
@@ -104,7 +104,7 @@ class RadixCache(UnifiedCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key, and free what the tree had before."""
+        """Insert the data of a key, and free the slots that the tree had already."""
         answer = super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
         )
@@ -125,7 +125,7 @@ def radix_tree_of(world: World) -> RadixTree:
 
 
 def window_tree_of(world: World) -> WindowTree:
-    """The tree of a SWARadixCache, whose root does not tell how it has its keys.
+    """The tree of a SWARadixCache. Its root does not show its token container.
 
     It takes the same keys as RadixCache.
     """

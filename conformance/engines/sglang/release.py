@@ -1,9 +1,9 @@
 """Names in the installed release of SGLang.
 
-Modules moved between releases, and classes came and went. Every name is looked for in all places
-where some release has it; a name that the release lacks is a usage error of one line.
+Modules and classes moved between releases. Every name is searched in all places where some release
+has it; a missing name is a `UsageError`.
 
-No decision here rests on a version number. It is for reports.
+The version number is for reports only; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "InitLoadBackParams": ("mem_cache.base_prefix_cache",),
     "IncLockRefResult": ("mem_cache.base_prefix_cache",),
 }
-"""Where each name is, in one release or another."""
+"""The modules in which some release has each name."""
 
 
 def version() -> str:
-    """The release that is installed. Raises: UsageError."""
+    """The installed release. Raises: UsageError."""
     return installed_version(PACKAGE, "SGLang", "sglang==0.5.23")
 
 
@@ -71,7 +71,7 @@ def has(name: str) -> bool:
 
 
 def named(name: str) -> Module:
-    """The class or function of this name. Raises: UsageError."""
+    """Find a class or function by name. Raises: UsageError."""
     found = _found(name)
     if found is None:
         raise UsageError(f"SGLang {version()} has no {name}")
@@ -97,7 +97,7 @@ def _found(name: str) -> Module | None:
 
 
 def called(function: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401 # The peer's.
-    """Call with those of the arguments that the function takes: which these are differs."""
+    """Call a function with those arguments that it has parameters for in this release."""
     return function(**{name: value for name, value in arguments.items() if takes(function, name)})
 
 

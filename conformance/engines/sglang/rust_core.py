@@ -1,11 +1,11 @@
-"""The Rust core of UnifiedRadixCache: its tree is read by node ids, as it shows no nodes.
+"""The Rust core of UnifiedRadixCache. It shows no nodes, so its tree is read by node ids.
 
-For an id it gives the path, the page hashes, the device slots, and whether data is on the host
-only. That is enough to find the nodes of a key, which is what calls need. It gives no locks, ages
-or host slots; so there is no snapshot.
+For an id the core returns the path, the page hashes, the device slots, and whether data is on the
+host only. That is enough to find the nodes of a key, as calls need. It returns no locks, ages or
+host slots, so there is no snapshot.
 
-Ids are tried one after the other: they are given out in turn, and the core raises KeyError for an
-id without a node.
+The core numbers nodes consecutively and raises KeyError for an id without a node, so ids are tried
+one after another.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from kvcanon.spec.types import (
 )
 
 AHEAD = 64
-"""So many ids after the last that is known are tried: more than a call gives out."""
+"""How many ids after the last known one are tried: more than one call creates."""
 
 
 @define(eq=False)
 class NativeTree(Tree):
-    """The nodes of a core that shows none."""
+    """The tree of a core that shows no nodes."""
 
     pages: dict[str, Page] = Factory(dict)
-    """Pages by their names, of all keys that were handed over."""
+    """The pages of all inserted keys, by page hash."""
     ids: set[NodeId] = Factory(set)
     last: NodeId = 0
 
     def learn(self, key: Key) -> None:
-        """Know the pages of a key by their names."""
+        """Remember the pages of a key by their page hashes."""
         names = page_hashes(namespace_seed(key.namespace), key.pages)
         self.pages.update((name.hex(), page) for name, page in zip(names, key.pages, strict=True))
 
@@ -71,7 +71,7 @@ class NativeTree(Tree):
         return self._all()[cast("NodeId", handle)]
 
     def slots(self, node: SGLangNode, component: Component, medium: Medium) -> tuple[Slot, ...]:
-        """The slots of a node; on the host only how many there are is true."""
+        """The slots of a node; for host slots only their number is right."""
         if medium is GPU or node.parent is None or (component, CPU) not in self.pools:
             return super().slots(node, component, medium)
         if not self._is_live(node.id):
@@ -102,7 +102,7 @@ class NativeTree(Tree):
             self.last = root_id - 1
         tried = sorted(self.ids) + list(range(self.last + 1, self.last + 1 + AHEAD))
         self.ids = {node_id for node_id in tried if self._is_live(node_id)}
-        # The last one that was given out may be gone: the next one follows it all the same.
+        # The node of the last id may be gone, but the next id still follows it.
         self.last = max(self.last, *self.ids)
         return iter(sorted(self.ids))
 
@@ -127,7 +127,7 @@ class NativeTree(Tree):
 
 
 class _Edge:
-    """The tokens of a node, as SGLang's keys have them."""
+    """The tokens of a node, in the form of SGLang's keys."""
 
     def __init__(self, tokens: array[int]) -> None:
         self.token_ids, self.extra_key, self.is_bigram = tokens, None, False
@@ -138,7 +138,7 @@ class _Edge:
 
 @frozen(eq=False)
 class _Data:
-    """One component's data at a node, as it is whenever it is looked at."""
+    """One component's data at a node, read anew at each access."""
 
     core: Any
     node_id: NodeId
@@ -146,7 +146,7 @@ class _Data:
 
     @property
     def value(self) -> Tensor | None:
-        """The slots of tokens on the device; none where the node is gone."""
+        """The token slots on the device; None if the node is gone."""
         try:
             return self.core.get_component_device_value(self.node_id, self.kind)
         except KeyError:
@@ -160,7 +160,7 @@ class NativeCache(HostedCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key."""
+        """Insert the data of a key."""
         cast("NativeTree", self.tree).learn(key)
         return super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
@@ -168,18 +168,18 @@ class NativeCache(HostedCache):
 
     @property
     def snapshot(self) -> NoReturn:
-        """It has none. Raises: AttributeError."""
+        """Not available. Raises: AttributeError."""
         raise AttributeError("snapshot")
 
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
     ) -> HoldState:
-        """Nobody is shown it."""
+        """An empty hold: there is no snapshot that would show it."""
         del given
         return HoldState(receipt_id, node.id, None, state_held=False, transfer_id=transfer_id)
 
 
 def native_tree_of(world: World) -> NativeTree:
-    """The tree of a cache with such a core."""
+    """The tree of a cache with the Rust core."""
     keys = Keys(world.config.page_size, "q")
     return NativeTree(world.cache.tree_core, keys, kinds_of(world.config), world.pools)

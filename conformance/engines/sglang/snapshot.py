@@ -1,7 +1,7 @@
-"""The snapshot of SGLang's tree, read through its public attributes.
+"""Makes a snapshot of SGLang's tree through its public attributes.
 
-Nothing is made up. SGLang keeps no LRU list of full data; its order here is that of
-`last_access_time`, which the eviction policies use.
+SGLang has no LRU list of full data; the snapshot orders it by `last_access_time`, which the
+eviction policies use. Everything else is read as it is.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from kvcanon.spec.types import (
 )
 
 Span = tuple[int, int]
-"""Pages from one up to another."""
+"""A range of pages: first, and one past the last."""
 
 TICKS = 100_000
-"""Ancestors of what is used are a hundred-thousandth of a tick older there."""
+"""SGLang makes each ancestor of a used node a hundred-thousandth of a tick older."""
 
 
 @frozen(eq=False)
@@ -64,7 +64,7 @@ class MatchedNode:
 
 @define(eq=False)
 class Tree:
-    """A tree of SGLang's."""
+    """An SGLang tree."""
 
     core: Any
     """The object that has `root_node`, `lru_lists` and the sizes."""
@@ -79,11 +79,11 @@ class Tree:
         return root
 
     def handle(self, node: SGLangNode) -> object:
-        """What SGLang's calls take for a node: the node, or its id."""
+        """The handle of a node in SGLang's calls: the node itself, or its id."""
         return node.id if hasattr(self.core, "node_by_id") else node
 
     def node(self, handle: object) -> SGLangNode:
-        """The node that SGLang's answers mean."""
+        """The node of a handle that SGLang returns."""
         found = self.core.node_by_id(handle) if isinstance(handle, int) else handle
         return cast("SGLangNode", found)
 
@@ -92,7 +92,7 @@ class Tree:
         return node.component_data[self.kinds[component]]
 
     def slots(self, node: SGLangNode, component: Component, medium: Medium) -> tuple[Slot, ...]:
-        """The slots that a node has in a pool; none at the root, and where it has no data."""
+        """The slots of a node in a pool; empty at the root, and without data."""
         pool = self.pools.get((component, medium))
         if pool is None or node.parent is None:
             return ()
@@ -108,7 +108,7 @@ class Tree:
             stack.extend(node.children.values())
 
     def path(self, key: Key) -> list[MatchedNode]:
-        """The nodes that a key shares pages with, from below the root down."""
+        """The nodes that share pages with a key, from the root's child down."""
         stops: list[MatchedNode] = []
         node, at = self.root, 0
         while at < len(key):
@@ -147,14 +147,14 @@ class Tree:
         lists = self.core.lru_lists if medium is GPU else self.core.host_lru_lists
         chain = lists[self.kinds[component]]
         found: list[NodeId] = []
-        node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # Which of its links are the list's.
+        node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # The index of this list's links.
         while node is not None and node is not chain.head and len(found) <= len(chain.cache):
             found.append(node.id)
             node = node.lru_prev[chain._pt]  # noqa: SLF001
         return found
 
     def usage(self, component: Component) -> Usage:
-        """What SGLang counts as evictable and as protected."""
+        """SGLang's evictable and protected counts."""
         size = 1 if component is MAMBA else self.keys.page_size
         kind = self.kinds[component]
         evictable = self.core.component_evictable_size_[kind]
@@ -162,7 +162,7 @@ class Tree:
         return Usage(evictable // size, protected // size)
 
     def ticks(self, time: float) -> int:
-        """A time of the tree's, which counts uses."""
+        """Convert an access time, which is a counter of uses, to ticks."""
         return round(time * TICKS)
 
     def born(self, node: SGLangNode) -> int:
@@ -179,13 +179,13 @@ def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
 
 @frozen(eq=False)
 class AdapterState:
-    """What the adapter knows and the tree does not say."""
+    """State that the adapter tracks, since the tree does not show it."""
 
     held: Mapping[Component, Iterable[Slot]]
     holds: tuple[HoldState, ...]
     transfers: tuple[TransferState, ...]
     backing: Mapping[tuple[NodeId, Component], int]
-    """The copy to the host that has yet to fill the slots of a node."""
+    """The backup that has yet to fill the host slots of a node."""
     events: tuple[Event, ...]
 
 
@@ -220,7 +220,7 @@ def see(world: World, tree: Tree, known: AdapterState, profile: Profile) -> Snap
 
 
 def mapping_of(world: World) -> dict[Slot, Slot]:
-    """Where attention finds the window slot of a page, by its full slot; 0 there is nowhere."""
+    """Maps full slots to the window slots that attention reads; 0 in SGLang means none."""
     if (SWA, GPU) not in world.pools:
         return {}
     full, swa = world.pools[FULL, GPU], world.pools[SWA, GPU]
@@ -269,10 +269,10 @@ def _hashes(node: SGLangNode) -> tuple[bytes, ...] | None:
 
 
 def held_window(tree: Tree, node: SGLangNode, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:
-    """What a lock holds of window data: from which page on, and without which stretches.
+    """The window data that a lock holds: its first page, and the spans that it leaves out.
 
-    SGLang marks the node where the window begins. Earlier releases note which nodes had no window
-    data, and do not count them; later ones count them all.
+    SGLang marks the node where the window begins. Earlier releases record the nodes without window
+    data, and do not count them; later releases count all.
     """
     kind = tree.kinds[SWA]
     mark = _window_mark(given, kind)
@@ -290,7 +290,7 @@ def held_window(tree: Tree, node: SGLangNode, given: LockReceipt) -> tuple[int, 
 
 
 def _window_mark(given: LockReceipt, kind: Kind) -> object:
-    """The mark on the node where a lock's window begins; None where it reaches the root."""
+    """The id on the node where a lock's window begins; None if the window reaches the root."""
     if hasattr(given, "component_lock_uuids"):
         return given.component_lock_uuids.get(kind)
     return given.swa_uuid_for_lock

@@ -1,12 +1,12 @@
 """SGLang's write-through and load-back copies in flight, as transfers.
 
-SGLang knows a copy by its node. Here each has a number, the slots that it reads and writes, and
-what its lock holds, all as they were when it was enqueued. Its nodes are those that have its slots
-now, wherever they were cut since.
+SGLang identifies a copy by its node. Here each copy has a number, the slots that it reads and
+writes, and its lock's hold, all recorded when the copy is enqueued. Its nodes are those that have
+its slots now, also after cuts.
 
-On a CPU the bytes are copied when a copy is enqueued. In flight until SGLang takes acknowledgements
-are its records (`ongoing_write_through`, `ongoing_load_back`): the lock, and host data without
-event.
+On a CPU the bytes are copied when a copy is enqueued. SGLang's record of the copy
+(`ongoing_write_through`, `ongoing_load_back`), its lock, and host data without an event remain
+until SGLang takes acknowledgements; so long the copy is in flight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot, TransferId
 
 RECORDS = {Direction.BACKUP: "ongoing_write_through", Direction.LOAD_BACK: "ongoing_load_back"}
-"""Where SGLang notes its copies in flight, each with its node and what its lock gave."""
+"""The attributes with SGLang's records of copies in flight, each with its node and lock."""
 
 Run = dict[Component, tuple[Slot, ...]]
 
@@ -44,7 +44,7 @@ class PendingCopy:
 
     @property
     def target_medium(self) -> Medium:
-        """Where it writes."""
+        """The medium that the copy writes."""
         return CPU if self.direction is Direction.BACKUP else GPU
 
 
@@ -53,7 +53,7 @@ class Entry:
     """SGLang's record of a copy."""
 
     nodes: Sequence[SGLangNode]
-    """The node that it locks, or the parts that it was cut into, the upper first."""
+    """The node that it locks, or the parts of the cut node, the upper part first."""
     locked: SGLangNode
     lock: object
 
@@ -68,14 +68,14 @@ class PendingCopies:
     flying: list[PendingCopy] = Factory(list)
 
     def new_entries(self, direction: Direction) -> list[Entry]:
-        """Entries of SGLang's records that are not known yet."""
+        """SGLang's records that were not seen before."""
         known = {id(copy.lock) for copy in self.flying}
         return [entry for entry in self._entries(direction) if id(entry.lock) not in known]
 
     def add(
         self, direction: Direction, entry: Entry, runs: tuple[Run, Run], hold: HoldState
     ) -> int:
-        """Number a copy that was enqueued, with the slots that it reads and those that it writes.
+        """Add an enqueued copy, with the slots that it reads and writes.
 
         Returns its number.
         """
@@ -87,13 +87,13 @@ class PendingCopies:
         return copy.transfer_id
 
     def settle(self) -> Settled:
-        """The copies that SGLang has forgotten since the last time: they are done."""
+        """The copies whose records SGLang has dropped since the last call: they are done."""
         ended = [copy for copy in self.flying if not self._is_open(copy)]
         self.flying = [copy for copy in self.flying if self._is_open(copy)]
         return Settled(tuple((copy.transfer_id, TransferStatus.DONE) for copy in ended))
 
     def states(self, nodes: Sequence[SGLangNode]) -> tuple[TransferState, ...]:
-        """The copies, with the nodes that have their slots; these are given parents first."""
+        """The copies, each with the nodes that have its slots; `nodes` has parents first."""
         return tuple(
             TransferState(
                 copy.transfer_id,
@@ -106,13 +106,13 @@ class PendingCopies:
         )
 
     def bringing(self, nodes: Sequence[SGLangNode]) -> Iterator[PendingCopy]:
-        """The loads that bring data of any of these nodes."""
+        """The loads in flight that write data of any of these nodes."""
         for copy in self.flying:
             if copy.direction is Direction.LOAD_BACK and any(self._parts(copy, nodes)):
                 yield copy
 
     def backing(self, nodes: Sequence[SGLangNode]) -> dict[tuple[NodeId, Component], TransferId]:
-        """Which copy to the host has yet to fill which data of a node."""
+        """The backup in flight for each node's component."""
         return {
             part: copy.transfer_id
             for copy in self.flying
@@ -138,7 +138,7 @@ class PendingCopies:
         return [self._entry(noted) for noted in records.values()]
 
     def _entry(self, noted: Sequence[Any]) -> Entry:
-        """What is noted of a copy: its node, what its lock gave, and then perhaps its parts."""
+        """Read a record: the node, the result of its lock, and in some releases its parts."""
         node, lock, *rest = noted
         parts = rest[0] if rest and isinstance(rest[0], list) else [node]
         return Entry([self.tree.node(each) for each in parts], self.tree.node(node), lock)

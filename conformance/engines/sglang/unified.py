@@ -1,7 +1,7 @@
-"""UnifiedRadixCache: the operations of the spec as calls of SGLang's.
+"""UnifiedRadixCache: translates the operations of the spec to SGLang's calls.
 
-Its answers are passed on. What it does not return (which slots came free, what has no host copy) is
-read from its free lists and its tree. Slots are those of a case, a page each; SGLang's token slots
+Its answers are passed on. What SGLang does not return (the freed slots, the pages without a host
+copy) is read from its free lists and its tree. Slots are pages, as in a case; SGLang's token slots
 do not leave this package.
 """
 
@@ -40,7 +40,7 @@ from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Me
 
 @frozen(eq=False)
 class OpenLock:
-    """A lock that SGLang gave to a request."""
+    """A lock that a request holds."""
 
     receipt: Receipt
     node: SGLangNode
@@ -50,7 +50,7 @@ class OpenLock:
 
 @define(eq=False)
 class UnifiedCache:
-    """A `UnifiedRadixCache`. What its methods do, `kvcanon.spec.cache` says."""
+    """A `UnifiedRadixCache`. `kvcanon.spec.cache` documents the methods."""
 
     world: World
     profile: Profile
@@ -87,7 +87,7 @@ class UnifiedCache:
         )
 
     def lock(self, key: Key) -> Receipt:
-        """Hold all of a key, which ends where a match on the device can end."""
+        """Lock all of a key, which must end where a device match can end."""
         stops = self.tree.path(key)
         node = validate.node_at(self.tree, key, stops)
         if self._locks_in_part and (
@@ -111,7 +111,7 @@ class UnifiedCache:
     # Slots.
 
     def allocate(self, counts: Counts) -> Slots:
-        """Take free device slots; window slots are led to by the last full slots."""
+        """Allocate device slots; the last full slots map to the window slots."""
         validate.require_counts(self.config, counts)
         validate.require_room(self.tree, counts)
         full, swa = self._take_pages(counts)
@@ -128,7 +128,7 @@ class UnifiedCache:
         return slots
 
     def free(self, slots: Slots) -> None:
-        """Give slots back: full slots with the window slots that they lead to."""
+        """Free slots: full slots with the window slots that they map to."""
         validate.require_held(self.held, slots)
         alone = validate.windows_alone(mapping_of(self.world), slots)
         full = self.world.pools[FULL, GPU]
@@ -139,7 +139,7 @@ class UnifiedCache:
         self._let_go(slots)
 
     def free_slots(self, component: Component, medium: Medium) -> tuple[Slot, ...]:
-        """The free slots of a pool, as its own list has them."""
+        """The free slots of a pool, in the order of its free list."""
         pool = self.world.pools.get((component, medium))
         return () if pool is None else pool.free_slots()
 
@@ -163,7 +163,7 @@ class UnifiedCache:
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Hand over the data of a key from a page on."""
+        """Insert the data of a key from page `start_pages` on."""
         if not 0 <= counted_pages <= len(key):
             raise BadArgument("counted_pages", f"is {counted_pages}, of {len(key)} pages")
         leads = mapping_of(self.world)
@@ -205,7 +205,7 @@ class UnifiedCache:
         )
 
     def reset(self) -> None:
-        """Forget the whole tree; the allocators are cleared here, as SGLang's scheduler does."""
+        """Empty the tree, and clear the allocators as SGLang's scheduler does."""
         receipts = len(self.locks) + len(self.in_flight.flying)
         if receipts:
             raise CacheBusy(receipts)
@@ -239,7 +239,7 @@ class UnifiedCache:
         )
         return see(self.world, self.tree, known, self.profile)
 
-    # Inside.
+    # Helpers.
 
     def _hear(self) -> None:
         self.waiting += self.translator.translate(self.world.cache.take_events())
@@ -247,30 +247,30 @@ class UnifiedCache:
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
     ) -> HoldState:
-        """What a lock holds, as it is when it is given."""
+        """What a lock holds at the time when it is taken."""
         begin: int | None = None
         gaps: tuple[Span, ...] = ()
         if SWA in self.config.components:
             begin, gaps = held_window(self.tree, node, given)
         has_state = MAMBA in self.config.components and node.parent is not None
         if has_state and self._locks_in_part:
-            # An insert may attach a state to what a copy of its own has locked before.
+            # An insert may attach a state to a node that its own copy locked before.
             has_state = node.id not in given.skip_lock_node_ids.get(self.tree.kinds[MAMBA], ())
         return HoldState(receipt_id, node.id, begin, has_state, transfer_id, gaps)
 
     @property
     def _locks_in_part(self) -> bool:
-        """Whether a lock counts only what is there when it is taken."""
+        """Whether a lock counts only the data present when it is taken."""
         return takes(named("IncLockRefResult"), "skip_lock_node_ids")
 
     def _tokens_of(self, found: Any) -> Tensor:  # noqa: ANN401 # SGLang's.
-        """The full slots of what was matched on the device, as tokens."""
+        """The full token slots of a device match."""
         if hasattr(found, "device_indices"):
             return found.device_indices
         return self.world.cache.path_device_indices(found.last_device_node)
 
     def _slots_behind(self, tokens: Tensor, node: SGLangNode) -> Slots:
-        """The slots of a matched prefix: full, what these lead to, and the state at its end."""
+        """The slots of a prefix hit: full, the window slots they map to, and the mamba state."""
         full = self.world.pools[FULL, GPU].slots_of(tokens.tolist())
         swa: tuple[Slot, ...] = ()
         if SWA in self.config.components:
@@ -281,7 +281,7 @@ class UnifiedCache:
         return Slots(full, swa, self.tree.slots(node, MAMBA, GPU) if full else ())
 
     def _take_pages(self, counts: Counts) -> tuple[Tensor, Tensor]:
-        """Full slots, and window slots that the last of them lead to, as tokens."""
+        """Allocate full slots, and window slots for the last of them, as token slots."""
         allocator, size = self.world.allocator, self.config.page_size
         if SWA not in self.config.components:
             return allocator.alloc(counts.full * size), None
@@ -292,9 +292,9 @@ class UnifiedCache:
         return full, swa
 
     def _free_full(self, slots: Iterable[Slot]) -> None:
-        """Free full slots, and the window slots of those that lead to one.
+        """Free full slots, and the window slots that they map to.
 
-        Later releases have a call of its own for those that lead nowhere any more.
+        Later releases have a separate call for full slots without a window slot.
         """
         full, allocator, leads = (
             self.world.pools[FULL, GPU],
@@ -317,7 +317,7 @@ class UnifiedCache:
                 self.held[component].difference_update(some)
 
     def _insert_params(self, key: Key, stops: list[MatchedNode], slots: Slots) -> dict[str, object]:
-        """What SGLang's insert takes: slots of all of the key, those of the tree included."""
+        """The arguments of SGLang's insert: slots for the whole key, with those of the tree."""
         size, start = self.config.page_size, len(key) - len(slots.full)
         owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]
         states = self.world.pools[MAMBA, GPU].tokens(slots.mamba) if slots.mamba else None
@@ -339,18 +339,18 @@ class UnifiedCache:
         return {each: len(self.free_slots(each, GPU)) for each in Component}
 
     def _came_free(self, before: dict[Component, int]) -> Counts:
-        """How many slots more are free now."""
+        """How many more slots are free than before."""
         now = self._free_counts()
         return Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)])
 
 
 def tree_of(world: World) -> Tree:
-    """The tree of a cache, where its release shows it."""
+    """The tree of a cache, at the attribute where its release has it."""
     core: Any = getattr(world.cache, "tree_core", world.cache)
     keys = keys_of(world.config.page_size, core.root_node.key.token_ids)
     return Tree(core, keys, kinds_of(world.config), world.pools)
 
 
 def joined(tensors: Iterable[Tensor]) -> Tensor:
-    """Tensors one after another."""
+    """Concatenate tensors."""
     return import_module("torch").cat(list(tensors))

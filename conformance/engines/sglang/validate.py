@@ -1,7 +1,7 @@
-"""Checks of arguments: a call that SGLang's scheduler never makes is refused before SGLang gets it.
+"""Checks of arguments: refuses calls that SGLang's scheduler never makes.
 
-Slots that no request holds, keys that end inside a node (SGLang's handles are nodes), locks where
-no match can end: SGLang checks none of these. A bad answer to such a call would be no finding.
+SGLang does not check slots that no request holds, keys that end inside a node (SGLang's handles are
+nodes), or locks where no match can end. A bad answer to such a call would not be a bug.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Held = Mapping[Component, Collection[Slot]]
 
 
 def require_counts(config: CacheConfig, counts: Counts) -> None:
-    """Refuse to allocate what makes no sense. Raises: BadArgument."""
+    """Check the counts of an allocation. Raises: BadArgument."""
     if evicted_counts(config, counts) != counts:
         raise BadArgument("counts", f"{counts} name a component that this cache has not")
 
 
 def evicted_counts(config: CacheConfig, counts: Counts) -> Counts:
-    """What is to be evicted of the components that there are. Raises: BadArgument."""
+    """The counts to evict, of the cache's own components. Raises: BadArgument."""
     for component in Component:
         if counts[component] < 0:
             raise BadArgument(str(component), f"{counts[component]} slots; ask for 0 or more")
@@ -33,7 +33,7 @@ def evicted_counts(config: CacheConfig, counts: Counts) -> Counts:
 
 
 def require_room(tree: Tree, counts: Counts) -> None:
-    """Refuse what does not fit, so that nothing is taken by halves. Raises: as it says."""
+    """Check that enough slots are free before any is taken. Raises: BadArgument, OutOfSlots."""
     if counts.swa > counts.full:
         raise BadArgument("swa", f"{counts.swa} slots asked for {counts.full} pages")
     for component in tree.kinds:
@@ -43,7 +43,7 @@ def require_room(tree: Tree, counts: Counts) -> None:
 
 
 def require_held(held: Held, slots: Slots) -> None:
-    """Refuse slots that requests do not hold, each once. Raises: BadArgument, SlotNotHeld."""
+    """Check that requests hold these slots, each given once. Raises: BadArgument, SlotNotHeld."""
     for component, some in slots:
         if some and component not in held:
             raise BadArgument(str(component), "is no component of this cache")
@@ -55,9 +55,9 @@ def require_held(held: Held, slots: Slots) -> None:
 
 
 def windows_alone(leads: Mapping[Slot, Slot], slots: Slots) -> tuple[Slot, ...]:
-    """The full slots that lead to window slots which are given back without them.
+    """The full slots whose window slots are freed without them.
 
-    Raises: BadArgument: it is the other way round, which SGLang has no call for.
+    Raises: BadArgument: full slots without their window slots, for which SGLang has no call.
     """
     with_full = {leads[slot] for slot in slots.full if slot in leads}
     if not with_full.issubset(slots.swa):
@@ -69,7 +69,7 @@ def windows_alone(leads: Mapping[Slot, Slot], slots: Slots) -> tuple[Slot, ...]:
 def require_handed_over(
     config: CacheConfig, leads: Mapping[Slot, Slot], key: Key, start_pages: int, slots: Slots
 ) -> None:
-    """Refuse slots that do not fit a key. Raises: BadArgument."""
+    """Check that slots fit a key. Raises: BadArgument."""
     if not 0 <= start_pages <= len(key):
         raise BadArgument("start_pages", f"is {start_pages}; the key has {len(key)} pages")
     if len(slots.full) != len(key) - start_pages or len(slots.swa) > len(slots.full):
@@ -83,7 +83,7 @@ def require_handed_over(
 
 
 def require_start(tree: Tree, stops: list[MatchedNode], start_pages: int) -> None:
-    """Refuse a path that is not there as far as a request relies on it. Raises: as it says."""
+    """Check that the start of a request is cached. Raises: PrefixNotCached, BadArgument."""
     resident = resident_pages(tree, stops)
     if resident < start_pages:
         raise PrefixNotCached(start_pages, resident)
@@ -104,7 +104,7 @@ def node_at(tree: Tree, key: Key, stops: list[MatchedNode]) -> SGLangNode:
 
 
 def usable_pages(tree: Tree, config: CacheConfig, stops: list[MatchedNode], *, host: bool) -> int:
-    """How much of a path is of use from the device alone, or from the host too."""
+    """How many pages of a path are usable from the device alone, or also from the host."""
 
     def has(stop: MatchedNode, component: Component) -> bool:
         if component not in config.components:

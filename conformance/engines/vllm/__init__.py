@@ -1,9 +1,9 @@
-"""vLLM's prefix cache before the judge: its KVCacheManager, used by requests.
+"""Adapters for vLLM's prefix cache: its KVCacheManager, used by requests.
 
-`release` finds names in the installed release, `factory` makes a manager as small as a case says,
+`release` finds names in the installed release, `factory` makes a manager with blocks for the case,
 `prompts` and `events` translate values, `request_cache` translates operations, and `adapters`
-declares what the cache is.
+declares the adapters.
 
-The manager has no API for prefixes, only for requests. A request is looked up, gets blocks, grows
-and is freed, in the order in which vLLM's scheduler calls the manager.
+The manager has an API for requests only, not for prefixes. A request is looked up, gets blocks,
+grows and is freed, in the order of vLLM's scheduler.
 """

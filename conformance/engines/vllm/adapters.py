@@ -1,7 +1,7 @@
 """The adapters of vLLM's KVCacheManager, and their offer.
 
-Without a window it has one KV cache group with full attention; with one it has two groups, full and
-sliding window, in one block pool. A cache that is used by requests shows nothing that a profile
+Without a window the manager has one KV cache group with full attention; with a window it has two
+groups, full and sliding window, in one block pool. A request cache shows nothing that a profile
 describes, so the profile is the canon's.
 """
 
@@ -25,5 +25,6 @@ version()
 
 VLLM = Adapter("vllm", ManagedCache, OFFER, kind=CacheKind.REQUEST)
 COUNTED = Adapter("vllm-counted", CountedCache, OFFER, kind=CacheKind.REQUEST)
-"""The same cache before a listener that counts the blocks of a page. vLLM keeps several of a page
-that several requests computed, and tells of each; what else is wrong is seen behind that."""
+"""The same cache with a listener that counts the blocks of each page. vLLM keeps a block per
+request that computed the page, and emits events for each; the listener hides this, to show other
+bugs."""

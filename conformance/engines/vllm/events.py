@@ -1,10 +1,10 @@
 """vLLM's KV events as events of the spec, one page each.
 
-vLLM sends its own block hashes. The block hashes of every request are learned with the page hashes
-that they stand for; an unknown one is passed on as it is, which no law takes for a page hash.
+vLLM emits its own block hashes. The translator learns the block hashes of every request with their
+page hashes. An unknown block hash is passed on as it is, and no law accepts it as a page hash.
 
-vLLM sends events for every KV cache group. Those of window groups are left out, as the spec's
-events are of full data only.
+vLLM emits events for every KV cache group. Events of window groups are dropped, since the spec has
+events for full data only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.types import Key, Namespace
 
 FULL_GROUP = 0
-"""The KV cache group with full attention."""
+"""The index of the KV cache group with full attention."""
 
 
 class VLLMEvent(Protocol):
@@ -45,9 +45,9 @@ class VLLMEventTranslator:
     """Translates vLLM's events, by the page hashes of the requests that were made."""
 
     page_hashes: dict[EventHash, bytes] = Factory(dict)
-    """By the block hash that an event has."""
+    """Page hashes by the block hash in events."""
     namespaces: dict[EventHash, Namespace] = Factory(dict)
-    """Of stored pages: only the event of a prompt's first page has the salt."""
+    """Namespaces of stored pages: only the event of a prompt's first page has the salt."""
 
     def learn(self, key: Key, block_hashes: Iterable[BlockHash]) -> None:
         """Remember the page hashes of a key, by the block hashes that vLLM gives its pages."""
@@ -56,12 +56,12 @@ class VLLMEventTranslator:
             self.page_hashes[named("maybe_convert_block_hash")(block_hash)] = page_hash
 
     def page_hash(self, sent: EventHash) -> bytes:
-        """The page hash that a block hash stands for; the block hash, where no request has it."""
+        """The page hash of a block hash; the block hash itself if it is unknown."""
         itself = sent if isinstance(sent, bytes) else sent.to_bytes(8, "big")
         return self.page_hashes.get(sent, itself)
 
     def translate(self, sent: Iterable[object]) -> Iterator[Event]:
-        """VLLM's events as events of single pages. Raises: TypeError, for an unknown class."""
+        """Translate events to events of single pages. Raises: TypeError, for an unknown class."""
         by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
         return translate_each("vLLM", sent, by_kind)
 
@@ -89,7 +89,7 @@ class VLLMEventTranslator:
 
 @define
 class BlockCounter:
-    """The stream as a listener reads it that counts the blocks of each page."""
+    """A listener that counts the blocks of each page."""
 
     blocks: Counter[bytes] = Factory(Counter)
 

@@ -1,10 +1,10 @@
-"""Makes a KVCacheManager with as many blocks as a case has slots.
+"""Makes a KVCacheManager with one block for each slot of a case.
 
 Full and window data share one block pool. It has as many blocks as both pools of the case together,
-and vLLM's null block.
+plus vLLM's null block.
 
-vLLM's `sliding_window` counts the tokens that a token sees, itself included. The spec counts those
-before it, which is one less.
+vLLM's `sliding_window` counts the tokens that a token sees, itself included. The spec does not
+count the token itself, so its window is one less.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_TOKENS = 1 << 16
 
 
 def make_manager(config: CacheConfig) -> Manager:
-    """A manager, empty. Raises: UsageError."""
+    """Make an empty manager. Raises: UsageError."""
     torch = import_module("torch")
     tiny = SimpleNamespace(
         block_size=config.page_size, num_kv_heads=1, head_size=1, dtype=torch.uint8

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Named: TypeAlias = Any
-"""A class or function of vLLM that was looked up by its name."""
+"""A class or function of vLLM, found by its name."""
 BlockHash: TypeAlias = bytes
-"""What a block is found by."""
+"""The hash that a block is found by."""
 EventHash: TypeAlias = int | bytes
-"""The same in an event, where it may be shortened to 64 bits."""
+"""A block hash in an event, where it may be cut to 64 bits."""
 
 
 class Block(Protocol):
@@ -25,7 +25,7 @@ class Block(Protocol):
 
 
 class FreeQueue(Protocol):
-    """The blocks that no request holds, the next victim first."""
+    """The free blocks, the next victim first."""
 
     def get_all_free_blocks(self) -> list[Block]:
         """All of them, in order."""
@@ -40,20 +40,20 @@ class BlockPool(Protocol):
         """How many blocks no request holds."""
 
     def get_new_blocks(self, num_blocks: int) -> list[Block]:
-        """Take the next victims."""
+        """Allocate the next victims."""
 
     def free_blocks(self, ordered_blocks: Iterable[Block]) -> None:
-        """Give blocks back, the next victim first."""
+        """Free blocks, the next victim first."""
 
 
 class VLLMBlocks(Protocol):
-    """Blocks of a request, group by group."""
+    """Blocks of a request, one sequence per group."""
 
     blocks: tuple[Sequence[Block], ...]
 
 
 class VLLMRequest(Protocol):
-    """A request, as vLLM's scheduler has it."""
+    """A request of vLLM's scheduler."""
 
     request_id: str
     block_hashes: list[BlockHash]
@@ -68,7 +68,7 @@ class Manager(Protocol):
     block_pool: BlockPool
 
     def get_computed_blocks(self, request: VLLMRequest) -> tuple[VLLMBlocks, int, int]:
-        """What is found of a prompt: blocks, tokens, and where others share it."""
+        """The prefix hit of a prompt: blocks, tokens, and the shared prefix boundary."""
 
     def allocate_slots(
         self,
@@ -77,16 +77,16 @@ class Manager(Protocol):
         num_new_computed_tokens: int = 0,
         new_computed_blocks: VLLMBlocks | None = None,
     ) -> VLLMBlocks | None:
-        """Give a request blocks for its next tokens; None where there are too few."""
+        """Allocate blocks for a request's next tokens; None if too few are free."""
 
     def get_blocks(self, request_id: str) -> VLLMBlocks:
         """The block table of a request."""
 
     def free(self, request: VLLMRequest) -> None:
-        """End a request."""
+        """Free the blocks of a request."""
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all; whether it was done."""
+        """Empty the cache. Returns whether that was done."""
 
     def take_events(self) -> list[object]:
         """The events since the last call."""

@@ -1,10 +1,10 @@
 """Keys as vLLM's requests.
 
-vLLM tells prompts apart by `cache_salt` and by the LoRA adapter's name. An application's key, for
-which it has no field, goes into the salt.
+vLLM separates prompts by `cache_salt` and by the LoRA adapter's name. It has no field for an
+application's key, so that key goes into the salt.
 
-An empty salt is no salt to vLLM, and its server refuses it. A namespace with an empty salt is
-encoded like one with an application's key, so that the judge sends nothing that no client can.
+vLLM treats an empty salt as no salt, and its server refuses it. A namespace with an empty salt is
+encoded like one with an application's key, so that the judge sends only what a client can send.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kvcanon.spec.hashing import decode_namespace, encode_namespace
 from kvcanon.spec.types import Key, Namespace
 
 _ENCODED = ("\0", "\1")
-"""What encoded texts begin with."""
+"""The prefix of encoded salts."""
 
 
 def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
-    """A request that has a key as its prompt, and of which nothing is computed."""
+    """Make a request with a key as its prompt and no computed tokens."""
     made: VLLMRequest = named("Request")(
         request_id=str(request_id),
         prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
@@ -38,7 +38,7 @@ def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
 
 
 def salt_of(namespace: Namespace) -> str | None:
-    """The salt that stands for all of a namespace but the adapter."""
+    """Encode a namespace, except its LoRA adapter, as a salt."""
     salt = namespace.cache_salt
     if namespace.extra_key is None and salt is None:
         return None
@@ -48,7 +48,7 @@ def salt_of(namespace: Namespace) -> str | None:
 
 
 def namespace_of(salt: str | None, lora: str | None) -> Namespace:
-    """The namespace that such a salt and the name of an adapter stand for."""
+    """Decode the namespace of a salt and a LoRA adapter's name."""
     if salt is None or not salt.startswith(_ENCODED):
         return Namespace(cache_salt=salt, lora=lora)
     rest = decode_namespace(salt.encode("latin-1"))
@@ -64,16 +64,16 @@ def _any_sampling() -> object:
 def _adapter(name: str | None) -> object | None:
     if name is None:
         return None
-    # vLLM wants a number above 0 of its own for each adapter.
+    # vLLM needs a different number above 0 for each adapter.
     number = crc32(name.encode(errors="surrogatepass")) or 1
     return cast("object", named("LoRARequest")(name, number, f"/{name}"))
 
 
 @cache
 def _hasher(page_size: int) -> Callable[[object], list[BlockHash]]:
-    """What gives requests the hashes of their blocks."""
+    """The function that computes the block hashes of requests."""
     function = named("sha256")
-    # The hash that stands before the first block is set once a process.
+    # The hash before the first block is set once per process.
     named("init_none_hash")(function)
     return cast(
         "Callable[[object], list[BlockHash]]",

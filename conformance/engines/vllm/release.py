@@ -1,6 +1,6 @@
 """Names in the installed release of vLLM.
 
-No decision here rests on a version number. It is for reports.
+The version number is for reports only; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ PLACES: Mapping[str, str] = {
     "get_group_id": "vllm.v1.core.kv_cache_utils",
     "maybe_convert_block_hash": "vllm.v1.core.kv_cache_utils",
 }
-"""Where each name is."""
+"""The module of each name."""
 
 
 def version() -> str:
-    """The release that is installed. Raises: UsageError."""
+    """The installed release. Raises: UsageError."""
     return installed_version(PACKAGE, "vLLM", "vllm==0.33.0")
 
 
 @cache
 def named(name: str) -> Named:
-    """The class or function of this name. Raises: UsageError."""
+    """Find a class or function by name. Raises: UsageError."""
     try:
         found = getattr(import_module(PLACES[name]), name)
     except AttributeError:
@@ -49,6 +49,6 @@ def named(name: str) -> Named:
         raise UsageError(
             f"vLLM {version()} cannot be used here: {describe_exception(error)}"
         ) from error
-    # The judge reads a refused reset from the answer; the log would only print it as well.
+    # The judge reads a refused reset from the answer; the log would only repeat it.
     logging.getLogger(PACKAGE).setLevel(logging.ERROR)
     return found

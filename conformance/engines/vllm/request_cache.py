@@ -1,7 +1,7 @@
-"""The operations of requests, by the calls that vLLM's scheduler makes for them.
+"""Translates request operations to the calls that vLLM's scheduler makes for them.
 
-vLLM has no call that evicts: other requests do when they get blocks. So `evict` takes blocks for no
-request, and gives them back.
+vLLM has no call that evicts: allocating blocks for other requests evicts. So `evict` allocates
+blocks for no request, and frees them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, Slots
 
 @define(eq=False)
 class ManagedCache:
-    """A `RequestCache` around a manager of vLLM's."""
+    """A `RequestCache` around vLLM's manager."""
 
     config: CacheConfig
     manager: Manager = field(init=False)
@@ -36,12 +36,12 @@ class ManagedCache:
         self.manager = make_manager(self.config)
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in, with what is found of its key, and allocate the rest."""
+        """Admit a request with its prefix hit, and allocate the rest."""
         if request_id in self.running:
             raise BadArgument("request_id", f"is {request_id}, which runs")
         request = self._request(request_id, key)
         if not len(key):
-            # Nothing to look up or to compute: a scheduler has not seen the request yet.
+            # Nothing to look up or compute, so a scheduler would not call the manager.
             self.running[request_id] = request
             return Admitted(0, Slots())
         found, tokens, boundary = self.manager.get_computed_blocks(request)
@@ -51,9 +51,9 @@ class ManagedCache:
         return Admitted(tokens // self.config.page_size, self._table(request))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate for what a request has grown by."""
+        """Allocate slots for the pages that a request has grown by."""
         before = self._running(request_id)
-        # A new object, so that the old one is as it was where this is refused.
+        # A new object, so that a refusal leaves the old one unchanged.
         request = self._request(request_id, key)
         request.num_computed_tokens = before.num_computed_tokens
         request.shared_prefix_boundary = before.shared_prefix_boundary
@@ -63,7 +63,7 @@ class ManagedCache:
         return self._table(request)
 
     def finish(self, request_id: RequestId) -> None:
-        """Let go of the blocks of a request; vLLM knows no other end."""
+        """Free the blocks of a request; vLLM has no other way to end it."""
         request = self._running(request_id)
         del self.running[request_id]
         self.manager.free(request)
@@ -71,7 +71,7 @@ class ManagedCache:
     abort = finish
 
     def evict(self, counts: Counts) -> Evicted:
-        """Take the next blocks of the free queue, as many as it needs, and give them back."""
+        """Allocate as many blocks of the free queue as it takes, and free them."""
         for component in Component:
             if counts[component] < 0:
                 raise BadArgument(str(component), f"{counts[component]} slots; ask for 0 or more")
@@ -86,12 +86,12 @@ class ManagedCache:
         return Evicted(Counts(freed[FULL], freed[SWA]))
 
     def reset(self) -> None:
-        """Forget all; vLLM refuses while a request has blocks."""
+        """Empty the cache; vLLM refuses while a request has blocks."""
         if not self.manager.reset_prefix_cache():
             raise CacheBusy(len(self.running))
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call, as far as they speak of full data."""
+        """The events of full data since the last call."""
         return tuple(self.translator.translate(self.manager.take_events()))
 
     def _request(self, request_id: RequestId, key: Key) -> VLLMRequest:
@@ -105,7 +105,7 @@ class ManagedCache:
         return self.running[request_id]
 
     def _allocate(self, request: VLLMRequest, found_tokens: int, found: VLLMBlocks | None) -> None:
-        """Give a request blocks for all of its tokens. Raises: OutOfSlots."""
+        """Allocate blocks for all tokens of a request. Raises: OutOfSlots."""
         missing = request.num_tokens - request.num_computed_tokens - found_tokens
         if self.manager.allocate_slots(request, missing, found_tokens, found) is None:
             free = self.manager.block_pool.get_num_free_blocks()
@@ -113,7 +113,7 @@ class ManagedCache:
         request.num_computed_tokens = request.num_tokens
 
     def _table(self, request: VLLMRequest) -> Slots:
-        """The block table of a request; block 0 is the null block, so that slots begin at 1."""
+        """The block table of a request; block 0 is the null block, so slots begin at 1."""
         groups = self.manager.get_blocks(request.request_id).blocks
         slots: list[tuple[int, ...]] = []
         for blocks in groups:
@@ -124,7 +124,7 @@ class ManagedCache:
 
 
 def _component(block: Block) -> Component | None:
-    """What a block holds that can be found; None if nothing."""
+    """The component whose cached data a block holds; None if it holds none."""
     if block.block_hash is None:
         return None
     group = named("get_group_id")(block.block_hash)
@@ -132,7 +132,7 @@ def _component(block: Block) -> Component | None:
 
 
 def _reach(queue: list[Component | None], counts: Counts) -> int:
-    """How far into the free queue it is to so many of each, or to the last that there are."""
+    """How many blocks to take from the free queue to evict these counts, or all that there are."""
     reach = 0
     missing = Counter({component: counts[component] for component in (FULL, SWA)})
     for at, component in enumerate(queue, 1):
@@ -144,7 +144,7 @@ def _reach(queue: list[Component | None], counts: Counts) -> int:
 
 @define(eq=False)
 class CountedCache(ManagedCache):
-    """The same, with its events as one hears them who counts copies."""
+    """A `ManagedCache` whose events pass through a `BlockCounter`."""
 
     copies: BlockCounter = Factory(BlockCounter)
 

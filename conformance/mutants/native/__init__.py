@@ -1,1 +1,1 @@
-"""Mutants of the native core: one build holds a whole sample, one mutant active at a time."""
+"""Mutants of the native core: one build holds a whole sample; one mutant is active at a time."""

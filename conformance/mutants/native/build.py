@@ -27,13 +27,13 @@ from kvcanon.conformance.mutants.native.schemata import (
 
 HEADER = "mutant.hpp"
 MODULE = "module.cpp"
-"""The source that is never changed; it defines which mutant is awake."""
+"""The source that is never mutated; it defines the variable that switches mutants on."""
 
 ERROR = re.compile(r"/(?P<module>\w+)\.cpp:(?P<line>\d+):\d+: (?:fatal )?error: ")
-"""How a compiler says where it stopped."""
+"""The position in a compiler's error message."""
 
 ROUNDS = 40
-"""As often the build is tried; each time with fewer changes."""
+"""How often the build is tried, each time with fewer changes."""
 
 
 @frozen
@@ -42,7 +42,7 @@ class Build:
 
     library: Path
     numbers: Mapping[str, int]
-    """By the id of a place, what wakes its mutant."""
+    """The number that switches a mutant on, by the id of its place."""
     dropped: tuple[str, ...]
     """The ids of places whose changes do not compile."""
 
@@ -76,7 +76,7 @@ def build(checkout: Path, spots: Sequence[Spot], folder: Path) -> Build:
 
 
 def _copy(checkout: Path, folder: Path) -> None:
-    """Copy what the build reads; what is there already, and the same, keeps its time."""
+    """Copy the files of the build; unchanged files keep their modification time."""
     wanted = [checkout / "CMakeLists.txt", *sorted((checkout / FOLDER).glob("*.[ch]pp"))]
     for path in wanted:
         text = path.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def _copy(checkout: Path, folder: Path) -> None:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write a file unless it has this text."""
+    """Write a file unless it has this text already."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _write(
 
 
 def _compile(folder: Path) -> str:
-    """What the build says, where it fails; empty where it does not."""
+    """Run the build. Returns its output if it fails, else an empty string."""
     command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
@@ -130,7 +130,7 @@ def _guilty(
     by_module: Mapping[str, Mapping[int, CppChange]],
     dropped: Collection[int],
 ) -> set[int]:
-    """The changes on the lines at which a compiler stopped. Raises: UsageError."""
+    """The changes on the lines with compile errors. Raises: UsageError."""
     if not said:
         return set()
     sources = {source.module: source for source in sources_in(checkout)}
@@ -157,7 +157,7 @@ def _run(*command: str) -> None:
 
 
 def _tool(name: str) -> str:
-    """A tool of this environment, or else of the machine. Raises: UsageError."""
+    """Find a tool in this environment, or else on the PATH. Raises: UsageError."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""The campaign on the native core: several hosts judge its mutants side by side."""
+"""The campaign on the native core: several hosts judge its mutants in parallel."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HOST = "kvcanon.conformance.mutants.native.host"
 
 @frozen
 class NativeBudget:
-    """How many cases a mutant is played at most."""
+    """The most cases to play on a mutant."""
 
     first: int
-    """By states and compared, before all else."""
+    """Cases judged by states and compared, played first."""
     checked: int
-    """As a check has them: some by states, some compared, the others from outside."""
+    """Cases played as `check` does: some by states, some compared, the others from outside."""
 
 
 NATIVE_BUDGETS = {
@@ -45,7 +45,7 @@ Process = subprocess.Popen[str]
 def judge_native(
     built: Build, places: Sequence[MutantPlace], seed: int, budget: NativeBudget, jobs: int
 ) -> Iterator[Iterator[MutantVerdict]]:
-    """The verdicts on the mutants of a build, as they come. Raises: UsageError."""
+    """Judge the mutants of a build; yields verdicts as they arrive. Raises: UsageError."""
     command = [sys.executable, "-m", HOST, str(built.library)]
     idle: SimpleQueue[Process] = SimpleQueue()
     hosts = [_start(command) for _ in range(jobs)]
@@ -83,7 +83,7 @@ def _start(command: Sequence[str]) -> Process:
 
 
 def _ask(host: Process, place: MutantPlace, job: dict[str, int]) -> MutantVerdict:
-    """What a host says of a mutant. Raises: UsageError."""
+    """Let a host judge a mutant. Raises: UsageError."""
     began = monotonic()
     if host.stdin is None or host.stdout is None:
         raise UsageError("a host of mutants has no pipes")

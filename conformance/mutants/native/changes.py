@@ -1,9 +1,9 @@
-"""Changes of C++: what replaces a part of a function's text, one small change at a time.
+"""Changes of C++: the small replacements of text in a function.
 
-The operators are those of the plain cache, as far as C++ has them. An expression is replaced by an
-expression, so that a mutant can stand beside the original.
+The operators are those for the plain cache, as far as C++ has them. An expression is replaced by an
+expression, so that one build can hold the mutant and the original.
 
-No parser reads the C++. A replacement that is no expression after all does not compile, and the
+No parser reads the C++. A replacement that is not a valid expression does not compile, and the
 build leaves it out.
 """
 
@@ -25,16 +25,16 @@ class CppChange:
     begin: int
     end: int
     replacement: str
-    """Empty where a statement is left out."""
+    """Empty if the change removes a statement."""
 
     @property
     def is_removal(self) -> bool:
-        """Whether a statement is left out."""
+        """Whether the change removes a statement."""
         return not self.replacement
 
     @property
     def is_condition(self) -> bool:
-        """Whether only the truth of the stretch is asked for."""
+        """Whether the changed text is used only as a condition."""
         return self.name in OF_CONDITIONS
 
 
@@ -42,7 +42,7 @@ PRECEDENCE: Mapping[str, int] = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
-"""Of binary operators; the higher binds closer."""
+"""Precedence of binary operators; a higher number binds tighter."""
 
 SWAPPED: Mapping[str, tuple[str, str]] = {
     "<": ("lt-le", "<="),
@@ -75,10 +75,10 @@ SWAPPED_CALLS: Mapping[str, str] = {
 }
 
 OF_CONDITIONS = frozenset({"negate", "true", "false", "and-or", "or-and", "drop-operand"})
-"""Changes of what is true or false, whatever its type."""
+"""Changes whose text is used only as true or false, whatever its type."""
 
 COUNTERS = "counters."
-"""What the metrics show, and nothing else does."""
+"""Names that only the metrics show."""
 
 ASSIGNMENTS = frozenset({"=", "+=", "-=", "|=", "&=", "^="})
 STOPS = frozenset(
@@ -93,7 +93,7 @@ Operator = Callable[[CppSource, Function], Iterator[CppChange]]
 
 
 def changes_in(source: CppSource, function: Function) -> Iterator[CppChange]:
-    """All changes of a function, each operator's in the order of the text."""
+    """All changes of a function, operator by operator, each in the order of the text."""
     asserts = _asserts(source, function)
     for operator in OPERATORS:
         for change in operator(source, function):
@@ -205,7 +205,7 @@ OPERATORS: tuple[Operator, ...] = (
 
 
 def _has_text(source: CppSource, first: int, last: int) -> bool:
-    """Whether a sum is of texts."""
+    """Whether a sum concatenates strings."""
     return any(source.tokens[at].kind is TokenKind.TEXT for at in range(first, last + 1))
 
 
@@ -308,7 +308,7 @@ def _is_value(source: CppSource, opening: int) -> bool:
 
 
 def _removal(source: CppSource, function: Function, first: int, last: int) -> str:
-    """What it is called to leave a statement out; empty where it has to stay."""
+    """The name of the change that removes a statement; empty if it must stay."""
     text = source.tokens[first].text
     if text in JUMPS:
         return f"remove-{text}"
@@ -326,14 +326,14 @@ def _removal(source: CppSource, function: Function, first: int, last: int) -> st
 
 
 def _is_early(source: CppSource, function: Function, first: int) -> bool:
-    """Whether something follows a return, so that a function does not end without a value."""
+    """Whether statements follow a return, so that without it the function still returns."""
     before = source.tokens[first - 1].text
     end = next(n for n in range(first, function.last) if source.tokens[n].text == ";")
     return before == ")" and source.tokens[end + 1].text not in {"}", "else"}
 
 
 def _postfix_end(source: CppSource, first: int) -> int:
-    """The token after an expression such as `a->b[c].d(e)`; the first one where there is none."""
+    """The index after an expression such as `a->b[c].d(e)`; `first` if there is none."""
     at = first + (source.tokens[first].text == "*")
     if source.tokens[at].kind is not TokenKind.NAME:
         return first

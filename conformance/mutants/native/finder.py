@@ -1,4 +1,4 @@
-"""Places of the native core: where its sources can be changed, and the id of each change."""
+"""Finds places of the native core: where its sources can be changed, and the id of each change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kvcanon.conformance.mutants.native.tokens import CppSource
 from kvcanon.conformance.mutants.place import MutantPlace
 
 FOLDER = Path("optimized/native")
-"""From the checkout on."""
+"""Relative to the checkout."""
 
 UNCHANGED = ("bind_*", "check", "module", "sha256*")
-"""Sources that are left alone: the door to Python, the audit, and hashing, whose ways depend on the
-processor and are held to the standard by tests of their own."""
+"""Sources that are not mutated: the Python API, the audit, and hashing, whose code path depends on
+the processor and which has tests of its own."""
 
 
 @frozen
@@ -30,7 +30,7 @@ class Spot:
 
 
 def sources_in(checkout: Path) -> list[CppSource]:
-    """The sources that mutants are made of."""
+    """The sources to mutate."""
     paths = sorted((checkout / FOLDER).glob("*.cpp"))
     kept = [path for path in paths if not any(path.match(f"{each}.cpp") for each in UNCHANGED)]
     return [CppSource(path.stem, path.read_text(encoding="utf-8")) for path in kept]
@@ -56,7 +56,7 @@ def spots_in(source: CppSource) -> Iterator[Spot]:
 
 
 def _lines(text: str, change: CppChange) -> tuple[str, str]:
-    """The lines that a change is in, as they are and as it makes them, each in one line."""
+    """The lines of a change, before and after it, each joined to one line."""
     first = text.rfind("\n", 0, change.begin) + 1
     last = text.find("\n", change.end)
     before, after = text[first : change.begin], text[change.end : last]

@@ -23,12 +23,12 @@ class Function:
 
 
 def functions_of(source: CppSource) -> Iterator[Function]:
-    """The functions of a source, methods included; what is within a function belongs to it."""
+    """The functions and methods of a source; lambdas belong to the function around them."""
     yield from _within(source, 0, len(source.tokens), "")
 
 
 def _within(source: CppSource, first: int, last: int, scope: str) -> Iterator[Function]:
-    """The functions between two tokens, outside of which no statement stands."""
+    """The functions between two tokens of a namespace or class."""
     tokens, partners = source.tokens, source.partners
     head, at = first, first
     while at < last:
@@ -43,7 +43,7 @@ def _within(source: CppSource, first: int, last: int, scope: str) -> Iterator[Fu
             elif name and not _is_initialiser(source, at):
                 yield Function(f"{scope}{name}", at + 1, end)
             elif name:
-                # The braces of a member in the list of a constructor, before its body.
+                # The braces of a member in a constructor's initializer list, before its body.
                 at = end + 1
                 continue
             head = at = end + 1
@@ -61,7 +61,7 @@ def _scope(words: list[str]) -> str:
 
 
 def _name(source: CppSource, first: int, last: int) -> str:
-    """What stands before the first round bracket, if it is a name: of an operator, its sign."""
+    """The name before the first parenthesis; for an operator, its symbol."""
     tokens = source.tokens
     for at in range(first, last):
         if tokens[at].text == "(":
@@ -74,6 +74,6 @@ def _name(source: CppSource, first: int, last: int) -> str:
 
 
 def _is_initialiser(source: CppSource, at: int) -> bool:
-    """Whether a brace follows the name of a member, and not the end of a function's head."""
+    """Whether a brace initializes a member, and does not open a function's body."""
     before = source.tokens[at - 1]
     return before.kind is TokenKind.NAME and before.text not in {"const", "noexcept", "override"}

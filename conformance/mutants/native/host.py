@@ -1,7 +1,7 @@
 """The host: a process with all mutants of the native core in it, which judges them one by one.
 
-It forks for each mutant and switches the mutant on there; so a mutant may crash or hang, and the
-host goes on. It reads jobs from stdin and writes verdicts to stdout, one JSON line each.
+It forks for each mutant and switches the mutant on in the child, so that the host survives a mutant
+that crashes or hangs. It reads jobs from stdin and writes verdicts to stdout, one JSON line each.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CORE = "kvcanon.optimized._core"
 NOWHERE = MutantPlace("", "", 0, "", "")
 
 PATIENCE_SECONDS = 20
-"""A copy that works for so long on one case will never be done with it."""
+"""CPU time limit of a child for one case; a child above it counts as hanging."""
 SILENCE_SECONDS = 600.0
-"""Nor will one that says nothing for so long, whether it works or waits."""
+"""Wall-clock limit between two signs of life of a child."""
 ALIVE = b"\n"
-"""What a copy says after each case; JSON may begin with any number of them."""
+"""The sign of life that a child writes after each case; JSON ignores it as whitespace."""
 MEMORY_BYTES = 6 << 30
-"""A mutant may collect things without end; with so much it is stopped."""
+"""The memory limit of a child: a mutant may allocate without end."""
 
 
 def load_core(library: Path) -> CDLL:
@@ -60,18 +60,18 @@ def load_core(library: Path) -> CDLL:
 
 
 def serve(library: Path) -> None:
-    """Judge the mutants that stdin names, until it ends. Raises: UsageError."""
+    """Judge the mutants that stdin lists, until it ends. Raises: UsageError."""
     core = load_core(library)
     adapter = load_adapter("optimized")
     read_vectors()
     for line in sys.stdin:
         job = json.loads(line)
         verdict = _judged_apart(core, adapter, job)
-        print(json.dumps(verdict), flush=True)  # noqa: T201  # It is how a host answers.
+        print(json.dumps(verdict), flush=True)  # noqa: T201  # The host answers on stdout.
 
 
 def _judged_apart(core: CDLL, adapter: Adapter, job: dict[str, int]) -> dict[str, Any]:
-    """What a copy of this process says of a mutant, or how it ended."""
+    """Fork a child that judges a mutant. Returns its verdict, or how it died."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -93,7 +93,7 @@ def _judged_apart(core: CDLL, adapter: Adapter, job: dict[str, int]) -> dict[str
 
 
 def _dead(status: int) -> dict[str, Any]:
-    """How a copy ended that said nothing."""
+    """The verdict of a child that died without one."""
     code = os.waitstatus_to_exitcode(status)
     if code in {-signal.SIGKILL, -signal.SIGXCPU}:
         name, text = "silent", f"it played a case for {PATIENCE_SECONDS} s, and to no end"
@@ -106,7 +106,7 @@ def _dead(status: int) -> dict[str, Any]:
 
 
 def _judge(core: CDLL, adapter: Adapter, job: dict[str, int], writing: int) -> None:
-    """Judge a mutant, and write the verdict; the looks say that they go on."""
+    """Judge a mutant, and write the verdict; the looks write signs of life."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     c_int.in_dll(core, AWAKE).value = job["number"]
@@ -123,14 +123,14 @@ def _judge(core: CDLL, adapter: Adapter, job: dict[str, int], writing: int) -> N
 
 
 def _looks(search: Search, job: dict[str, int]) -> Iterator[Look]:
-    """As a check with a comparison looks; what is dear at first, as most mutants show at once."""
+    """The cases of a check with comparison; costly ones first, as they detect most mutants."""
     yield from by_states(search, range(job["first"]))
     yield from by_vectors(search)
     yield from as_checked(search, range(job["checked"]))
 
 
 def _alive(looks: Iterable[Look], writing: int) -> Iterator[Look]:
-    """The looks, each with so much time of the processor; the system ends who takes more."""
+    """Limits the CPU time of each look; the system kills a child that takes more."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     for look in looks:
         allowed = int(process_time()) + PATIENCE_SECONDS

@@ -1,7 +1,7 @@
-"""Mutant schemata: one source with many changes in it, of which a number switches one on.
+"""Mutant schemata: one source with many changes in it; a number switches one of them on.
 
-An expression stands beside its mutants in a conditional, and a statement that may be removed stands
-in an `if`. So one build holds all mutants of a sample.
+A conditional chooses between an expression and its mutants, and an `if` encloses a statement that a
+mutant removes. So one build holds all mutants of a sample.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from attrs import Factory, define
 from kvcanon.conformance.mutants.native.changes import CppChange
 
 AWAKE = "kvcanon_mutant"
-"""The variable that holds the number of the mutant that is awake; 0 where none is."""
+"""The variable with the number of the active mutant; 0 if none is active."""
 
 DECLARED = f'extern "C" __attribute__((visibility("default"))) int {AWAKE};\n'
 DEFINED = f"{DECLARED}int {AWAKE} = 0;\n"
@@ -21,7 +21,7 @@ DEFINED = f"{DECLARED}int {AWAKE} = 0;\n"
 
 @define
 class _Stretch:
-    """A stretch of text that may be something else, and the stretches in it."""
+    """A span of text with its changes, and the spans inside it."""
 
     begin: int
     end: int
@@ -30,12 +30,12 @@ class _Stretch:
 
 
 def with_mutants(text: str, changes: Iterable[tuple[int, CppChange]]) -> str:
-    """A source with numbered changes asleep in it; none may lie across another."""
+    """Put numbered changes into a source, all switched off; no two may overlap partly."""
     return _rendered(text, 0, len(text), _nested(changes))
 
 
 def crossing(changes: Iterable[tuple[int, CppChange]]) -> list[int]:
-    """The numbers of the changes that lie across an earlier one, so that both cannot be made."""
+    """The numbers of the changes that partly overlap an earlier one and cannot be combined."""
     kept: list[CppChange] = []
     dropped = []
     for number, change in changes:
@@ -52,7 +52,7 @@ def _cross(one: CppChange, other: CppChange) -> bool:
 
 
 def _nested(changes: Iterable[tuple[int, CppChange]]) -> list[_Stretch]:
-    """Stretches in the order of the text, the wider around the narrower."""
+    """The spans in the order of the text, with narrower spans inside wider ones."""
     tops: list[_Stretch] = []
     around: list[_Stretch] = []
     for number, change in sorted(changes, key=lambda each: _order(each[1])):
@@ -85,7 +85,7 @@ def _pieces(text: str, begin: int, end: int, stretches: Sequence[_Stretch]) -> I
 
 
 def _alternatives(stretch: _Stretch, said: str) -> str:
-    """What a stretch says, or what one of its mutants says instead, on as many lines."""
+    """A span's text or the text of its active mutant, with the line count unchanged."""
     for number, change in stretch.changes:
         if change.is_removal:
             said = f"{{ if ({AWAKE} != {number}) {{ {said} }} }}"

@@ -1,8 +1,7 @@
-"""Tokens of C++, as far as it takes to find operators, statements and functions.
+"""A C++ tokenizer, sufficient to find operators, statements and functions.
 
-The sources are formatted by a program, and this reads them so: a binary operator has a space on
-either side, and the brackets of a template have none. Comments, and lines of the preprocessor, are
-left out.
+It relies on formatted sources: a binary operator has a space on either side, and the brackets of a
+template have none. Comments and preprocessor lines are skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from attrs import define, frozen
 
 
 class TokenKind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     NAME = "name"
     NUMBER = "number"
@@ -54,7 +53,7 @@ class CppSource:
     """A source file, cut into tokens."""
 
     module: str
-    """Its name, without folder and ending."""
+    """Its file name, without folder and suffix."""
     text: str
 
     @cached_property
@@ -65,7 +64,7 @@ class CppSource:
 
     @cached_property
     def partners(self) -> dict[int, int]:
-        """The index of the bracket that goes with each bracket."""
+        """The index of the matching bracket of each bracket."""
         found: dict[int, int] = {}
         open_ones: list[int] = []
         for at, token in enumerate(self.tokens):

@@ -1,5 +1,4 @@
-"""The explorer: every state of a cache that a small scope can reach, and every step between them.
+"""The explorer: visits every state that a cache can reach in a small scope, and every step.
 
-What readers get wrong: exhaustive is a word about a scope. Within it nothing is left to chance;
-beyond it nothing is said.
+It is exhaustive within the scope only. It says nothing about larger scopes.
 """

@@ -1,17 +1,16 @@
-"""The canonical form: two states that differ only in names are one.
+"""The canonical form: two states that differ only by renaming get the same form.
 
-Slots, nodes, receipts and transfers are numbered as one comes across them on a walk through the
-tree, children most recently used first. Which tokens are in a page is left out, and which
-namespace it is in: what comes after a prefix is known by its place among all that comes after it,
-and so are namespaces. Of ticks only their order counts, and only of those that a policy looks at;
-of hits only whether there are as many as something waits for.
+A walk through the tree, most recently used children first, numbers slots, nodes, receipts and
+transfers in the order in which it finds them. The form leaves out the tokens of a page and its
+namespace: a page is known by its position among the pages that follow the same prefix, a namespace
+by its position among the namespaces. Of ticks the form has only the order, and only where a policy
+reads them; of hits only whether a threshold is reached.
 
-All else is in it: what the snapshot shows, what the plain cache hides, what its users hold, what
-the engine was told, whether the bytes behind slots and the names of pages are right. Only the
-events that wait are not: their content follows from the state, and each is checked by the laws.
+Everything else is in the form: the snapshot, the hidden state of the plain cache, what its users
+hold, the completions that the engine was given, and whether page hashes and the bytes behind slots
+are right. Pending events are left out: they follow from the state, and the laws check each of them.
 
-What readers get wrong: a canonical form need not be pretty, but it must forget nothing. Two states
-with one form are visited once, and what is different about the second is never seen.
+The form must forget nothing else: of two states with one form only the first is visited.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ from kvcanon.spec.views import COLUMN, PageNumber, path_of
 
 Part: TypeAlias = "int | str | bytes | tuple[Part, ...]"
 Form: TypeAlias = tuple[Part, ...]
-"""Tuples of numbers, nearly all the way down."""
+"""Nested tuples, mostly of numbers."""
 
 DIGEST_BYTES = 16
 
 
 def digest(form: Form) -> bytes:
-    """What is kept of a form: of 10**9 states two share it with a chance of one in 10**20."""
+    """Hash a form. Among 10**9 states two share a digest with a probability of 10**-20."""
     # Version 2 is the last one whose output does not depend on which parts are the same object.
     return blake2b(marshal.dumps(form, 2), digest_size=DIGEST_BYTES).digest()
 
 
 def hits_that_count(config: CacheConfig) -> int | None:
-    """The number of hits from which on more make no difference; None where each one does."""
+    """The number of hits above which more make no difference; None where each hit matters."""
     if config.eviction_policy is EvictionPolicy.LFU:
         return None
     segments = 2 if config.eviction_policy is EvictionPolicy.SLRU else 0
@@ -66,7 +65,7 @@ def hits_that_count(config: CacheConfig) -> int | None:
 
 
 class Canonicalizer:
-    """What gives states of caches of one configuration their forms."""
+    """Computes the forms of states of caches with one configuration."""
 
     def __init__(self, config: CacheConfig, stamps: Stamps) -> None:
         policy = config.eviction_policy
@@ -78,11 +77,11 @@ class Canonicalizer:
         self._chains: dict[tuple[bytes, tuple[Page, ...]], tuple[bytes, ...]] = {}
 
     def form(self, product: Product, state: Snapshot) -> Form:
-        """The form of a state, which its snapshot is given for."""
+        """The form of a state, whose snapshot is `state`."""
         return _Walk(self, product, state).form()
 
     def names(self, before: bytes, pages: tuple[Page, ...]) -> tuple[bytes, ...]:
-        """The names that pages have after the page of a name, or a namespace's seed."""
+        """The page hashes of pages that follow `before`: a page hash, or a namespace's seed."""
         chain = self._chains.get((before, pages))
         if chain is None:
             chain = self._chains[before, pages] = page_hashes(before, pages)
@@ -90,7 +89,7 @@ class Canonicalizer:
 
 
 class _Walk:
-    """One state on the way to its form: what has been numbered so far."""
+    """The walk through one state: the numbers given so far."""
 
     def __init__(self, canon: Canonicalizer, product: Product, state: Snapshot) -> None:
         self._canon = canon
@@ -118,7 +117,7 @@ class _Walk:
                 self._used.append(_ranks(ticks) if component is not FULL else {})
 
     def form(self) -> Form:
-        """All of it; the tree comes first, since what follows is numbered by it."""
+        """The whole form. The tree comes first, since it numbers what the other parts refer to."""
         state = self._state
         return (
             self._tree(),
@@ -158,9 +157,9 @@ class _Walk:
         return tuple(parts)
 
     def _first_nodes(self) -> list[NodeState]:
-        """The nodes below the root, the one that is walked first last.
+        """The nodes below the root, as a stack: the node to walk first comes last.
 
-        The namespaces go by what is most recent in each.
+        Namespaces are ordered by their most recently used node.
         """
         children = [self._state.nodes[child_id] for child_id in self._state.root.child_ids]
         newest: dict[Namespace, int] = {}
@@ -214,7 +213,7 @@ class _Walk:
     def _slots_of(
         self, pool: Pool, slots: tuple[Slot, ...] | None, numbers: Sequence[PageNumber]
     ) -> list[int]:
-        """Slots by their numbers, twice that, and one more where the right bytes are there."""
+        """Each slot as twice its number, plus one if the right bytes are behind it."""
         if slots is None:
             return []
         known = self._slots[pool]
@@ -224,7 +223,7 @@ class _Walk:
         ]
 
     def _is_right(self, pool: Pool, slot: Slot, number: PageNumber) -> bool:
-        """Whether behind a slot is what was written for a page; as if so where nobody can read."""
+        """Whether a slot holds the bytes written for its page; True where bytes cannot be read."""
         if self._hidden is not None:
             data = self._hidden.payloads[pool].get(slot)
         elif self._reads:
@@ -233,12 +232,12 @@ class _Walk:
             return True
         return data == self._canon.stamps.of_page(pool[0], number)
 
-    # What goes on beside it.
+    # Requests, copies, receipts and pools.
 
     def _requests(self) -> Form:
-        """Requests: where their keys leave the tree, what is the same beyond, and what they have.
+        """Requests: where their keys leave the tree, which later pages they share, and their slots.
 
-        They stand in the order of what can be said of each by itself.
+        They are sorted by what describes each request alone.
         """
         beyond: dict[tuple[Namespace, tuple[Page, ...]], dict[Page, int]] = {}
         parts: list[Form] = []
@@ -262,7 +261,7 @@ class _Walk:
         return tuple(parts)
 
     def _about(self, request: ClientRequest) -> tuple[int, ...]:
-        """What can be said of a request by itself: where its key leaves the tree, and so on."""
+        """What describes a request alone: where its key leaves the tree, and its counts."""
         path = path_of(self._state, request.key)
         return (
             self._namespaces.get(request.key.namespace, -1),
@@ -290,7 +289,7 @@ class _Walk:
         )
 
     def _engine(self) -> Form:
-        """What was decided about copies in flight, and whether the cache knows it."""
+        """The outcomes decided for copies in flight, and whether the cache has them."""
         engine, product = self._product.engine, self._product
         completions = completions_of(engine)
         opened, performed = engine.open_transfer_ids, performed_by(engine)
@@ -322,7 +321,7 @@ class _Walk:
         return (len(self._product.client.receipts), *sorted(holds))
 
     def _pools(self) -> Form:
-        """How many slots there are, free and held, and which of these have another owner, too."""
+        """How many slots each pool has, free and held, and which held slots have a second owner."""
         parts = []
         for name, pool in self._state.pools.items():
             known = self._slots[name]
@@ -353,7 +352,7 @@ class _Walk:
 
 
 def _named(hashes: tuple[bytes, ...] | None, names: tuple[bytes, ...]) -> Part:
-    """Whether a node has no names, the right ones, or others, and then which."""
+    """Whether a node has no page hashes or the right ones; wrong ones as they are."""
     if hashes is None:
         return 0
     return 1 if hashes == names else hashes

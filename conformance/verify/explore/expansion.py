@@ -1,7 +1,7 @@
-"""Expands a state: every move is made on a copy of it, and every law is checked.
+"""Expands a state: makes every move on a copy of it, and checks every law.
 
-What readers get wrong: nothing here knows which states were seen before. What a state leads to is a
-function of its path alone, so that it may be worked out anywhere, and twice.
+Nothing here knows which states were visited before. An expansion depends on the path alone, so any
+process may compute it, even twice.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ class Edge:
 
 @frozen
 class Broken:
-    """Something wrong at the end of a path."""
+    """A failure at the end of a path."""
 
     path: Path
     name: str
-    """The id of the law that is broken first, or what was raised."""
+    """The id of the first broken law, or the name of the exception."""
     text: str
-    """What is wrong, in a sentence."""
+    """One sentence that says what is wrong."""
     law_ids: tuple[str, ...] = ()
     """The ids of all laws that are broken."""
 
 
 @define
 class Expansion:
-    """What came of going on from some states."""
+    """The result of expanding some states."""
 
     edges: list[tuple[int, Edge]] = Factory(list)
-    """Each with the place of its state among those that were given; of edges with one digest only
-    the first."""
+    """Each with the index of its state among the given ones. Of edges with the same digest only the
+    first is kept."""
     moves: int = 0
-    """How many edges there are."""
+    """How many moves were made."""
     states: int = 0
     """How many states were judged."""
     steps: int = 0
-    """How many operations of the cache were."""
+    """How many cache operations were called."""
     cpu_seconds: float = 0.0
     laws_exercised: Counter[str] = Factory(Counter)
     """How often each law was exercised."""
     broken: Broken | None = None
-    """What is wrong at the end of the first of the shortest paths that end so."""
+    """The failure of the shortest failing path; of several, the first."""
 
     def note(self, path: Path, problem: Exception) -> None:
-        """Note what was raised at the end of a path."""
+        """Record the exception raised at the end of a path."""
         if self.broken is not None and len(self.broken.path) <= len(path):
             return
         if isinstance(problem, ViolationError):
@@ -79,7 +79,7 @@ class Expansion:
 
 
 class Expander:
-    """Goes on from states of one cache in one scope."""
+    """Expands states of one cache in one scope."""
 
     def __init__(self, adapter: Adapter, scope: Scope, laws: Iterable[Law] = ()) -> None:
         stamps = Stamps(scope.config.slot_bytes)
@@ -93,11 +93,11 @@ class Expander:
         self._stamps = stamps if Need.BYTES in shows else None
 
     def digest(self, product: Product) -> bytes:
-        """What is kept of a state."""
+        """The digest of a state's canonical form."""
         return digest(self.canon.form(product, product.subject.cache.snapshot()))
 
     def expand(self, paths: Sequence[Path]) -> Expansion:
-        """Go on from states: ask the laws of each, make each move, ask the laws of each step."""
+        """Expand states: check the laws of each, make every move, check the laws of each step."""
         found, seen, witness, began = Expansion(), set[bytes](), self._witness, process_time()
         witness.states = witness.steps = 0
         witness.laws_exercised = found.laws_exercised
@@ -112,9 +112,9 @@ class Expander:
         return found
 
     def judge(self, path: Path, found: Expansion) -> Product | None:
-        """Ask the laws of a state that a path leads to, to which nothing may be done.
+        """Check the laws of the state that a path leads to; return it for reading only.
 
-        None where they are broken.
+        Returns None if a law is broken.
         """
         product = self._trail.to(path)
         state = product.subject.cache.snapshot()
@@ -122,13 +122,13 @@ class Expander:
             if not path:
                 self._witness.see_start(state)
             self._witness.see_state(state)
-        except Exception as problem:  # noqa: BLE001  # No state of a cache must raise anything.
+        except Exception as problem:  # noqa: BLE001  # Reading a state must not raise.
             found.note(path, problem)
             return None
         return product
 
     def edges(self, path: Path, found: Expansion) -> Iterator[Edge]:
-        """Every move from a state that holds, and where it leads; not those that break a law."""
+        """Every move from a lawful state, with its target; moves that break a law yield no edge."""
         product = self.judge(path, found)
         if product is None:
             return
@@ -139,7 +139,7 @@ class Expander:
         for action in moves(self.scope, product, start):
             if twin is None:
                 twin = self.origin.again(product, path)
-                # What was played again may number what it has otherwise.
+                # A replayed twin may give other numbers to its nodes and receipts.
                 state = start if at_start is not None else twin.subject.cache.snapshot()
             subject = twin.subject
             watched = WatchedCache(
@@ -148,12 +148,12 @@ class Expander:
             twin.client.cache = watched
             try:
                 twin.do(action)
-            except Exception as problem:  # noqa: BLE001  # Nor must any call on it.
+            except Exception as problem:  # noqa: BLE001  # No call may raise, except a refusal.
                 found.note((*path, action), problem)
                 twin = None
                 continue
             if watched.state is start and twin.traces() == at_start:
-                # Nothing has changed, and the next move can be made from there as well.
+                # Nothing changed, so the next move can start from the same object.
                 yield Edge(action, own)
             else:
                 yield Edge(action, digest(self.canon.form(twin, watched.state)))

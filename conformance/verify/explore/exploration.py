@@ -1,10 +1,10 @@
-"""Exploring: level by level, from an empty cache to the last state of a scope.
+"""Explores level by level, from an empty cache to the last state of a scope.
 
-A level is handed out in chunks to several processes, and what comes back is taken in by the order
-of the level. So the first path to each state, and every number, is the same however many there are.
+Several processes expand chunks of a level, and the results are merged in the order of the level. So
+the first path to each state, and every count, is the same for any number of processes.
 
-What readers get wrong: where something is broken, the level is still gone through to its end. Only
-then is it known that no shorter path leads to it, and that it is the first.
+After a failure the level is still finished. Only then is it certain that the reported path is the
+first of the shortest ones.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from kvcanon.conformance.verify.explore.scope import Scope
 from kvcanon.spec.law import LAWS
 
 CHUNK = 32
-"""States that a process goes on from at a time."""
+"""How many states a process expands at a time."""
 SAVED_EVERY_SECONDS = 60.0
 
 Tell = Callable[[int, int, int], None]
-"""Called with the level, how many of its states were expanded, and how many there are."""
+"""Called with the level, the number of its expanded states, and the number of its states."""
 
 
 @frozen
 class ExplorationSpec:
-    """An exploration of a cache that is named, so that another process can make it."""
+    """An exploration of a cache given by name, so that another process can make the cache."""
 
     cache: str
     scope: Scope
     law_ids: tuple[str, ...] = ()
-    """The laws that are checked; none given, all."""
+    """The laws to check; if empty, all."""
 
     def expander(self) -> Expander:
-        """What goes on from states. Raises: UsageError."""
+        """Make the expander. Raises: UsageError."""
         return expander_of(adapter_as(self.cache), self.scope, self.law_ids)
 
 
 def expander_of(adapter: Adapter, scope: Scope, law_ids: Sequence[str] = ()) -> Expander:
-    """What goes on from the states of a cache. Raises: UsageError."""
+    """Make an expander for the states of a cache. Raises: UsageError."""
     return Expander(adapter, scope, [LAWS[law_id] for law_id in law_ids])
 
 
 @frozen
 class ExplorationLimits:
-    """Where to stop though there is more."""
+    """When to stop before the scope is exhausted."""
 
     levels: int | None = None
     seconds: float | None = None
-    """Of this run."""
+    """For this run alone."""
     checkpoint: File | None = None
-    """Where progress is kept, and from where it goes on."""
+    """The file that progress is saved to and resumed from."""
 
 
 NO_LIMITS = ExplorationLimits()
@@ -73,14 +73,14 @@ NO_LIMITS = ExplorationLimits()
 
 @frozen
 class Exploration:
-    """What came of exploring a scope."""
+    """The result of exploring a scope."""
 
     cache: str
     scope: Scope
     law_ids: tuple[str, ...]
     """The laws that were checked."""
     levels: tuple[int, ...]
-    """How many states so many actions lead to, and no fewer."""
+    """How many states each level has: those that need exactly that many actions."""
     states: int
     edges: int
     steps: int
@@ -98,7 +98,7 @@ class Exploration:
 
     @property
     def exhausted(self) -> bool:
-        """Whether there is no state of the scope that was not visited."""
+        """Whether every state of the scope was visited."""
         return not self.left and self.broken is None
 
     @property
@@ -108,7 +108,7 @@ class Exploration:
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """Those of them whose situation has to come up in this scope."""
+        """The laws not exercised that this scope has to exercise."""
         return tuple(law_id for law_id in self.not_exercised if has_to_come_up(self.scope, law_id))
 
 
@@ -118,9 +118,9 @@ def explore(
     limits: ExplorationLimits = NO_LIMITS,
     tell: Tell = lambda *_: None,
 ) -> Exploration:
-    """Visit every state of a scope, or those within limits; stop after a level with a fault.
+    """Visit every state of a scope, or those within limits; stop after a level with a failure.
 
-    Several processes need a cache that is named. Raises: UsageError.
+    With several jobs, `source` must be an `ExplorationSpec`. Raises: UsageError.
     """
     if isinstance(source, Expander) and jobs > 1:
         raise UsageError("only a cache that is named can be explored by several processes")
@@ -131,7 +131,7 @@ def explore(
 
 
 class _Run:
-    """An exploration that is under way."""
+    """A running exploration."""
 
     def __init__(
         self, source: ExplorationSpec | Expander, limits: ExplorationLimits, tell: Tell
@@ -151,7 +151,7 @@ class _Run:
         self._seconds_before = self._progress.seconds
 
     def go(self, by: Workers) -> None:
-        """Go through level after level."""
+        """Expand level after level."""
         progress, limits = self._progress, self._limits
         while progress.level and self._broken is None:
             if limits.levels is not None and len(progress.levels) >= limits.levels:
@@ -164,7 +164,7 @@ class _Run:
         self._save()
 
     def result(self, jobs: int) -> Exploration:
-        """What came of it."""
+        """The result so far."""
         progress, expander = self._progress, self._expander
         return Exploration(
             expander.origin.adapter.name,
@@ -183,7 +183,7 @@ class _Run:
         )
 
     def _go_through_level(self, by: Workers) -> None:
-        """Hand out chunks of a level, and take in what comes of them, in their order."""
+        """Submit chunks of a level, and merge their results in order."""
         progress = self._progress
         whole, handed_out = len(progress.level), progress.at
         size = max(1, min(CHUNK, whole // (4 * by.jobs)))
@@ -210,7 +210,7 @@ class _Run:
                 future.cancel()
 
     def _take(self, paths: Sequence[Path], found: Expansion) -> None:
-        """Take in what came of going on from the next states of the level."""
+        """Merge the expansion of the next states of the level."""
         progress = self._progress
         new = progress.visited.enter([edge.digest for _, edge in found.edges])
         for (index, edge), is_new in zip(found.edges, new, strict=True):
@@ -236,7 +236,7 @@ class _Run:
         return limit is not None and monotonic() - self._began > limit
 
     def _save(self) -> None:
-        """Keep progress, unless something is broken: it would not be found again from there."""
+        """Save progress, unless a law is broken: a resumed run would not find the failure again."""
         self._saved = monotonic()
         self._progress.seconds = self._seconds_before + self._saved - self._began
         if self._limits.checkpoint is not None and self._broken is None:
@@ -244,7 +244,7 @@ class _Run:
 
 
 def _described(expander: Expander) -> dict[str, str]:
-    """What an exploration is of: only with the same can one go on."""
+    """What identifies an exploration. A checkpoint can be resumed only with equal values."""
     return {
         "cache": expander.origin.adapter.name,
         "scope": repr(expander.scope),
@@ -263,5 +263,5 @@ def _expander(source: ExplorationSpec | Expander) -> Expander:
 
 @cache
 def _made(source: ExplorationSpec) -> Expander:
-    """What goes on from states, once a process."""
+    """The expander, made once per process."""
     return source.expander()

@@ -1,7 +1,7 @@
-"""What an exploration found: the shortest path as a case, which anybody can play again.
+"""Turns the shortest failing path of an exploration into a case that can be replayed.
 
-What readers get wrong: the path is shortest in actions. An action of a client may be several
-operations, and which of them breaks the law is found out by playing it once more under the guard.
+The path is shortest in actions. An action of a client may call several operations, so the case is
+replayed under the guard to find which operation breaks the law.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNSEEN = "The guard, under which the path was played once more, sees nothing of 
 
 
 def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence[str]) -> Failure:
-    """What is wrong at the end of a path, as the guard sees it, or else as the explorer did."""
+    """The failure at the end of a path, as the guard reports it, or else as the explorer did."""
     case = Case(scope.config, broken.path, drain=())
     finding, _ = Trial(adapter, JudgeConfig(laws=laws_of(law_ids or None))).play(case)
     if finding is None:

@@ -1,11 +1,10 @@
-"""What an exploration has to remember: which states were visited, and where to go on.
+"""What an exploration remembers: which states were visited, and where to go on.
 
-Of a state that was visited sixteen bytes are kept, of one that is yet to be gone on from its path,
-two bytes an action. So the memory is bounded by the size of a scope in numbers, whatever its states
-are made of; and all of it goes into a file, from which another process goes on.
+A visited state takes 16 bytes (its digest); a state still to expand takes its path, two bytes per
+action. So memory depends on the number of states and not on their size. All of it can be saved to a
+file, from which another process resumes.
 
-What readers get wrong: a level is not a round of work. It is all states that so many actions lead
-to and no fewer, and the paths to them are therefore the shortest.
+Level n has exactly the states that need n actions, so the paths to them are the shortest.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ Path: TypeAlias = tuple[Action, ...]
 """The actions that lead to a state from an empty cache."""
 
 RECENT = 1 << 18
-"""As many digests are kept apart until they are sorted in among the others."""
+"""How many new digests are collected before they are merged into the sorted array."""
 
 FORMAT = "kvcanon-exploration/2"
 
 
 class Visited:
-    """The digests of states, sorted, and those that came since."""
+    """The digests of visited states: a sorted array, and a set of recent ones."""
 
     def __init__(self, digests: Sequence[bytes] | npt.NDArray[np.bytes_] = ()) -> None:
         self._sorted = np.sort(np.array(digests, dtype=f"S{DIGEST_BYTES}"))
@@ -45,7 +44,7 @@ class Visited:
         return len(self._sorted) + len(self._recent)
 
     def enter(self, digests: Sequence[bytes]) -> list[bool]:
-        """Enter digests; of each, whether it is new."""
+        """Add digests. Returns, for each, whether it is new."""
         if not digests:
             return []
         known = self._known(digests)
@@ -59,7 +58,7 @@ class Visited:
         return new
 
     def all(self) -> npt.NDArray[np.bytes_]:
-        """All of them, sorted."""
+        """All digests, sorted."""
         recent = np.array(sorted(self._recent), dtype=self._sorted.dtype)
         return np.sort(np.concatenate([self._sorted, recent]), kind="stable")
 
@@ -74,58 +73,58 @@ class Visited:
 
 
 class Codes:
-    """Actions as numbers of two bytes, in the order in which they came up."""
+    """Encodes actions as two-byte numbers, in the order of first use."""
 
     def __init__(self, actions: Sequence[Action] = ()) -> None:
         self.actions = list(actions)
         self._numbers = {action: number for number, action in enumerate(self.actions)}
 
     def code(self, action: Action) -> bytes:
-        """An action in two bytes."""
+        """Encode an action as two bytes."""
         number = self._numbers.setdefault(action, len(self.actions))
         if number == len(self.actions):
             self.actions.append(action)
         return number.to_bytes(2, "big")
 
     def path(self, coded: bytes) -> Path:
-        """The path of so many actions."""
+        """Decode a path."""
         numbers = (coded[at : at + 2] for at in range(0, len(coded), 2))
         return tuple(self.actions[int.from_bytes(each, "big")] for each in numbers)
 
 
 @define
 class Progress:
-    """How far an exploration has come: all that it needs to go on."""
+    """The progress of an exploration: everything that is needed to resume it."""
 
     visited: Visited
     codes: Codes
     level: list[bytes]
     """The coded paths to the states of this level."""
     at: int = 0
-    """How many of them were gone on from."""
+    """How many of them were expanded."""
     following: list[bytes] = Factory(list)
-    """The coded paths to the states of the next level, as far as it is known."""
+    """The coded paths to the states of the next level found so far."""
     levels: list[int] = Factory(list)
-    """How many states there were in each level that is done."""
+    """The number of states of each finished level."""
     edges: int = 0
     steps: int = 0
     laws_exercised: Counter[str] = Factory(Counter)
     """How often each law was exercised, by id."""
     seconds: float = 0.0
-    """How long it took, in all runs."""
+    """Wall-clock time of all runs."""
     cpu_seconds: float = 0.0
-    """How long processors worked for it."""
+    """CPU time of all runs and processes."""
 
 
 def begin(digest: bytes) -> Progress:
-    """The beginning: one state, to which no action leads."""
+    """Progress at the start: one state with the empty path."""
     visited = Visited()
     visited.enter([digest])
     return Progress(visited, Codes(), [b""])
 
 
 def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
-    """Write progress to a file, in one go, so that there is always a whole one."""
+    """Write progress to a file, atomically, so that the file is never incomplete."""
     facts = {
         "format": FORMAT,
         "of": dict(of),
@@ -152,7 +151,7 @@ def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
 
 
 def load(file: File, of: Mapping[str, str]) -> Progress:
-    """Progress from a file. Raises: UsageError: it is none, or that of another exploration."""
+    """Read progress. Raises: UsageError: no checkpoint, or that of another exploration."""
     try:
         with np.load(file, allow_pickle=False) as read:
             facts = json.loads(read["told"].tobytes())

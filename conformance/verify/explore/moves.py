@@ -1,10 +1,9 @@
-"""Moves: all that may be done next in a scope, each as an exact action.
+"""Moves: every action that may come next in a scope.
 
-What follows a prefix is one of the pages that followed it before, or one new page: a second new
-one would be the first by another name. In the same way one receipt of several alike is enough.
+A prefix is continued by a page that followed it before, or by one new page: a second new page would
+only rename the first. In the same way one of several equal receipts is enough.
 
-What readers get wrong: a move that is refused, or changes nothing, is a move. That it changes
-nothing is what the laws are asked about.
+A move that is refused, or changes nothing, is a move too: the laws check that nothing changed.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from kvcanon.spec.views import present_pages, usable_pages
 Letters: TypeAlias = tuple[int, ...]
 
 ACKNOWLEDGE, PERFORM, FAIL = 0, 2, 3
-"""What the second pick of the action `copy` stands for."""
+"""The meaning of the second pick of the action `copy`."""
 
 NONSENSE = 9
 """How many kinds of wrong calls there are."""
 
 
 def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
-    """Everything that may be done next, in a fixed order."""
+    """Every action that may come next, in a fixed order."""
     prompts = Prompts(scope, product, state)
     idle = len(state.transfers) < scope.in_flight
     yield from _looks(prompts)
@@ -53,7 +52,7 @@ def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
 
 
 class Prompts:
-    """The prompts of a scope, as far as they differ in a state."""
+    """The prompts of a scope that differ from each other in a state."""
 
     def __init__(self, scope: Scope, product: Product, state: Snapshot) -> None:
         self._scope = scope
@@ -82,14 +81,14 @@ class Prompts:
         self.all = tuple(self._reachable())
         """Every prompt, with its namespace."""
         self.there = tuple(each for each in self.all if self._has(*each))
-        """Every prefix that is in the tree."""
+        """Every prefix in the tree."""
         self.gone = tuple(
             (number, letters)
             for number, letters in self.all
             if not self._has(number, letters)
             and (len(letters) == 1 or self._has(number, letters[:-1]))
         )
-        """Every prompt whose last page alone is not in the tree: where a walk ends."""
+        """Every prompt of which only the last page is not in the tree."""
 
     def _reachable(self) -> Iterator[tuple[int, Letters]]:
         stack: list[tuple[int, Letters]] = [(number, ()) for number in reversed(self._namespaces)]
@@ -100,7 +99,7 @@ class Prompts:
             stack.extend((number, (*letters, one)) for one in self._next(number, letters))
 
     def key(self, number: int, letters: Letters) -> Key:
-        """A prompt as the cache is asked for it."""
+        """The key of a prompt."""
         size, bigram = self._config.page_size, self._config.bigram
         pages = tuple(page_of(letter, size, bigram=bigram) for letter in letters)
         return Key(pages, self._known[number])
@@ -109,7 +108,7 @@ class Prompts:
         return letters[-1] in self._in_tree.get((number, letters[:-1]), ())
 
     def _next(self, number: int, letters: Letters) -> list[int]:
-        """What may follow a prefix: what did before, and one page that did not, the last first."""
+        """Letters that may follow a prefix: those that did before and a new one; highest first."""
         if len(letters) == self._scope.pages:
             return []
         known = self._asked.get((number, letters), set())
@@ -156,7 +155,7 @@ def _locks(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) ->
 
 
 def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
-    """Receipts by their index, one of those that hold the same."""
+    """Indexes of receipts, one for each group of receipts that hold the same."""
     holds = {hold.receipt_id: hold for hold in state.holds}
     seen: dict[object, int] = {}
     for index, receipt in enumerate(receipts):

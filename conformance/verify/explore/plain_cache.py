@@ -1,14 +1,13 @@
-"""The plain cache from inside: how it is copied, and what it knows that no snapshot shows.
+"""Copies the plain cache, and reads its state that no snapshot shows.
 
-Most of an exploration is going back to a state and trying something else. To play the way there
-again takes longer the longer it is; to copy the few objects of a small plain cache does not.
+An exploration mostly goes back to a state and tries another action. Replaying the path takes longer
+the longer the path is; copying the few objects of a small plain cache does not.
 
-What readers get wrong: a copy that shares one object with its original is no copy. Nodes, holds and
-transfers point at each other and at the state, and the engine's orders point at transfers; all of
-them are made anew, and only what is immutable is shared.
+A copy may share only immutable objects with its original. Nodes, holds and transfers point at each
+other and at the state, and the engine's orders point at transfers; all of them are made anew.
 """
 
-# ruff: noqa: SLF001  # Whoever copies an object has to know all of it.
+# ruff: noqa: SLF001  # Copying an object needs its private fields.
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ from kvcanon.spec.types import Component, Medium, NodeId, Slot, TransferId
 
 @frozen
 class Hidden:
-    """What the plain cache knows and no snapshot shows, though it decides what comes next."""
+    """State of the plain cache that no snapshot shows, though its future depends on it."""
 
     used: Mapping[NodeId, tuple[int, ...]]
     """Ticks of the last use of each node's components, in their order."""
     arrived: Mapping[TransferId, bool]
-    """Copies that wait for those before them to be settled, and whether they went well."""
+    """Completed copies that wait for earlier ones to be settled; True if the copy succeeded."""
     payloads: Mapping[tuple[Component, Medium], Mapping[Slot, bytes]]
-    """The bytes behind slots, where somebody wrote."""
+    """The bytes behind the slots that were written."""
 
 
 def hidden_in(cache: object) -> Hidden | None:
-    """What a cache hides, if it is a plain one or has one inside; None where nobody can know."""
+    """The hidden state of a plain cache, or of one that wraps it; None for other caches."""
     while isinstance(cache, OverriddenCache):
         cache = cache._cache
     if not isinstance(cache, ReferenceCache):
@@ -54,19 +53,19 @@ def hidden_in(cache: object) -> Hidden | None:
 
 
 def completions_of(engine: ManualEngine) -> dict[TransferId, bool]:
-    """What an engine was told of copies and no poll has reported, in order: whether all is well."""
+    """The completions that no poll has reported yet, in order; True if the copy succeeded."""
     return {each.transfer_id: each.ok for each in engine._completions}
 
 
 def performed_by(engine: ManualEngine) -> frozenset[TransferId]:
-    """The copies whose bytes have moved, though the cache was not told."""
+    """The copies whose bytes have moved, but whose completion the cache has not seen."""
     return frozenset(engine._performed)
 
 
 def traces_of(cache: object, engine: object) -> tuple[object, ...] | None:
-    """What a plain cache and its engine hide, as it is now; None of anything else.
+    """The hidden state of a plain cache and its engine; None for other caches.
 
-    Ticks and numbers that are yet to be given are left out: what comes next depends on none.
+    Counters of ticks and ids are left out: no future step depends on them.
     """
     if type(cache) is not ReferenceCache or type(engine) is not ManualEngine:
         return None
@@ -82,14 +81,14 @@ def traces_of(cache: object, engine: object) -> tuple[object, ...] | None:
 
 
 def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine] | None:
-    """A copy of a plain cache and its engine; None of anything else.
+    """Copy a plain cache and its engine; returns None for other caches.
 
-    An overridden cache may keep things where nobody sees them, so that it is none of these.
+    An overridden cache may have state of its own, so it is not copied.
     """
     if type(cache) is not ReferenceCache or type(engine) is not ManualEngine:
         return None
     state, twin = cache._state, ManualEngine()
-    # What its constructor makes would all be made again: it takes as long as all the rest.
+    # Skips the constructor: its work would be thrown away, and takes half of the time.
     new: State = object.__new__(State)
     new.config, new.engine, new.holds = state.config, twin, {}
     nodes = {node: _node(node) for node in (state.root, *state.nodes.values())}
@@ -177,7 +176,7 @@ def _pool(pool: Pool) -> Pool:
 def _order(
     order: TransferOrder, state: State, transfers: Mapping[Transfer, Transfer]
 ) -> TransferOrder:
-    """The same order of the copied cache: what it performs names the state and the transfer."""
+    """The order, bound to the copied cache's state and transfer."""
     perform = order.perform
     assert isinstance(perform, partial)  # noqa: S101  # It is the plain cache's own.
     _, transfer, copies = perform.args

@@ -1,10 +1,10 @@
-"""What is explored: a cache, the engine that copies for it, and those who use it, together.
+"""What is explored: a cache, its copy engine and its users, together.
 
-A state of the three is reached by actions on an empty cache, and the actions are all that is kept
-of it. To go on from there they are played again; or, of a plain cache, the state is copied.
+Actions on an empty cache lead to a state of the three, and only these actions are kept. To go on
+from a state, the actions are replayed; the state of a plain cache is copied instead.
 
-What readers get wrong: a cache has no state of its own that would be worth a visit. What a receipt
-holds, and what a copy in flight may still do, is as much of it as its tree.
+The state of the cache alone is not enough: held receipts and copies in flight decide what may
+happen next, just as the tree does.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Product:
     subject: Subject
     client: Client
     engine: ManualEngine
-    """One that nobody uses where the cache has no copies."""
+    """Unused if the cache makes no copies."""
     decided: dict[TransferId, bool]
-    """What the engine was told about copies, and the cache may not have settled yet."""
+    """Outcomes of copies given to the engine; the cache may not have settled them yet."""
 
     def do(self, action: Action) -> None:
-        """Do an action. Raises: whatever the cache raises that is no refusal."""
+        """Do an action. Raises: any exception of the cache that is not a refusal."""
         act(self.client, *action)
         self.decided.update(completions_of(self.engine))
 
     def traces(self) -> tuple[object, ...] | None:
-        """What is not in a snapshot of the cache and may change; None where nobody can know.
+        """Hidden state that no snapshot shows; None if it cannot be read.
 
-        Two products with one snapshot and one of these are the same.
+        Two products with equal snapshots and equal traces are the same.
         """
         inside, client = traces_of(self.subject.cache, self.engine), self.client
         if inside is None:
@@ -61,7 +61,7 @@ class Product:
 
 @frozen
 class Origin:
-    """Where all paths begin: an empty cache of one configuration."""
+    """The start of all paths: an empty cache of one configuration."""
 
     adapter: Adapter
     config: CacheConfig
@@ -69,7 +69,7 @@ class Origin:
     stamps: Stamps
 
     def empty(self) -> Product:
-        """A new cache that nobody has used. Raises: UsageError."""
+        """A new, unused cache. Raises: UsageError."""
         try:
             subject = make_subject(self.adapter, self.config)
         except Unoffered as missing:
@@ -92,14 +92,14 @@ class Origin:
         return Product(subject, client, engine, {})
 
     def at(self, path: Iterable[Action]) -> Product:
-        """The state that actions lead to, played from the beginning."""
+        """The state that actions lead to, played from an empty cache."""
         product = self.empty()
         for action in path:
             product.do(action)
         return product
 
     def again(self, product: Product, path: Iterable[Action]) -> Product:
-        """The same state once more: a copy of it, or the actions that lead there played again."""
+        """The same state again: a copy, or a replay of the actions that lead there."""
         twins = copied(product.subject.cache, product.engine)
         if twins is None:
             return self.at(path)
@@ -114,9 +114,9 @@ class Origin:
 
 
 class Trail:
-    """The states on the path that was walked last: the next one mostly begins like it.
+    """The states on the last path, kept because the next path mostly begins like it.
 
-    Nothing is done to them, only to their copies.
+    Actions are done on copies of these states, never on the states themselves.
     """
 
     def __init__(self, origin: Origin) -> None:
@@ -126,7 +126,7 @@ class Trail:
         self._can_be_copied = self._states[0].traces() is not None
 
     def to(self, path: tuple[Action, ...]) -> Product:
-        """The state that actions lead to; do nothing to it."""
+        """The state that actions lead to. The caller must not change it."""
         if not self._can_be_copied:
             return self._origin.at(path)
         same = 0

@@ -1,7 +1,7 @@
-"""What came of explorations, as text, as JSON and as a page of the docs.
+"""Reports of explorations: text, JSON and a page of the docs.
 
-What readers get wrong: a scope that was not exhausted proves nothing more than a random walk of the
-same length. So the first thing said is whether anything is left.
+A scope that was not exhausted proves no more than a random walk of the same length. So every report
+first says whether states are left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcanon.spec.law import LAWS
 
 
 def text_of(found: Exploration, *, premises: bool = False) -> Iterator[RenderableType]:
-    """One exploration: what was visited and checked, what it took, and what is left."""
+    """One exploration: the states visited, the laws checked, the time, and what is left."""
     yield Text.assemble((f"explore {found.cache}", "bold cyan"), f"  {found.scope.name}")
     yield Padding(_facts(found), (0, 0, 1, 2))
     if premises:
@@ -31,7 +31,7 @@ def text_of(found: Exploration, *, premises: bool = False) -> Iterator[Renderabl
 
 
 def failure_text(replayed: ReplayedFailure, script: str | None) -> Iterator[RenderableType]:
-    """What is wrong: in words, call by call, and as a script, unless that was written to a file."""
+    """A failure: in words, call by call, and as a script unless that was written to a file."""
     finding, actions = replayed.failure.finding, replayed.failure.case.actions
     yield Text(f"{headline(finding)}, after {len(actions)} actions, and no fewer", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
@@ -42,7 +42,7 @@ def failure_text(replayed: ReplayedFailure, script: str | None) -> Iterator[Rend
 
 
 def verdict_of(explorations: Sequence[Exploration]) -> Text:
-    """The last line: what is true of all of them."""
+    """The last line: the verdict on all explorations."""
     broken = [each.scope.name for each in explorations if each.broken is not None]
     left = [each.scope.name for each in explorations if each.left and each.broken is None]
     vacuous = [each.scope.name for each in explorations if lacks_evidence(each)]
@@ -60,7 +60,7 @@ def verdict_of(explorations: Sequence[Exploration]) -> Text:
 
 
 def lacks_evidence(found: Exploration) -> bool:
-    """Whether a scope was gone through without an exercise of some law that has to be."""
+    """Whether a scope was exhausted without exercising a law that it has to exercise."""
     return found.exhausted and bool(found.missed)
 
 
@@ -114,7 +114,7 @@ def _premises(found: Exploration) -> Table:
 
 
 def json_of(found: Exploration) -> Mapping[str, Any]:
-    """One exploration as JSON has it."""
+    """One exploration as a JSON object."""
     return {
         "cache": found.cache,
         "scope": found.scope.name,
@@ -144,7 +144,7 @@ def _broken(broken: Broken) -> Mapping[str, Any]:
 
 
 def markdown_of(explorations: Sequence[Exploration]) -> str:
-    """The tables of the docs: what was visited, and where each law had something to say."""
+    """The tables of the docs: what was visited, and in which scopes each law was exercised."""
     lines = [
         "| scope | states | moves | operations | depth | exercised | CPU | states/s | moves/s |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -191,7 +191,7 @@ def _law_rows(explorations: Sequence[Exploration]) -> Iterator[str]:
 
 
 def _where(came: Sequence[str], others: Sequence[str]) -> str:
-    """The scopes in which a law was exercised; or the others, where these are fewer."""
+    """The scopes that exercised a law; or "all but" the others, if those are fewer."""
     if not others:
         return "all"
     named = ", ".join(f"`{name}`" for name in min(came, others, key=len))

@@ -1,7 +1,7 @@
-"""Faults of the plain cache, each by overriding one function, most modelled on what has happened.
+"""Handwritten mutants of the plain cache, one module for each area of laws.
 
-What readers get wrong: that these are the faults the canon looks for. They are a sample that
-shows that every law can speak: one module for each area of laws.
+Each mutant overrides one function; most are modelled on historical bugs. They are a sample which
+shows that every law can be broken, not a list of the faults that the canon looks for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Faults of ageing: what makes recent, and is no use.
-
-What readers get wrong: that a little more recency does no harm. It comes out of what others have.
-"""
+"""Faults of ageing: operations that refresh recency without using the data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Faults of slots: leaks, doubles, and mappings that lead nowhere.
-
-What readers get wrong: that a leak shows at once: it shows when the pool runs out.
-"""
+"""Faults of slots: leaks, double frees, and wrong mappings."""
 
 from __future__ import annotations
 

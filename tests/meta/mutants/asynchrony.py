@@ -1,7 +1,4 @@
-"""Faults of copies in flight: their order, their failures, and what they hold.
-
-What readers get wrong: that a copy is done when it is enqueued.
-"""
+"""Faults of copies in flight: their order, their failures, and what they hold."""
 
 from __future__ import annotations
 

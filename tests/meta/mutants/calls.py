@@ -1,4 +1,4 @@
-"""Calls that are marked while they run."""
+"""Marks calls while they run."""
 
 from __future__ import annotations
 

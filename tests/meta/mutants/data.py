@@ -1,7 +1,4 @@
-"""Faults of bytes: what is in a slot is not what its key says.
-
-What readers get wrong: that books in order mean bytes in order.
-"""
+"""Faults of bytes: a slot holds other bytes than those of its key."""
 
 from __future__ import annotations
 

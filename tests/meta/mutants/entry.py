@@ -1,7 +1,7 @@
-"""One planted fault of the plain cache, and the list of all of them.
+"""A mutant of the plain cache, and the list of all mutants.
 
-What readers get wrong: that a mutant breaks its law only. A slot that leaks is also a wrong
-count, and others may speak too, or first. What must not be is that its own law never speaks.
+A mutant may break other laws besides its own, even earlier: a leaked slot is also a wrong count.
+But its own law must be broken in some case.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kvcanon.conformance.variants.override import Plant
 
 @frozen
 class Mutant:
-    """A fault and the law that it breaks."""
+    """A planted fault, and the law that it breaks."""
 
     name: str
     law_id: str
     plant: Plant
     upstream: str
-    """The historical bug that it is modelled on, as "A5 sgl#38482": its row in the survey of such
-    bugs, where it has one, and its link; or "none"."""
+    """The historical bug that it is modelled on, as "A5 sgl#38482": the bug's row in the survey of
+    bugs, if it has one, and its link; or "none"."""
     founding: bool = False
-    """Whether it is one of the bugs for which the canon was begun."""
+    """Whether it is one of the founding bugs of the canon."""
 
 
 MUTANTS: list[Mutant] = []
@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = []
 def mutant(
     law_id: str, upstream: str = "none", *, founding: bool = False
 ) -> Callable[[Plant], Plant]:
-    """Enter a fault into the list."""
+    """Decorator that adds a mutant to `MUTANTS`."""
 
     def enter(plant: Plant) -> Plant:
         MUTANTS.append(Mutant(plant.__name__, law_id, plant, upstream, founding))

@@ -1,7 +1,4 @@
-"""Faults of events: what routers are not told, told twice, or told wrongly.
-
-What readers get wrong: that a lost event heals: nothing tells a router that it has missed one.
-"""
+"""Faults of events: events that are missing, duplicate or wrong."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def host_insert_is_silent(patch: Overrides) -> None:
 
 
 def told_otherwise(patch: Overrides, tell: Callable[[list[BlockStored]], list[Event]]) -> None:
-    """Put other events in the place of the stores of a node, whoever sends them."""
+    """Replace the store events of a node, whichever operation emits them."""
     emit_stored = events.emit_stored
 
     def otherwise(state: State, node: Node, medium: Medium) -> None:

@@ -1,7 +1,6 @@
-"""Faults of eviction: who goes, how much goes, and what is left behind.
+"""Faults of eviction: wrong victims, wrong counts, and wrong leftovers.
 
-What readers get wrong: that a victim is either there or gone: each component of it goes at its
-own time.
+A victim is not evicted as a whole: each of its components is evicted separately.
 """
 
 from __future__ import annotations

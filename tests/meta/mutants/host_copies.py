@@ -1,7 +1,7 @@
-"""Faults of copies on the host: halves of nodes, and data beside its page.
+"""Faults of host copies: parts of nodes, and data of the wrong page.
 
-What readers get wrong: that a backup of the full data is a backup. Without its window, or its
-state, no prefix ends there.
+A backup of the full data alone is not enough: without window data or mamba state no prefix hit can
+end there.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def copies_are_made_anew(patch: Overrides) -> None:
 
 
 def _is_spare(node: Node) -> bool:
-    """Whether the device has all that a node has on the host, and nobody needs it there now."""
+    """Whether the device has all host data of a node, and the host copy is not in use."""
     return not node.locked and all(
         on_device(data) and data.backing is None
         for data in node.data.values()

@@ -1,7 +1,6 @@
-"""Faults of loading back: what it makes room for, what it holds, and what it may refuse.
+"""Faults of load-backs: what they evict, hold and refuse.
 
-What readers get wrong: that a load is only an insert: its own path is in danger while room is
-made.
+A load-back is more than an insert: the eviction that frees its slots may evict its own path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Faults of locks: what they hold, for how long, and what a release gives back.
+"""Faults of locks: what they hold, for how long, and what an unlock releases.
 
-What readers get wrong: that a lock which holds too much is safe: what is never given back is a
-leak.
+A lock that holds too much is a fault too: data that is never unlocked leaks.
 """
 
 from __future__ import annotations

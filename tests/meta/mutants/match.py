@@ -1,7 +1,6 @@
-"""Faults of matching: how far a prefix is found, and of what is handed out.
+"""Faults of matches: the length of the prefix hit, and the slots returned.
 
-What readers get wrong: that a match which is too short is harmless: it recomputes what was paid
-for, and hides the fault.
+A prefix hit that is too short is a fault too: cached pages are computed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Faults of namespaces: what two tenants share, and what they must not.
-
-What readers get wrong: that equal tokens are equal pages: they are so within one namespace only.
-"""
+"""Faults of namespaces: pages shared between namespaces, where equal tokens are not equal pages."""
 
 from __future__ import annotations
 

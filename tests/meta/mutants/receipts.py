@@ -1,4 +1,4 @@
-"""Faults of receipts: whose they are.
+"""Faults of receipts: a receipt is mistaken for another one.
 
 Two locks of one prefix are separate: the first unlock must not release both.
 """

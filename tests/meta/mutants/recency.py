@@ -1,7 +1,6 @@
-"""Faults of recency: who is made recent by whom, and who goes first.
+"""Faults of recency: wrong nodes become recent, and wrong nodes are evicted first.
 
-What readers get wrong: that recency is only a matter of speed. Window data that is wrongly recent
-keeps alive what nothing can reach.
+Recency is not only a matter of speed: window data that is wrongly recent keeps unreachable data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Faults of refusals: what is let through, and what is refused for the wrong reason.
+"""Faults of refusals: calls wrongly accepted, and calls refused for the wrong reason.
 
-What readers get wrong: that any refusal is as good as another: the caller does different things
-at different reasons.
+The reason matters: the caller reacts differently to different refusals.
 """
 
 from __future__ import annotations

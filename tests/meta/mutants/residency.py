@@ -1,7 +1,6 @@
-"""Faults of what may be where: below what a page may hang on a device or on the host.
+"""Faults of residency: pages whose parent is not on the same medium.
 
-What readers get wrong: that a page which is there is a page that can be reached: it can be read
-only if what is above it can be.
+A resident page is not always reachable: it can be read only if all pages above it can be.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Faults of the tree itself: what a cut moves, where a child is registered, what is pruned.
+"""Faults of the tree: what a cut moves, where a child is registered, what is pruned.
 
-What readers get wrong: that only wrong matches matter. A tree whose bookkeeping is wrong answers
-right for a long while.
+A tree with wrong bookkeeping may return right matches for a long time.
 """
 
 from __future__ import annotations

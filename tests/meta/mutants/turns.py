@@ -1,7 +1,6 @@
-"""Faults of turns: victims out of order, and victims that nobody needed.
+"""Faults of eviction order: victims out of order, and needless victims.
 
-Each of them leaves a sound state behind: what is left agrees with itself, and was evicted out of
-turn or for nothing.
+Each leaves a consistent state: only the choice of victims was wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A package that can be imported, and whose every name is a class that does nothing.
+"""A package that can be imported; every name in it is a class that does nothing.
 
-It is installed under the name of the package that it stands for. Whoever imports from it gets what
-was asked for, so that the modules that import it load; whoever then uses it gets nonsense.
+It is installed under the name of the package that it replaces, so that modules that import from it
+load. Results of calling its classes are meaningless.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __version__ = "0.0"
 
 
 class StubClass(type):
-    """A class with an attribute for every name."""
+    """A class that has every attribute."""
 
     def __getattr__(cls, name: str) -> StubClass:
         return _attribute(cls, name)
 
 
 class StubModule(ModuleType):
-    """A module with an attribute for every name, and a submodule too."""
+    """A module that has every attribute and every submodule."""
 
     def __getattr__(self, name: str) -> StubClass:
         return _attribute(self, name)
@@ -32,13 +32,13 @@ class Submodules(MetaPathFinder, Loader):
     """Finds every module below this one."""
 
     def find_spec(self, fullname: str, *_others: object) -> ModuleSpec | None:
-        """The spec of a module below this one; of no other."""
+        """The spec of a module below this one; None for other modules."""
         if not fullname.startswith(f"{__name__}."):
             return None
         return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """A module without contents."""
+        """Make an empty module."""
         return StubModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -46,7 +46,7 @@ class Submodules(MetaPathFinder, Loader):
 
 
 def _attribute(owner: object, name: str) -> StubClass:
-    # What Python looks up by itself (`__path__`, `__wrapped__`) must stay absent.
+    # Names that Python itself looks up (`__path__`, `__wrapped__`) must stay absent.
     if name.startswith("__"):
         raise AttributeError(name)
     made = StubClass(name, (), {})

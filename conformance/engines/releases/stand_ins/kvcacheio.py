@@ -1,10 +1,10 @@
-"""`sgl_kernel.kvcacheio` without a GPU: the copies that a host tier cannot do without.
+"""`sgl_kernel.kvcacheio` without a GPU: only the copies that a host tier needs.
 
-A host pool has its rows by layer, as the device has, or page after page with all layers of a page
-(`page_first_direct`), which the mamba states of later releases must have.
+A host pool stores rows by layer, like the device, or page by page with all layers of a page
+(`page_first_direct`), which later releases need for mamba states.
 
-The other copies can be imported and refuse to run: a cache that copies in another way than
-`hicache_io_backend="direct"` raises at its first copy.
+The other copies can be imported but refuse to run: a cache with an `hicache_io_backend` other than
+"direct" raises at its first copy.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 
 
 class Tensor(Protocol):
-    """What is used of a tensor."""
+    """The tensor methods that this module uses."""
 
     @property
     def device(self) -> object:
-        """Where it is."""
+        """The device of the tensor."""
 
     def __getitem__(self, index: object) -> Tensor: ...
 
@@ -29,7 +29,7 @@ class Tensor(Protocol):
     def __mod__(self, divisor: int) -> Tensor: ...
 
     def to(self, device: object) -> Tensor:
-        """The same on a device."""
+        """Copy the tensor to a device."""
 
 
 def transfer_kv_direct(
@@ -37,9 +37,9 @@ def transfer_kv_direct(
     dst_layers: Sequence[Tensor],
     src_indices: Tensor,
     dst_indices: Tensor,
-    page_size: int,  # noqa: ARG001 # There is an index a token, so that pages need no care.
+    page_size: int,  # noqa: ARG001 # There is one index per token.
 ) -> None:
-    """Copy the rows at some indices of each source to those of its target."""
+    """Copy rows of each source, at the source indices, to the target indices of its target."""
     for source, target in zip(src_layers, dst_layers, strict=True):
         rows = source[src_indices.to(source.device)]
         target[dst_indices.to(target.device)] = rows.to(target.device)
@@ -52,7 +52,7 @@ def transfer_kv_all_layer_direct_lf_pf(
     dst_indices: Tensor,
     page_size: int,
 ) -> None:
-    """Copy rows of every layer to pages that have all layers; each target has its share of them."""
+    """Copy rows of every layer to pages that hold all layers; each target gets its share."""
     layers = len(src_ptrs) // len(dst_ptrs)
     for at, source in enumerate(src_ptrs):
         target, layer = dst_ptrs[at // layers], at % layers
@@ -70,7 +70,7 @@ def transfer_kv_per_layer_direct_pf_lf(
     layer_id: int,
     page_size: int,
 ) -> None:
-    """Copy the rows of one layer from pages that have all layers."""
+    """Copy the rows of one layer from pages that hold all layers."""
     for source, target in zip(src_ptrs, dst_ptrs, strict=True):
         here = src_indices.to(source.device)
         rows = source[here // page_size, layer_id, here % page_size]

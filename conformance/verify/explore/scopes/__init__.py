@@ -1,5 +1,5 @@
-"""The scopes that have names, a module for each group of them.
+"""The named scopes, one module for each group.
 
-What readers get wrong: a group says how long its scopes take and what they are for, and not what
-they are of. Any may be explored alone, by its name.
+A group says how long its scopes take and what they are for. Each scope can be explored alone, by
+its name.
 """

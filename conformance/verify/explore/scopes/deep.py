@@ -1,7 +1,6 @@
-"""The deep scopes: the small ones with a slot or a prompt more of everything, for a night.
+"""The deep scopes: the small ones with one slot or prompt more of everything, for a night.
 
-What readers get wrong: none of them need be gone through to its end. A night's run says what it
-visited, and goes on from there the next night.
+A night's run need not exhaust a scope. It reports what it visited, and the next run resumes there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The scopes of the founding bugs: for each, the smallest in which exhaustion finds it.
+"""The scopes of the founding bugs: for each bug, the smallest scope that shows it.
 
-With one slot, one page or one prompt less there is nothing to be seen of the bug. Pools of full
-slots have 2 at least, which is the least that caches are asked to be made with. All of them take
-about a minute, and so they are what to explore first on a new cache.
+With one slot, page or prompt less the bug does not show. Pools of full slots have at least 2 slots,
+the smallest size that a cache must support. All these scopes together take about a minute, so
+explore them first on a new cache.
 
-What readers get wrong: a cache that passes one of them has not this bug in this size. The laws that
-the bug breaks are asked in every other scope as well.
+A cache that passes a scope does not have the bug at this size. Every other scope checks the same
+laws as well.
 """
 
 from __future__ import annotations
@@ -75,4 +75,4 @@ FOUNDING: dict[str, Scope] = {
         made_for=("NS-3",),
     ),
 }
-"""By the name of the planted fault that stands for the bug."""
+"""By the name of the mutant that plants the bug."""

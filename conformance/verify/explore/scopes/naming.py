@@ -1,7 +1,7 @@
-"""Scopes by name, alone and in groups: what `kvcanon explore --scope` is given.
+"""Scopes and groups of scopes by name, for `kvcanon explore --scope`.
 
-What readers get wrong: `all` is what minutes go through, each; what a night goes through is `deep`,
-and what shows the bugs that this project began with is `founding`.
+The scopes of `all` take minutes each, those of `deep` a night; `founding` shows the bugs that this
+project began with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUPS: Mapping[str, Mapping[str, Scope]] = {
     "all": _by_name((*SMALL, *WIDE)),
     "deep": _by_name(DEEP),
 }
-"""Scopes that are explored together, by the name that stands for them."""
+"""Groups of scopes, by the name of the group."""
 
 SCOPES: dict[str, Scope] = {
     name: scope for group in GROUPS.values() for name, scope in group.items()
@@ -36,7 +36,7 @@ SCOPES: dict[str, Scope] = {
 
 
 def scopes_named(names: str) -> list[Scope]:
-    """The scopes, or groups of scopes, whose names are given. Raises: UsageError."""
+    """Find scopes, or groups of scopes, by their names. Raises: UsageError."""
     chosen = [_of_name(name.strip()) for name in names.split(",") if name.strip()]
     if not chosen:
         raise UsageError(f"--scope names no scope; {_CHOICES}")

@@ -1,7 +1,7 @@
-"""The small scopes: of each thing that a cache may have a handful, gone through in a minute or two.
+"""The small scopes: a few of each thing that a cache may have, exhausted in a minute or two.
 
-What readers get wrong: these are not the smallest in which something can go wrong, which are in
-`founding`. They are the smallest in which everything of one kind comes up.
+They are the smallest scopes that exercise everything of one kind. The smallest scopes that show a
+bug are in `founding`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The wide scopes: what the small ones leave out, one thing more in each.
+"""The wide scopes: each adds one thing that the small scopes leave out.
 
-Windows of two pages, pages of two tokens, bigrams, two requests at once, other orders of victims,
-pages from storage, bytes that move early, windows and states beside a host tier.
+Windows of two pages, pages of two tokens, bigrams, two requests at one time, other eviction
+policies, prefetches from storage, bytes that move early, window data and mamba states with a host
+tier.
 
-What readers get wrong: wide is a word about the group. Each of its scopes is narrow, and what is in
-one of them was not gone through together with what is in another.
+Only the group is wide. Each scope is narrow, and no scope combines the additions of two others.
 """
 
 from __future__ import annotations
