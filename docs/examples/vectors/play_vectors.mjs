@@ -9,6 +9,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const [folder, command, ...options] = process.argv.slice(2);
+if (!command) {
+  console.error("usage: node play_vectors.mjs FOLDER_OF_VECTORS COMMAND_OF_THE_CACHE...");
+  process.exit(2);
+}
 const child = spawn(command, options, { stdio: ["pipe", "pipe", "inherit"] });
 const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
 const read = async () => JSON.parse((await lines.next()).value);
@@ -84,4 +88,5 @@ for (const file of readdirSync(folder).sort())
   counts[await play(JSON.parse(readFileSync(`${folder}/${file}`)))] += 1;
 child.stdin.end();
 console.log(Object.entries(counts).map(([what, count]) => `${count} ${what}`).join(", "));
-process.exitCode = counts.wrong ? 1 : 0;
+if (!counts["as expected"]) console.error(`no vector of ${folder} was played to its end`);
+process.exitCode = counts.wrong || !counts["as expected"] ? 1 : 0;

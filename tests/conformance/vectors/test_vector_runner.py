@@ -93,3 +93,14 @@ def test_a_cache_that_dies_fails(tmp_path: Path) -> None:
     )
     code, _ = play(str(NODE), str(dying))
     assert code not in (0, None)
+
+
+@needs_node
+def test_a_run_that_played_nothing_fails(tmp_path: Path) -> None:
+    """An empty folder is no pass, and a call without a cache prints the usage."""
+    command = [str(NODE), str(RUNNER), str(tmp_path), str(NODE), str(SIMPLE)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "no vector of" in ran.stderr
+    ran = subprocess.run(command[:3], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr[:6]) == (2, "usage:")
