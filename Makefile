@@ -119,7 +119,7 @@ test: $(READY) native ## Run the tests.
 test-deep: $(READY) native ## Run the tests on many more cases, from new random seeds.
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
 
-prove: $(READY) ## Confirm the contracts of the kernels, and refute the faults seeded in them.
+prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove
 	$(BIN)/kvcanon prove --faults
 
