@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         check_allocate,
         check_evict,
         check_insert,
+        check_prompt,
         check_room,
     )
     from kvcanon.conformance.adapter_parts.event_log import EventLog
@@ -57,7 +58,13 @@ if TYPE_CHECKING:
     from kvcanon.conformance.suite.checks import check_cache
 
 _MODULES = {
-    "adapter_parts.arguments": ("check_allocate", "check_evict", "check_insert", "check_room"),
+    "adapter_parts.arguments": (
+        "check_allocate",
+        "check_evict",
+        "check_insert",
+        "check_prompt",
+        "check_room",
+    ),
     "adapter_parts.event_log": ("EventLog",),
     "adapter_parts.receipts": ("Receipts",),
     "adapter_parts.running_requests": ("RunningRequests",),
@@ -121,6 +128,7 @@ __all__ = [
     "check_cache",
     "check_evict",
     "check_insert",
+    "check_prompt",
     "check_room",
     "draw_case",
     "extra_key_of",

@@ -63,6 +63,15 @@ def check_insert(key: Key, start_pages: int, slots: Slots, counted_pages: int = 
         raise BadArgument("slots.mamba", f"has {len(slots.mamba)} states; give one at most")
 
 
+def check_prompt(key: Key) -> None:
+    """Check that a request has a page, for an engine that admits no empty prompt.
+
+    Raises: BadArgument: the key is empty.
+    """
+    if not len(key):
+        raise BadArgument("key", "is empty; this engine admits no request without a page")
+
+
 def check_room(pool: str, asked_slots: int, free_slots: int) -> None:
     """Check that a pool has as many free slots as are asked for. Raises: OutOfSlots."""
     if asked_slots > free_slots:

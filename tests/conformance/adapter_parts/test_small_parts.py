@@ -10,6 +10,7 @@ from kvcanon.conformance.adapter_parts.arguments import (
     check_allocate,
     check_evict,
     check_insert,
+    check_prompt,
     check_room,
 )
 from kvcanon.conformance.adapter_parts.event_log import EventLog
@@ -92,6 +93,7 @@ def test_namespaces_have_different_extra_keys() -> None:
         (lambda: check_insert(KEY, 2, Slots((1, 2))), "slots.full: has 2 slots"),
         (lambda: check_insert(KEY, 2, Slots((1,), (1, 2))), "slots.swa: has 2 slots"),
         (lambda: check_insert(KEY, 2, Slots((1,), (), (1, 2))), "slots.mamba: has 2 states"),
+        (lambda: check_prompt(Key(())), "key: is empty"),
         (lambda: check_insert(Key(()), 0, Slots((), (), (1,))), "slots.mamba: has 1 states"),
     ],
 )
@@ -109,6 +111,7 @@ def test_right_arguments_are_served() -> None:
     check_insert(KEY, 0, Slots((7, 8, 9)), 3)
     check_insert(KEY, 3, Slots(), 0)
     check_insert(KEY, 1, Slots((7, 8), (4,), (1,)))
+    check_prompt(KEY.prefix(1))
     check_room("full on GPU", 3, 3)
     with pytest.raises(OutOfSlots):
         check_room("full on GPU", 4, 3)
