@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         check_room,
     )
     from kvcanon.conformance.adapter_parts.event_log import EventLog
+    from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
     from kvcanon.conformance.adapter_parts.receipts import Receipts
     from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
     from kvcanon.conformance.adapter_parts.slot_ledger import (
@@ -66,6 +67,7 @@ _MODULES = {
         "check_room",
     ),
     "adapter_parts.event_log": ("EventLog",),
+    "adapter_parts.offers": ("FULL_ATTENTION",),
     "adapter_parts.receipts": ("Receipts",),
     "adapter_parts.running_requests": ("RunningRequests",),
     "adapter_parts.slot_ledger": ("PlainFreeList", "SlotLedger", "TokenAllocator"),
@@ -97,6 +99,7 @@ _MODULES = {
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "FULL_ATTENTION",
     "Adapter",
     "Admitted",
     "CacheKind",

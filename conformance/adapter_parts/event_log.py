@@ -36,15 +36,14 @@ class EventLog:
         block: Hashable,
         parent: Hashable | None,
         page: Page,
-        *,
-        medium: Medium = GPU,
         namespace: Namespace = DEFAULT_NAMESPACE,
+        medium: Medium = GPU,
     ) -> None:
         """The cache emitted that a page is stored; `parent` is None for the first of a prompt."""
         before = None if parent is None else self._hash_of(parent)
         self._events.append(BlockStored(self._hash_of(block), before, page, medium, namespace))
 
-    def removed(self, block: Hashable, *, medium: Medium = GPU) -> None:
+    def removed(self, block: Hashable, medium: Medium = GPU) -> None:
         """The cache emitted that a page is removed."""
         self._events.append(BlockRemoved(self._hash_of(block), medium))
 
