@@ -11,7 +11,7 @@ that the cache frees twice is allocated twice, and one that it leaks stays lost:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, SupportsIndex
 
 from attrs import define, field, frozen
 
@@ -61,8 +61,8 @@ class PlainFreeList:
 class TokenAllocator:
     """Free slots of an allocator that counts in tokens, called with token indices."""
 
-    alloc: Callable[[int], Sequence[int] | None]
-    """Takes a number of tokens; returns an index for each, or None."""
+    alloc: Callable[[int], Iterable[SupportsIndex] | None]
+    """Takes a number of tokens; returns an index for each, as a list or a tensor, or None."""
     free: Callable[[list[int]], object]
     """Frees token indices."""
     free_tokens: Callable[[], int]
@@ -77,7 +77,9 @@ class TokenAllocator:
     def take(self, count: int) -> Sequence[Slot] | None:
         """Allocate pages. Raises: NotWholePages."""
         indices = self.alloc(count * self.page_size)
-        return indices and page_slots(indices, self.page_size, self.padding_pages)
+        if indices is None:
+            return None
+        return page_slots(indices, self.page_size, self.padding_pages)
 
     def give_back(self, slots: Sequence[Slot]) -> None:
         """Free pages."""
@@ -86,7 +88,10 @@ class TokenAllocator:
 
 @define(eq=False)
 class SlotLedger:
-    """The slots that requests hold, and the free slots of each pool."""
+    """The slots that requests hold, and the free slots of each pool.
+
+    Which window slot belongs to which full slot is not kept here.
+    """
 
     free_slots: Mapping[Component, FreeSlots]
     """By component; a component that is missing is one that the cache lacks."""

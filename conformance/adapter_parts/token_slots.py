@@ -10,7 +10,8 @@ which the judge reports as a fault.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from operator import index
+from typing import SupportsIndex, cast
 
 from kvcanon.spec.hashing import decode_namespace, encode_namespace
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Key, Namespace, Slot, Unit
@@ -40,18 +41,32 @@ def token_indices(slots: Iterable[Slot], page_size: int, padding_pages: int = 0)
     ]
 
 
-def page_slots(indices: Sequence[int], page_size: int, padding_pages: int = 0) -> tuple[Slot, ...]:
-    """The page slots of token indices: the inverse of `token_indices`.
+def page_slots(
+    indices: Iterable[SupportsIndex], page_size: int, padding_pages: int = 0
+) -> tuple[Slot, ...]:
+    """The page slots of token indices, also of those in a tensor: the inverse of `token_indices`.
 
     Raises: NotWholePages: the indices are not those of whole pages, each in order.
     """
-    slots = tuple(index // page_size - padding_pages for index in indices[::page_size])
-    if token_indices(slots, page_size, padding_pages) != list(indices):
+    numbers = [index(each) for each in indices]
+    slots = tuple(number // page_size - padding_pages for number in numbers[::page_size])
+    if token_indices(slots, page_size, padding_pages) != numbers:
         raise NotWholePages(
-            f"token indices {_shown(indices)} are not those of whole pages of {page_size} tokens; "
+            f"token indices {_shown(numbers)} are not those of whole pages of {page_size} tokens; "
             "check what the cache answers, or the page size that it was made with"
         )
     return slots
+
+
+def page_count(tokens: SupportsIndex, page_size: int) -> int:
+    """The number of pages of a number of tokens that a cache answers.
+
+    Raises: NotWholePages: that is no whole number of pages. Rounding would hide it.
+    """
+    pages, rest = divmod(index(tokens), page_size)
+    if rest:
+        raise NotWholePages(f"{tokens} tokens are no whole pages of {page_size} tokens")
+    return pages
 
 
 def extra_key_of(namespace: Namespace) -> str | None:

@@ -12,7 +12,8 @@ judge the adapter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from operator import index
+from typing import Generic, SupportsIndex, TypeVar
 
 from attrs import define, field, frozen
 
@@ -47,8 +48,8 @@ class TreeView(Generic[Node]):
     """The child nodes; where one tree has all namespaces, those of the key's namespace alone."""
     tokens: Callable[[Node], Sequence[Unit]]
     """The tokens of a node's own part of the path, as a list."""
-    indices: Callable[[Node], Sequence[int]]
-    """The token indices of the same part; a list of the same length."""
+    indices: Callable[[Node], Iterable[SupportsIndex]]
+    """The token indices of the same part, as many; a list or a tensor."""
 
     def find(self, root: Node, key: Key) -> FoundPath[Node]:
         """Find the longest prefix of a key, in whole pages."""
@@ -61,7 +62,7 @@ class TreeView(Generic[Node]):
             if not shared:
                 break
             nodes.append(node)
-            indices += self.indices(node)[:shared]
+            indices += [index(each) for each in self.indices(node)][:shared]
             rest, inside = rest[shared:], shared < len(self.tokens(node))
         return FoundPath(tuple(nodes), len(indices) // self.page_size, tuple(indices), inside)
 

@@ -17,6 +17,7 @@ from kvcanon.conformance import (
     check_evict,
     check_insert,
     extra_key_of,
+    page_count,
     page_slots,
     token_indices,
     tokens_of,
@@ -71,7 +72,7 @@ class TheirRadix:
         before = self.view.indices_of(self.root_of(key), key.prefix(start_pages))
         indices = [*before, *token_indices(slots.full, self.size)]
         present = self.tree.insert(tokens_of(key), indices, extra_key_of(key.namespace))
-        return self.ledger.insert_done(slots, start_pages, present // self.size)
+        return self.ledger.insert_done(slots, start_pages, page_count(present, self.size))
 
     def evict(self, counts: Counts) -> Evicted:
         check_evict(counts)

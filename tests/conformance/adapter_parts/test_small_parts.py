@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from kvcanon.conformance.adapter_parts.arguments import (
     check_allocate,
@@ -21,6 +22,7 @@ from kvcanon.conformance.adapter_parts.token_slots import (
     NotWholePages,
     extra_key_of,
     namespace_of_extra_key,
+    page_count,
     page_slots,
     token_indices,
     tokens_of,
@@ -59,6 +61,18 @@ def test_torn_pages_are_an_error(torn: list[int]) -> None:
     with pytest.raises(NotWholePages, match="whole pages of 2 tokens"):
         page_slots(torn, 2)
     assert page_slots(torn, 1) == tuple(torn)
+
+
+def test_numbers_of_tensors_are_taken_and_others_are_not() -> None:
+    """Indices and lengths may be integers of any kind; nothing is rounded."""
+    slots = page_slots(torch.tensor([2, 3, 0, 1]), 2)
+    assert slots == (1, 0)
+    assert all(type(slot) is int for slot in slots)
+    assert page_count(torch.tensor(6), 3) == 2
+    with pytest.raises(NotWholePages, match="7 tokens are no whole pages of 3"):
+        page_count(7, 3)
+    with pytest.raises(TypeError):
+        page_slots([2.5], 1)  # type: ignore[list-item]  # What a faulty cache may answer.
 
 
 def test_long_lists_of_torn_pages_are_cut_in_the_message() -> None:
