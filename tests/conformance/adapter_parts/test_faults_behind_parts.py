@@ -22,6 +22,7 @@ from kvcanon.conformance.adapter_parts.token_slots import (
 )
 from kvcanon.conformance.adapter_parts.tree_view import LastMatch
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
 from kvcanon.spec.types import FULL, Counts, Key, Slots
 from their_caches import EXAMPLES, adapter_from, broken_laws, planted
@@ -196,6 +197,43 @@ def test_cache_whose_nodes_cannot_be_read_is_judged() -> None:
     assert not spoken
     for law_id in ("MATCH-1", "MATCH-6", "REC-3", "LOCK-4", "EVICT-1", "ALLOC-3", "REFUSE-1"):
         assert total.laws[law_id], law_id
+
+
+class RematchingRadix(OpaqueRadix):
+    """As if the lock were a match that counts references, which makes the prefix recent."""
+
+    def lock(self, key: Key) -> Receipt:
+        """Lock what was matched directly before, and match it again."""
+        self.last.handle_of(key)
+        return self.lock_any(key)
+
+    def lock_any(self, key: Key) -> Receipt:
+        """Lock a key wherever it was matched."""
+        found = self.tree.match_prefix(tokens_of(key), extra_key_of(key.namespace))
+        if len(found[0]) < len(key) * self.size:
+            raise PrefixNotCached(len(key), len(found[0]) // self.size)
+        self.tree.inc_lock_ref(found[1])
+        return self.receipts.issue(key, found)
+
+
+class RashRadix(RematchingRadix):
+    """An adapter that matches whenever it locks: what the docs warn of."""
+
+    lock = RematchingRadix.lock_any
+
+
+@pytest.mark.parametrize(
+    ("make", "laws"),
+    [(RematchingRadix, set[str]()), (RashRadix, {"REC-3"})],
+    ids=["after a match", "anywhere"],
+)
+def test_lock_by_a_match_is_right_directly_after_a_match_alone(
+    make: type[OpaqueRadix], laws: set[str]
+) -> None:
+    """A lock that matches breaks nothing after the match of its key, and elsewhere REC-3."""
+    with adapter_from(EXAMPLES, "their_radix_adapter") as adapter:
+        spoken, _ = broken_laws(evolve(adapter, make=make), cases=100)
+    assert spoken == laws
 
 
 @pytest.mark.parametrize("name", ["evicts what is locked", "makes nothing recent", "frees nothing"])
