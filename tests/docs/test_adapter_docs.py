@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from adapter_page import PAGE, TABLES
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
 from kvcanon.conformance.protocol.cache_names import load_adapter
@@ -30,17 +31,13 @@ from kvcanon.spec.config import CacheConfig
 from paths import DOCS
 
 EXAMPLES = DOCS / "examples" / "adapters"
-PAGE = (DOCS / "adapters.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"^```python\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TALK = [
     (who, json.loads(line))
     for who, line in re.findall(r"^(judge|child)> (.+)$", PAGE, re.MULTILINE)
 ]
-ROWS = {
-    cells[0].strip("` "): cells
-    for line in re.findall(r"^\|.+\|$", PAGE, re.MULTILINE)
-    if (cells := [cell.strip() for cell in line.strip("|").split("|")])[0].startswith("`")
-}
+CALLS_OF = [name for name in TABLES if name.startswith("operation | takes")]
+ROWS = {row[0].strip("`"): row for name in CALLS_OF for row in TABLES[name]}
 NODE = shutil.which("node")
 BLACK_BOX = JudgeConfig(black_box=True)
 
@@ -51,7 +48,8 @@ def in_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(EXAMPLES)
     yield
-    sys.modules.pop("simple_cache", None)
+    for path in EXAMPLES.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 def run(snippet: str) -> dict[str, object]:
@@ -90,9 +88,12 @@ def test_there_are_snippets_and_a_talk() -> None:
 def test_commands_name_caches_that_there_are() -> None:
     """Each `kvcanon check` of the page names a cache that loads."""
     names = re.findall(r"^kvcanon check (\S+)$", PAGE, re.MULTILINE)
-    assert names
-    for name in names:
-        assert load_adapter(name).name == "simple"
+    names += re.findall(r"`kvcanon check (\S+)`", PAGE)
+    assert [load_adapter(name).name for name in names] == [
+        "simple",
+        "their radix cache",
+        "their block manager",
+    ]
 
 
 def test_talk_is_of_values_of_the_protocol() -> None:

@@ -30,7 +30,7 @@ def laws_broken(source: str) -> set[str]:
 def test_the_cache_of_the_page_is_as_it_says(mended: bool) -> None:
     """The cache of the page breaks ALLOC-1, and nothing once it is mended."""
     begin = WRONG.index("        for page, slot in enumerate(slots.full, start_pages):")
-    end = WRONG.index("    def require_held")
+    end = WRONG.index("    def find")
     replaced = WRONG[begin:end].strip("\n").splitlines()
     assert len(replaced) == 4
     source = f"{WRONG[:begin]}{RIGHT}\n{WRONG[end:]}" if mended else WRONG

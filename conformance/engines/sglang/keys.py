@@ -13,10 +13,10 @@ from typing import cast
 
 from attrs import frozen
 
+from kvcanon.conformance.adapter_parts.token_slots import extra_key_of
 from kvcanon.conformance.engines.sglang.peer_types import RadixKey
 from kvcanon.conformance.engines.sglang.release import named
-from kvcanon.spec.hashing import decode_namespace, encode_namespace
-from kvcanon.spec.types import DEFAULT_NAMESPACE, Key, Namespace, Page
+from kvcanon.spec.types import Key, Page
 
 
 @frozen
@@ -45,17 +45,3 @@ class Keys:
 def keys_of(page_size: int, root_tokens: Sequence[int]) -> Keys:
     """Find the token container of a cache from the empty tokens of its root."""
     return Keys(page_size, root_tokens.typecode if isinstance(root_tokens, array) else None)
-
-
-def extra_key_of(namespace: Namespace) -> str | None:
-    """Encode a namespace as text, different for every namespace."""
-    if namespace == DEFAULT_NAMESPACE:
-        return None
-    return encode_namespace(namespace).decode("latin-1")
-
-
-def namespace_of(extra_key: str | None) -> Namespace:
-    """Decode a namespace."""
-    if extra_key is None:
-        return DEFAULT_NAMESPACE
-    return decode_namespace(extra_key.encode("latin-1"))

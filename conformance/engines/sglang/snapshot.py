@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from attrs import define, frozen
 
+from kvcanon.conformance.adapter_parts.token_slots import namespace_of_extra_key
 from kvcanon.conformance.engines.sglang.factory import World
-from kvcanon.conformance.engines.sglang.keys import Keys, namespace_of
+from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.peer_types import (
     ComponentData,
     Kind,
@@ -125,7 +126,7 @@ class Tree:
 
     def _child(self, node: SGLangNode, key: Key, at: int) -> SGLangNode | None:
         for child in node.children.values():
-            if namespace_of(child.key.extra_key) != key.namespace:
+            if namespace_of_extra_key(child.key.extra_key) != key.namespace:
                 continue
             if self.keys.pages(child.key)[:1] == key.pages[at : at + 1]:
                 return child
@@ -240,7 +241,7 @@ def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) ->
         node_id=node.id,
         parent_id=None if node.parent is None else node.parent.id,
         child_ids=tuple([child.id for child in node.children.values()]),
-        namespace=DEFAULT_NAMESPACE if at_root else namespace_of(node.key.extra_key),
+        namespace=DEFAULT_NAMESPACE if at_root else namespace_of_extra_key(node.key.extra_key),
         pages=() if at_root else tree.keys.pages(node.key),
         data={} if at_root else {c: _data(tree, node, c, known) for c in tree.kinds},
         hit_count=node.hit_count,
