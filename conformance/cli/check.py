@@ -27,6 +27,7 @@ from kvcanon.conformance.report.known_differences import (
     require_shown,
 )
 from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
@@ -131,7 +132,7 @@ def check_command(
             store=store,
             progress=progress,
         )
-    report = report_of(result, chosen, differences)
+    report = report_of(result, chosen, differences, replay_apart(seed))
     for path, write in writers.items():
         path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}

@@ -8,21 +8,21 @@ known to be broken are checked last and by themselves, so that they do not hide 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from time import monotonic
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.notes import NOTE
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
-from kvcanon.conformance.search.campaign import (
-    OUT_OF_TIME,
-    SearchSpec,
-    Workers,
-    adapter_as,
-)
+from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, adapter_as
+from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.making import made_in_time
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import Failure
@@ -35,6 +35,10 @@ from kvcanon.spec.law import LAWS, Need
 NAME = "vectors"
 PART = 12
 """Vectors that one process plays in a row."""
+NO_ANSWER = "it gave no answer"
+
+_INSIDE, _OUTSIDE = b" by states", b" from outside"
+"""What a worker notes each time that it plays a vector."""
 
 
 @define
@@ -70,15 +74,15 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
         asked = evolve(asked, against=None)
     total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
-    futures = [
-        by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
-    ]
+    play = _Playing(asked, plan.known, by, deadline)
+    futures = [play.submit(part) for part in parts]
     try:
         for part, future in zip(parts, futures, strict=True):
-            total.add(future.result())
+            total.add(play.result(part, future))
             plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
-    except BrokenProcessPool:
-        raise UsageError(f"{name} ended its process, in one of the vectors") from None
+            if sum(is_death(each.finding) for each in total.failures) >= DEATHS_ENOUGH:
+                total.why_not_all = ENOUGH
+                break
     finally:
         for future in futures:
             future.cancel()
@@ -88,6 +92,54 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     return total
 
 
+@frozen
+class _Playing:
+    """Plays parts of the vectors in workers; a vector that ends its worker is a failure."""
+
+    asked: SearchSpec
+    known: frozenset[str]
+    by: Workers
+    deadline: float
+
+    def submit(self, part: range) -> Future[VectorResult]:
+        """Begin to play a part."""
+        return self.by.executor.submit(play_vectors, self.asked, self.known, part, self.deadline)
+
+    def result(self, part: range, future: Future[VectorResult]) -> VectorResult:
+        """The result of a part; if its worker died, the other vectors are played again.
+
+        Raises: UsageError: it died before it played one.
+        """
+        try:
+            return future.result()
+        except ProcessDied as died:
+            number, failure = self._failure(part, died)
+        total = VectorResult()
+        if before := range(part.start, number):
+            total.add(self.result(before, self.submit(before)))
+        total.add(VectorResult(Tally(cases=1), [failure]))
+        if is_silence(failure.finding):
+            total.why_not_all = total.why_not_all or NO_ANSWER
+        after = range(number + 1, part.stop)
+        if after and not total.why_not_all:
+            total.add(self.result(after, self.submit(after)))
+        return total
+
+    def _failure(self, part: range, died: ProcessDied) -> tuple[int, Failure]:
+        """The vector at which a worker died, and the failure."""
+        asked, place = self.asked, died.ending.noted.place
+        number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
+        if not number.isdigit() or int(number) not in part:
+            raise UsageError(f"{asked.cache} {died}, before it played a vector")
+        finding = finding_of(died.ending, asked.cache, asked.against)
+        against = None if outside else asked.against
+        vector = read_vectors()[int(number)]
+        origin = f"vector {vector.vector_id}"
+        return int(number), Failure(
+            finding, vector.case, origin, 1, black_box=outside, against=against
+        )
+
+
 def play_vectors(
     asked: SearchSpec, known: frozenset[str], numbers: Sequence[int], deadline: float
 ) -> VectorResult:
@@ -95,13 +147,14 @@ def play_vectors(
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
-    for vector in read_vectors()[numbers[0] : numbers[-1] + 1]:
+    for number, vector in list(enumerate(read_vectors()))[numbers[0] : numbers[-1] + 1]:
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break
+        NOTE.place(str(number).encode())
         held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
         if any(is_silence(failure.finding) for failure in held.failures):
-            held.why_not_all = "it gave no answer"
+            held.why_not_all = NO_ANSWER
             break
     return held
 
@@ -118,6 +171,8 @@ def play_vector(
         held.tally.unoffered = 1
         return held
     for way in _ways(vector.level, vector.case, trial, law_ids or tuple(LAWS), known):
+        NOTE.step(0, 0)
+        NOTE.more(_OUTSIDE if way.judges.black_box else _INSIDE)
         finding, tally = way.play(vector.case)
         if tally.unoffered:
             held.tally.unoffered = 1
@@ -160,6 +215,6 @@ def _shows_states(adapter: Adapter, case: Case) -> bool:
     if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
         return False
     try:
-        return Need.SNAPSHOT in make_subject(adapter, case.config).shows
+        return Need.SNAPSHOT in made_in_time(lambda: make_subject(adapter, case.config)).shows
     except (UsageError, Unoffered):
         return False

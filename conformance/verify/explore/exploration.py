@@ -21,8 +21,9 @@ from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.workers import Workers, workers
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.campaign import Workers, adapter_as, workers
+from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.verify.explore import frontier
 from kvcanon.conformance.verify.explore.expansion import Broken, Expander, Expansion
 from kvcanon.conformance.verify.explore.frontier import Path

@@ -10,6 +10,7 @@ from attrs import evolve
 
 import faulty
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search.campaign import (
     ENOUGH,
@@ -24,7 +25,6 @@ from kvcanon.conformance.search.campaign import (
     reduce_all,
     reduced,
     search_blocks,
-    workers,
 )
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Failure

@@ -1,0 +1,115 @@
+"""How a process ended that should have gone on, and what it left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from mmap import mmap
+from time import monotonic, sleep
+
+from attrs import frozen
+
+from kvcanon.conformance.processes.notes import Noted, limit_in, read_note
+
+SILENT = "CacheSilent"
+"""The name of an end by the time limit, in native code as in Python."""
+
+GRACE_SHARE, MOST_GRACE_SECONDS = 0.25, 2.0
+"""How much longer than its limit a process may take: in Python it finds out by itself."""
+AGAIN_SHARE = 0.5
+"""The share of that time which a late process gets once more: perhaps the machine stood still."""
+STACKS_SECONDS = 3.0
+"""How long a process may take to write its stacks when it is ended."""
+MOST_WORDS = 1 << 14
+"""Bytes of the last words of a process that are kept."""
+
+
+@frozen
+class Ending:
+    """The end of a process."""
+
+    name: str
+    """A signal such as SIGSEGV, an exit code such as "exit code 9", or SILENT."""
+    noted: Noted
+    words: str
+    """The end of what it wrote to stderr, with the stacks of all threads if Python knew them."""
+
+    @property
+    def text(self) -> str:
+        """The end in words, for "the cache ..."."""
+        if self.name == SILENT:
+            return f"no answer within {self.noted.seconds:g} s"
+        return f"ended its process with {self.name}"
+
+
+class ProcessDied(Exception):
+    """A process ended, or was ended because it was late, before it gave its answer."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.text)
+        self.ending = ending
+
+
+class Watch:
+    """Looks whether a process is late, by its note."""
+
+    def __init__(self, memory: mmap) -> None:
+        self._memory = memory
+        self._missed = 0.0
+        """The limit that was missed at the last look."""
+        self._since = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether it missed one limit, also after some more time."""
+        (moment, seconds), now = limit_in(self._memory), monotonic()
+        grace = min(MOST_GRACE_SECONDS, seconds * GRACE_SHARE)
+        if not seconds or now < moment + grace:
+            self._missed = 0.0
+            return False
+        if moment != self._missed:
+            self._missed, self._since = moment, now
+        return now - self._since > grace * AGAIN_SHARE
+
+
+def end_late(pid: int, ended: Callable[[], bool]) -> None:
+    """End a process that is late. It writes the stacks of its threads first, if it can."""
+    _send(pid, signal.SIGABRT)
+    until = monotonic() + STACKS_SECONDS
+    while not ended() and monotonic() < until:
+        sleep(0.02)
+    _send(pid, signal.SIGKILL)
+
+
+def end_group(pid: int) -> None:
+    """Kill a process that leads its group, and all that it started there."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def ending_of(code: int, memory: mmap, words: bytes, *, late: bool) -> Ending:
+    """The end of a process with this exit code, negative for a signal."""
+    return Ending(SILENT if late else _name(code), read_note(memory), _last(words))
+
+
+def _name(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _last(words: bytes) -> str:
+    return words[-MOST_WORDS:].decode(errors="replace").strip()
+
+
+def _send(pid: int, what: signal.Signals) -> None:
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        return
