@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from mmap import mmap
@@ -23,6 +24,9 @@ STACKS_SECONDS = 3.0
 """How long a process may take to write its stacks when it is ended."""
 MOST_WORDS = 1 << 14
 """Bytes of the last words of a process that are kept."""
+
+
+_THREAD = re.compile(r"(?<=[Tt])hread 0x[0-9a-f]+")
 
 
 @frozen
@@ -105,7 +109,9 @@ def _name(code: int) -> str:
 
 
 def _last(words: bytes) -> str:
-    return words[-MOST_WORDS:].decode(errors="replace").strip()
+    """The last words; stacks without the numbers of threads, which differ each time."""
+    said = words[-MOST_WORDS:].decode(errors="replace").strip()
+    return _THREAD.sub("hread", said)
 
 
 def _send(pid: int, what: signal.Signals) -> None:

@@ -69,10 +69,19 @@ class WorkerPool(Executor):
         """Give out a job: a function of a module, and arguments that can be pickled."""
         if kwargs:
             raise TypeError("a job takes no arguments by name")
+        return self._submit(self._waiting.append, fn, args)
+
+    def submit_first(self, fn: Callable[..., Done], /, *args: object) -> Future[Done]:
+        """Give out a job that comes before all that wait."""
+        return self._submit(self._waiting.appendleft, fn, args)
+
+    def _submit(
+        self, put: Callable[[Job], None], fn: Callable[..., Done], args: tuple[object, ...]
+    ) -> Future[Done]:
         future: Future[Done] = Future()
         job = pickle.dumps((fn, args))
         with self._lock:
-            self._waiting.append((future, job))
+            put((future, job))
         self._wake()
         return future
 

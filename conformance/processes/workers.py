@@ -33,6 +33,12 @@ class Workers:
     executor: Executor
     jobs: int
 
+    def next_of_all(self, fn: Callable[..., Done], /, *args: object) -> Future[Done]:
+        """Submit a job that comes before all that wait, as those before it died."""
+        if isinstance(self.executor, WorkerPool):
+            return self.executor.submit_first(fn, *args)
+        return self.executor.submit(fn, *args)
+
 
 @contextmanager
 def workers(jobs: int, *, apart: bool = False, seed: int = 0) -> Iterator[Workers]:

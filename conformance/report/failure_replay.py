@@ -14,7 +14,7 @@ from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.fork import Tell, in_fork
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_recorder import CallRecorder
-from kvcanon.conformance.report.recorded_calls import RecordedCall
+from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.search.deaths import REDUCED_SECONDS, finding_of
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import CaseRun, JudgeConfig, laws_of
@@ -99,10 +99,6 @@ def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
     return FailureReplay(
         _up_to_the_finding([*calls, *rest], failure), _is_again(found, failure.finding)
     )
-
-
-class CacheEnded(Exception):
-    """Stands for the answer of a call that ended its process, or never ended."""
 
 
 def _is_not_made(failure: Failure, error: Exception) -> bool:

@@ -35,6 +35,7 @@ from kvcanon.conformance.search.making import adapter_in_time
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent
 from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.search.walker import draw_case, scale_of
@@ -117,8 +118,14 @@ class CampaignReport:
     def add(self, later: CampaignReport) -> None:
         """Add the report of a later block."""
         self.tally.add(later.tally)
+        self.cut = self.cut or later.cut
         for found in later.found.values():
             self.take(found)
+
+    @property
+    def over(self) -> bool:
+        """Whether no further case is to be played."""
+        return self.cut or self.enough
 
     @property
     def enough(self) -> bool:
@@ -297,28 +304,18 @@ def search_blocks(
 def _report_of(
     search: AnySearch, cases: range, future: Future[CampaignReport], by: Workers, deadline: float
 ) -> CampaignReport:
-    """The report of a block; if its process died, the cases before and after are played again."""
-    try:
-        return future.result()
-    except ProcessDied as died:
-        number, finding = _died_at(search, cases, died)
+    """The report of a block, also if a case ends its process. Raises: UsageError."""
 
-    def play(some: range) -> CampaignReport:
-        if not some:
-            return CampaignReport()
-        return _report_of(
-            search, some, by.executor.submit(_play, search, some, deadline), by, deadline
-        )
+    def submit(some: range) -> Future[CampaignReport]:
+        return by.next_of_all(_play, search, some, deadline)
 
-    report = play(range(cases.start, number))
-    if not (report.enough or report.cut):
-        report.tally.add(Tally(cases=1))
-        report.note(finding, by.executor.submit(_case, search, number).result(), number)
-    if not (report.enough or report.cut):
-        later = play(range(number + 1, cases.stop))
-        report.add(later)
-        report.cut = later.cut
-    return report
+    def deadly(some: range, died: ProcessDied) -> tuple[int, CampaignReport]:
+        number, finding = _died_at(search, some, died)
+        report = CampaignReport(Tally(cases=1))
+        report.note(finding, by.next_of_all(_case, search, number).result(), number)
+        return number, report
+
+    return play_part(cases, future, submit, deadly, CampaignReport())
 
 
 def _died_at(search: AnySearch, cases: range, died: ProcessDied) -> tuple[int, Finding]:

@@ -24,6 +24,12 @@ REDUCED_SECONDS = 2.0
 
 _DEATH = re.compile(r"SIG[A-Z0-9+]+|signal \d+|exit code \d+")
 
+_FRAME = re.compile(r'  File ".*", line \d+ in ')
+_OF_JUDGE = re.compile(
+    r'  File "(<string>|.*kvcanon.conformance.'
+    r'(blackbox|cases|observe|processes|report|search).*)", line '
+)
+
 
 def is_death(finding: Finding) -> bool:
     """Whether a finding is the end of the process."""
@@ -43,10 +49,25 @@ def finding_of(ending: Ending, cache: str, against: str | None = None) -> Findin
         name=ending.name,
         broken=(),
         text=text,
-        words=f"{text}\n\n{ending.words}".strip(),
+        words=f"{text}\n\n{without_judge(ending.words)}".strip(),
         action=noted.action,
         operation=noted.operation,
     )
+
+
+def without_judge(words: str) -> str:
+    """The stacks of a process, each without the frames of the judge that called the cache."""
+    kept: list[str] = []
+    frames: list[str] = []
+    for line in [*words.splitlines(), ""]:
+        if _FRAME.match(line):
+            frames.append(line)
+            continue
+        while len(frames) > 1 and _OF_JUDGE.match(frames[-1]):
+            frames.pop()
+        kept += [*frames, line]
+        frames = []
+    return "\n".join(kept).strip()
 
 
 @frozen

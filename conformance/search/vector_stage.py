@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from time import monotonic
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
@@ -26,6 +26,7 @@ from kvcanon.conformance.search.making import made_in_time
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.stage_run import StageRun
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
@@ -56,6 +57,13 @@ class VectorResult:
         self.tally.add(other.tally)
         self.failures += other.failures
         self.why_not_all = self.why_not_all or other.why_not_all
+        if sum(is_death(each.finding) for each in self.failures) >= DEATHS_ENOUGH:
+            self.why_not_all = ENOUGH
+
+    @property
+    def over(self) -> bool:
+        """Whether no further vector is to be played."""
+        return bool(self.why_not_all)
 
 
 def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
@@ -74,14 +82,21 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
         asked = evolve(asked, against=None)
     total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
-    play = _Playing(asked, plan.known, by, deadline)
-    futures = [play.submit(part) for part in parts]
+
+    def again(part: range) -> Future[VectorResult]:
+        return by.next_of_all(play_vectors, asked, plan.known, part, deadline)
+
+    def deadly(part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+        return _failure_at(asked, part, died)
+
+    futures = [
+        by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
+    ]
     try:
         for part, future in zip(parts, futures, strict=True):
-            total.add(play.result(part, future))
+            play_part(part, future, again, deadly, total)
             plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
-            if sum(is_death(each.finding) for each in total.failures) >= DEATHS_ENOUGH:
-                total.why_not_all = ENOUGH
+            if total.over:
                 break
     finally:
         for future in futures:
@@ -92,52 +107,24 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     return total
 
 
-@frozen
-class _Playing:
-    """Plays parts of the vectors in workers; a vector that ends its worker is a failure."""
-
-    asked: SearchSpec
-    known: frozenset[str]
-    by: Workers
-    deadline: float
-
-    def submit(self, part: range) -> Future[VectorResult]:
-        """Begin to play a part."""
-        return self.by.executor.submit(play_vectors, self.asked, self.known, part, self.deadline)
-
-    def result(self, part: range, future: Future[VectorResult]) -> VectorResult:
-        """The result of a part; if its worker died, the other vectors are played again.
-
-        Raises: UsageError: it died before it played one.
-        """
-        try:
-            return future.result()
-        except ProcessDied as died:
-            number, failure = self._failure(part, died)
-        total = VectorResult()
-        if before := range(part.start, number):
-            total.add(self.result(before, self.submit(before)))
-        total.add(VectorResult(Tally(cases=1), [failure]))
-        if is_silence(failure.finding):
-            total.why_not_all = total.why_not_all or NO_ANSWER
-        after = range(number + 1, part.stop)
-        if after and not total.why_not_all:
-            total.add(self.result(after, self.submit(after)))
-        return total
-
-    def _failure(self, part: range, died: ProcessDied) -> tuple[int, Failure]:
-        """The vector at which a worker died, and the failure."""
-        asked, place = self.asked, died.ending.noted.place
-        number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
-        if not number.isdigit() or int(number) not in part:
-            raise UsageError(f"{asked.cache} {died}, before it played a vector")
-        finding = finding_of(died.ending, asked.cache, asked.against)
-        against = None if outside else asked.against
-        vector = read_vectors()[int(number)]
-        origin = f"vector {vector.vector_id}"
-        return int(number), Failure(
-            finding, vector.case, origin, 1, black_box=outside, against=against
-        )
+def _failure_at(asked: SearchSpec, part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+    """The vector at which a worker died, and the failure. Raises: UsageError: nobody knows."""
+    place = died.ending.noted.place
+    number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
+    if not number.isdigit() or int(number) not in part:
+        raise UsageError(f"{asked.cache} {died}, before it played a vector")
+    finding = finding_of(died.ending, asked.cache, asked.against)
+    vector = read_vectors()[int(number)]
+    failure = Failure(
+        finding,
+        vector.case,
+        f"vector {vector.vector_id}",
+        1,
+        black_box=outside,
+        against=None if outside else asked.against,
+    )
+    why_not_all = NO_ANSWER if is_silence(finding) else ""
+    return int(number), VectorResult(Tally(cases=1), [failure], why_not_all)
 
 
 def play_vectors(

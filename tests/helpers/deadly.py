@@ -92,9 +92,10 @@ def wait_for_ever() -> None:
 
 def hold_the_interpreter() -> None:
     """Wait in native code that holds the GIL: no handler of Python runs, and no thread."""
-    libc = ctypes.PyDLL(None)
-    while True:
-        libc.sleep(1000)
+    mutex = ctypes.create_string_buffer(256)
+    lock = ctypes.PyDLL(None).pthread_mutex_lock
+    lock(mutex)
+    lock(mutex)
 
 
 WAYS: dict[str, Callable[[], None]] = {
