@@ -8,8 +8,6 @@ Results go to stdout, everything else to stderr. Progress bars appear on termina
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import typer
@@ -20,6 +18,7 @@ from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
 from kvcanon.conformance.cli.explore import explore_command
+from kvcanon.conformance.cli.lasting_stdout import lasting_stdout
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
@@ -51,15 +50,13 @@ _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, on `sys.argv` by default, and return the exit code."""
     try:
-        code = get_command(app).main(args=arguments, prog_name="kvcanon", standalone_mode=False)
-        sys.stdout.flush()
+        with lasting_stdout():
+            command = get_command(app)
+            code = command.main(args=arguments, prog_name="kvcanon", standalone_mode=False)
     except _ClickError as error:
         return _usage_error(getattr(error, "format_message", error.__str__)())
-    except (SystemExit, BrokenPipeError):
-        # The reader closed the pipe. Rich and Typer exit with 1 then, which would say that a law is
-        # broken. Without a new stdout Python would complain when it flushes at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as ended:
+        return _usage_error(f"something called sys.exit({ended.code!r}); a cache must not")
     except (UsageError, TraceError, OSError) as error:
         return _usage_error(str(error))
     except (typer.Abort, KeyboardInterrupt):

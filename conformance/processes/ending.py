@@ -96,6 +96,10 @@ def end_group(pid: int) -> None:
 
 def ending_of(code: int, memory: mmap, words: bytes, *, late: bool) -> Ending:
     """The end of a process with this exit code, negative for a signal."""
+    if late:
+        words = words.replace(
+            b"Fatal Python error: Aborted", b"All threads at the end of the time:"
+        )
     return Ending(SILENT if late else _name(code), read_note(memory), _last(words))
 
 

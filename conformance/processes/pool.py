@@ -268,7 +268,7 @@ def _plain_file() -> IO[bytes]:
 
 def _command(connection: int, note: int) -> list[str]:
     """The command of a worker, with the options of this interpreter that change Python itself."""
-    path = [each for each in sys.path if isinstance(each, str)]
+    path = list(sys.path)
     boot = BOOT.format(path=path, connection=connection, note=note, parent=os.getpid())
     options = ["-O"] * sys.flags.optimize + ["-B"] * sys.dont_write_bytecode
     options += [f"-X{name}" for name in ("dev", "utf8") if getattr(sys.flags, f"{name}_mode", 0)]

@@ -42,7 +42,7 @@ def serve(connection_fd: int, note_fd: int, parent: int) -> None:
     # A core file for each play that reduces a case would fill the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable(file=2)
-    sys.meta_path.insert(0, ImportWatch())  # type: ignore[arg-type]  # It has all that is called.
+    sys.meta_path.insert(0, ImportWatch())
     connection = Connection(connection_fd)
     connection.send_bytes(READY)
     me = os.getpid()

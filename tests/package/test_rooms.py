@@ -14,6 +14,7 @@ PREFIX = "kvcanon.conformance."
 
 ROOMS = (
     "errors",
+    "processes",
     "protocol",
     "cases",
     "observe",
