@@ -25,6 +25,7 @@ from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
 from kvcanon.conformance.search.deaths import (
     DEATHS_ENOUGH,
+    PLAYS,
     REDUCED_SECONDS,
     apart,
     finding_of,
@@ -176,7 +177,8 @@ def reduced(search: Search, found: FindingGroup, *, in_copies: bool = False) -> 
         trial = apart(trial)
     origin = f"walker, seed {search.seed}, case {found.number}"
     case, finding = found.case, found.finding
-    smallest = reduce_case(case, finding, trial)
+    plays = PLAYS if is_death(finding) else None
+    smallest = reduce_case(case, finding, trial, plays)
     if smallest is not None:
         case, finding = smallest
         outside = trial.from_outside()

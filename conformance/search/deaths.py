@@ -19,6 +19,8 @@ from kvcanon.conformance.search.trial import Trial
 
 DEATHS_ENOUGH = 4
 """Processes that a cache may end before its search ends: each takes as long as many cases."""
+PLAYS = 300
+"""The most plays to reduce a case in copies of a process, each of which takes long to make."""
 REDUCED_SECONDS = 2.0
 """The time limit of an action in plays that make a case small, once it is known to hang."""
 

@@ -17,7 +17,7 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec
-from kvcanon.conformance.search.deaths import REDUCED_SECONDS, apart, finding_of
+from kvcanon.conformance.search.deaths import PLAYS, REDUCED_SECONDS, apart, finding_of, is_death
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.machine import noted_case, run_machine
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
@@ -93,7 +93,7 @@ def reduce_dead(spec: SearchSpec, number: int, case: Case, finding: Finding) -> 
     """Reduce a case that ended its process; runs in any process."""
     trial = apart(spec.search().trial(number))
     with LIMIT.at_most(REDUCED_SECONDS) if is_silence(finding) else nullcontext():
-        smallest = reduce_case(case, finding, trial)
+        smallest = reduce_case(case, finding, trial, PLAYS if is_death(finding) else None)
     case, finding = smallest or (case, finding)
     against = trial.against.name if trial.against else None
     black_box = trial.judges.black_box

@@ -163,3 +163,12 @@ for _name, _die in WAYS.items():
         f"unmade_{_name}": _in_every_factory(_die),
     }
     globals().update(more)
+
+
+class HashedCache(ReferenceCache):
+    """Forgets slots that the hash of a string picks, which differs from process to process."""
+
+    def free(self, slots: Slots) -> None:
+        """Free slots, or only pretend to."""
+        if hash(f"x{slots.full}") % 7:
+            super().free(slots)
