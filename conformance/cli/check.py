@@ -136,7 +136,7 @@ def check_command(
             store=store,
             progress=progress,
         )
-    report = report_of(result, chosen, differences, replay_apart(seed))
+        report = report_of(result, chosen, differences, replay_apart(seed))
     for path, write in writers.items():
         path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}

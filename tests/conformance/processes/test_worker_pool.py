@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import worker_jobs
-from descendants import is_running
+from descendants import wait_until_ended
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes import pool as pool_module
 from kvcanon.conformance.processes.ending import SILENT, ProcessDied
@@ -135,4 +135,4 @@ def test_no_worker_outlives_its_pool() -> None:
         pid, child = by.executor.submit(worker_jobs.start_a_sleeper).result()
         by.executor.submit(worker_jobs.hold_the_interpreter)
         time.sleep(0.3)
-    assert not any(is_running(each) for each in (pid, child))
+    assert not wait_until_ended({pid, child}, 20)
