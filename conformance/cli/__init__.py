@@ -8,6 +8,7 @@ Results go to stdout, everything else to stderr. Progress bars appear on termina
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import typer
@@ -24,6 +25,7 @@ from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
+from kvcanon.conformance.cli.supervised import supervised
 from kvcanon.conformance.errors import UsageError
 
 app = typer.Typer(
@@ -42,6 +44,9 @@ app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 
 
+SUPERVISED = ("bench", "explore", "replay")
+"""Commands that call a cache in their own process."""
+
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export
 # BadParameter; its base class is the base of all errors in a command line.
 _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -49,6 +54,16 @@ _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, on `sys.argv` by default, and return the exit code."""
+    if arguments is None and sys.argv[1:2] and sys.argv[1] in SUPERVISED:
+        try:
+            return supervised(lambda: _run(None))
+        except UsageError as error:
+            return _usage_error(str(error))
+    return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run the command line in this process, and return the exit code."""
     try:
         with lasting_stdout():
             command = get_command(app)

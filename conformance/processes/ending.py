@@ -100,10 +100,11 @@ def ending_of(code: int, memory: mmap, words: bytes, *, late: bool) -> Ending:
         words = words.replace(
             b"Fatal Python error: Aborted", b"All threads at the end of the time:"
         )
-    return Ending(SILENT if late else _name(code), read_note(memory), _last(words))
+    return Ending(SILENT if late else exit_name(code), read_note(memory), _last(words))
 
 
-def _name(code: int) -> str:
+def exit_name(code: int) -> str:
+    """The name of an exit code, or of the signal if it is negative."""
     if code >= 0:
         return f"exit code {code}"
     try:

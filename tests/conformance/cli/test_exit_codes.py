@@ -66,6 +66,26 @@ def test_other_commands_are_not_ended_as_if_all_were_well(
     assert "sys.exit(0)" in said
 
 
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [("leave_at_once", "exit code 0"), ("read_at_zero", "SIGSEGV"), ("leave", "sys.exit(0)")],
+)
+def test_a_replay_is_not_ended_as_if_all_were_well(
+    way: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that ends the process of a replay gives exit code 2 and one line."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'tests'}:{HELPERS}")
+    done = subprocess.run(
+        [*KVCANON, "replay", f"deadly:match_{way}", "--limit", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
+    assert not done.stdout
+
+
 def test_a_closed_pipe_does_not_change_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

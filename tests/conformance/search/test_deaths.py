@@ -113,7 +113,8 @@ def test_a_deadly_case_is_reduced() -> None:
 def test_a_check_goes_on_after_a_death(jobs: int) -> None:
     """A case that ends its worker is a failure; all other cases are played, for any `jobs`."""
     spec = SearchSpec("deadly:free_leave_with_nine", seed=3)
-    search, deadly_cases, cases = spec.search(), [], 0
+    search, cases = spec.search(), 0
+    deadly_cases: list[int] = []
     while len(deadly_cases) < DEATHS_ENOUGH:
         finding, _ = apart(search.trial(cases)).play(search.case(cases))
         deadly_cases += [cases] if finding is not None else []
