@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from kvcanon.conformance.cli.terminal import signs_of_life
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.time_limit import VARIABLE
 from paths import HELPERS, ROOT
+
+
+SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +134,7 @@ def test_a_wrong_limit_is_a_usage_error(
     [
         (("check", "deadly:match_hold_the_interpreter", "--jobs", "2", "--only", "walker"), 2),
         (("check", "deadly:match_loop", "--jobs", "1", "--only", "walker"), 1),
+        (("check", f"pipe:{SERVING} deadly:match_loop", "--jobs", "1", "--only", "walker"), 2),
         (("mutants", "--jobs", "2"), 2),
         (("mutants", "--mechanical", "--jobs", "2"), 2),
         (("explore", "reference", "--jobs", "2"), 2),
