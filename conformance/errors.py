@@ -32,6 +32,14 @@ def describe_exception(error: BaseException) -> str:
     return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
 
 
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an exception, or the exception in one line if it lets nobody print it."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001  # A cache's own exception may raise anything.
+        return describe_exception(error)
+
+
 class ViolationError(SpecViolation):
     """An operation after which laws do not hold."""
 

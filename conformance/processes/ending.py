@@ -7,7 +7,9 @@ import re
 import signal
 from collections.abc import Callable
 from mmap import mmap
+from tempfile import TemporaryFile
 from time import monotonic, sleep
+from typing import IO
 
 from attrs import frozen
 
@@ -20,10 +22,14 @@ GRACE_SHARE, MOST_GRACE_SECONDS = 0.25, 2.0
 """How much longer than its limit a process may take: in Python it finds out by itself."""
 AGAIN_SHARE = 0.5
 """The share of that time which a late process gets once more: perhaps the machine stood still."""
-STACKS_SECONDS = 3.0
+STACKS_SECONDS = 1.5
 """How long a process may take to write its stacks when it is ended."""
+END_SECONDS = 0.5
+"""How long a process that closed its connection may take to end."""
 MOST_WORDS = 1 << 14
 """Bytes of the last words of a process that are kept."""
+MOST_OUTPUT = 1 << 26
+"""Bytes of stderr after which the earlier ones are dropped: a cache may write without end."""
 
 
 _THREAD = re.compile(r"(?<=[Tt])hread 0x[0-9a-f]+")
@@ -55,6 +61,27 @@ class ProcessDied(Exception):
         self.ending = ending
 
 
+class Words:
+    """What a process writes to stderr, in a file without a name."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # See `close`.
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.file.close()
+
+    def last(self, most: int = MOST_WORDS) -> bytes:
+        """The end of it."""
+        size = os.fstat(self.file.fileno()).st_size
+        return os.pread(self.file.fileno(), most, max(0, size - most))
+
+    def drop(self, more_than: int = 0) -> None:
+        """Forget all of it, if it is more than so many bytes."""
+        if os.fstat(self.file.fileno()).st_size > more_than:
+            self.file.truncate(0)
+
+
 class Watch:
     """Looks whether a process is late, by its note."""
 
@@ -80,7 +107,12 @@ class Watch:
 def end_late(pid: int, ended: Callable[[], bool]) -> None:
     """End a process that is late. It writes the stacks of its threads first, if it can."""
     _send(pid, signal.SIGABRT)
-    until = monotonic() + STACKS_SECONDS
+    end_soon(pid, ended, STACKS_SECONDS)
+
+
+def end_soon(pid: int, ended: Callable[[], bool], seconds: float = END_SECONDS) -> None:
+    """Wait for the end of a process that most likely ends by itself, and then kill it."""
+    until = monotonic() + seconds
     while not ended() and monotonic() < until:
         sleep(0.02)
     _send(pid, signal.SIGKILL)
@@ -115,7 +147,7 @@ def exit_name(code: int) -> str:
 
 def _last(words: bytes) -> str:
     """The last words; stacks without the numbers of threads, which differ each time."""
-    said = words[-MOST_WORDS:].decode(errors="replace").strip()
+    said = words.decode(errors="replace").strip()
     return _THREAD.sub("hread", said)
 
 

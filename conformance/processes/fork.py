@@ -12,17 +12,20 @@ import os
 import pickle
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from mmap import mmap
 from multiprocessing.connection import Connection, Pipe
-from tempfile import TemporaryFile
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kvcanon.conformance.processes.answer import answer_of
 from kvcanon.conformance.processes.ending import (
+    MOST_OUTPUT,
     ProcessDied,
     Watch,
+    Words,
     end_group,
     end_late,
+    end_soon,
     ending_of,
 )
 from kvcanon.conformance.processes.lifetime import end_with
@@ -43,7 +46,7 @@ def in_fork(do: Callable[[Tell], Result], heard: Callable[[Any], None] = lambda 
     """
     memory = mmap(-1, SIZE)
     hears, tells = Pipe(duplex=False)
-    with TemporaryFile("a+b", buffering=0) as words:
+    with closing(Words()) as words:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -61,16 +64,16 @@ def in_fork(do: Callable[[Tell], Result], heard: Callable[[Any], None] = lambda 
 
 
 def _be_the_copy(
-    do: Callable[[Tell], object], memory: mmap, tells: Connection, words: IO[bytes], parent: int
+    do: Callable[[Tell], object], memory: mmap, tells: Connection, words: Words, parent: int
 ) -> NoReturn:
     """Do it, say what came of it, and end."""
     try:
         end_with(parent)
         os.setsid()
-        os.dup2(words.fileno(), 2)
+        os.dup2(words.file.fileno(), 2)
         faulthandler.enable(file=2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        NOTE.memory = memory
+        NOTE.share(memory)
         me = os.getpid()
 
         def tell(value: object) -> None:
@@ -86,7 +89,7 @@ def _be_the_copy(
 class _Copy:
     """The copy, as the parent sees it."""
 
-    def __init__(self, pid: int, hears: Connection, memory: mmap, words: IO[bytes]) -> None:
+    def __init__(self, pid: int, hears: Connection, memory: mmap, words: Words) -> None:
         self._pid, self._hears, self._memory, self._words = pid, hears, memory, words
         self._watch = Watch(memory)
         self._code: int | None = None
@@ -104,10 +107,11 @@ class _Copy:
                     heard(value)
             except EOFError:
                 # Only its end closes the pipe, unless the cache does.
-                end_late(self._pid, self._ended)
+                end_soon(self._pid, self._ended)
                 over = True
             if over:
                 raise self._died(late=late)
+            self._words.drop(MOST_OUTPUT)
             if self._watch.late:
                 late = True
                 end_late(self._pid, self._ended)
@@ -134,6 +138,5 @@ class _Copy:
         return self._code
 
     def _died(self, *, late: bool) -> ProcessDied:
-        self._words.seek(0)
-        words = self._words.read()
+        words = self._words.last()
         return ProcessDied(ending_of(self._wait(), self._memory, words, late=late))

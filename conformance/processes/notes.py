@@ -10,6 +10,7 @@ two compared caches is called, the action, the number and name of the operation,
 
 from __future__ import annotations
 
+import os
 import struct
 from mmap import mmap
 from time import monotonic
@@ -58,6 +59,16 @@ class Note:
         self.memory = bytearray(SIZE) if memory is None else memory
         self._operations = 0
         self._due = self._seconds = 0.0
+        self._owner = os.getpid()
+
+    def share(self, memory: mmap) -> None:
+        """Note in memory that a parent reads, on behalf of this process."""
+        self.memory, self._owner = memory, os.getpid()
+
+    def end_copy(self) -> None:
+        """End this process if a cache made it by a fork: it would play all cases once more."""
+        if self.shared and os.getpid() != self._owner:
+            os._exit(0)
 
     @property
     def shared(self) -> bool:

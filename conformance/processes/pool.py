@@ -20,25 +20,26 @@ from mmap import mmap
 from multiprocessing.connection import Pipe, wait
 from tempfile import TemporaryFile
 from threading import Lock, Thread
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes.ending import (
+    MOST_OUTPUT,
     Ending,
     ProcessDied,
     Watch,
+    Words,
     end_group,
     end_late,
+    end_soon,
     ending_of,
 )
 from kvcanon.conformance.processes.notes import SIZE, Noted
 from kvcanon.conformance.processes.worker import READY
 
 LOOKS_EVERY_SECONDS = 0.1
-END_SECONDS = 2.0
-"""How long a worker that closed its connection may take to end."""
-MOST_OUTPUT = 1 << 26
-"""Bytes of stderr after which the earlier ones of a job are dropped: a cache may write for ever."""
+MOST_PASSED_ON = 1 << 20
+"""Bytes of stderr of a job that are passed on."""
 
 BOOT = (
     "import sys; sys.path[:] = {path!r}; "
@@ -150,7 +151,8 @@ class _Worker:
     def __init__(self, hash_seed: int) -> None:
         self.job: Job | None = None
         self._ready = False
-        self._note_file, self._words = _plain_file(), _plain_file()
+        self._words = Words()
+        self._note_file = TemporaryFile()  # noqa: SIM115  # See `end`.
         self._note_file.truncate(SIZE)
         self._memory = mmap(self._note_file.fileno(), SIZE)
         self._watch = Watch(self._memory)
@@ -159,7 +161,7 @@ class _Worker:
         self._process = subprocess.Popen(  # noqa: S603  # Our own interpreter and module.
             _command(*fds),
             stdin=subprocess.DEVNULL,
-            stderr=self._words,
+            stderr=self._words.file,
             pass_fds=fds,
             env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
             # A signal to the group ends what the worker started, and Ctrl-C is for the parent.
@@ -185,8 +187,7 @@ class _Worker:
         if self.job is not None and self._watch.late:
             end_late(self._process.pid, lambda: self._process.poll() is not None)
             return self._died(late=True)
-        if os.fstat(self._words.fileno()).st_size > MOST_OUTPUT:
-            self._words.truncate(0)
+        self._words.drop(MOST_OUTPUT)
         return True
 
     def end(self) -> None:
@@ -226,24 +227,18 @@ class _Worker:
 
     def _pass_words_on(self) -> None:
         """Write what a job that is done wrote to stderr."""
-        words = self._read_words()
+        words = self._words.last(MOST_PASSED_ON)
         if words:
-            self._words.truncate(0)
+            self._words.drop()
             sys.stderr.write(words.decode(errors="replace"))
             sys.stderr.flush()
-
-    def _read_words(self) -> bytes:
-        self._words.seek(0)
-        return self._words.read()
 
     def _died(self, *, late: bool) -> bool:
         """Fail its job, if it had one. Returns False: it does not live."""
         job, self.job = self.job, None
-        try:
-            code = self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = -9
-        ending = ending_of(code, self._memory, self._read_words(), late=late)
+        end_soon(self._process.pid, lambda: self._process.poll() is not None)
+        code = self._process.wait()
+        ending = ending_of(code, self._memory, self._words.last(), late=late)
         self.end()
         if job is not None:
             error = ProcessDied(ending) if self._ready else _not_started(ending)
@@ -259,11 +254,6 @@ def _not_started(ending: Ending) -> UsageError:
 def _fail(future: Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _plain_file() -> IO[bytes]:
-    """A file without a name; what is written goes to its end."""
-    return TemporaryFile("a+b", buffering=0)
 
 
 def _command(connection: int, note: int) -> list[str]:

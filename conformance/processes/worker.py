@@ -38,10 +38,12 @@ def serve(connection_fd: int, note_fd: int, parent: int) -> None:
     """Run jobs from a connection, until the parent closes it or ends."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    NOTE.memory = mmap(note_fd, SIZE)
+    NOTE.share(mmap(note_fd, SIZE))
     # A core file for each play that reduces a case would fill the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable(file=2)
+    # The system forgets it at a fork, and a cache may fork.
+    os.register_at_fork(after_in_child=_end_with_parent)
     sys.meta_path.insert(0, ImportWatch())
     connection = Connection(connection_fd)
     connection.send_bytes(READY)
@@ -57,6 +59,10 @@ def serve(connection_fd: int, note_fd: int, parent: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         connection.send_bytes(answer)
+
+
+def _end_with_parent() -> None:
+    end_with(os.getppid())
 
 
 def _done(job: bytes) -> object:

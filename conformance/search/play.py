@@ -6,7 +6,6 @@ each is judged by the calls that it got.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -19,7 +18,13 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
-from kvcanon.conformance.errors import OnShould, UsageError, ViolationError, describe_exception
+from kvcanon.conformance.errors import (
+    OnShould,
+    UsageError,
+    ViolationError,
+    describe_exception,
+    traceback_of,
+)
 from kvcanon.conformance.observe.agreement import AnswerDifference, Recorder, first_difference
 from kvcanon.conformance.observe.guard import GuardedCache, guard
 from kvcanon.conformance.processes.notes import NOTE
@@ -210,7 +215,7 @@ class CaseRun:
                 if is_users_interrupt(error):
                     raise
                 text = f"shows a state that cannot be compared: {describe_exception(error)}"
-                self._found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                self._found(Grounds.AGREEMENT, "state", text, traceback_of(error))
                 return
             (difference,) = differences
             if difference is not None:
@@ -245,7 +250,7 @@ class CaseRun:
 
     def _crashed(self, error: BaseException, text: str) -> None:
         """Note an exception as the finding; to be called where it is handled."""
-        self._found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+        self._found(Grounds.CRASH, type(error).__name__, text, traceback_of(error))
 
     def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding that is of no law; it ends the run."""

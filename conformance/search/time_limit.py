@@ -74,6 +74,7 @@ def within(seconds: float, do: Callable[[], object]) -> None:
     Outside the main thread, inside native code, and if another timer is set, the process that
     watches this one alone keeps the limit, if there is one.
     """
+    NOTE.end_copy()
     NOTE.limit(seconds)
     try:
         _interrupted(seconds, do)

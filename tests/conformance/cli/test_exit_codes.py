@@ -19,7 +19,6 @@ from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.time_limit import VARIABLE
 from paths import HELPERS, ROOT
 
-
 SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 
 
