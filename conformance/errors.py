@@ -21,11 +21,23 @@ class UsageError(Exception):
 
 def describe_exception(error: BaseException) -> str:
     """An exception in one line: its class, its message, and the line that raised it."""
-    words = f"{type(error).__name__}: {error}".rstrip(": ")
+    try:
+        message = str(error)
+    except BaseException as worse:  # noqa: BLE001  # A cache's own exception may raise anything.
+        message = f"its message cannot be made, {type(worse).__name__}"
+    words = f"{type(error).__name__}: {message}".rstrip(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or frames[-1].filename.startswith("<"):
         return words
     return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an exception, or the exception in one line if it lets nobody print it."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001  # A cache's own exception may raise anything.
+        return describe_exception(error)
 
 
 class ViolationError(SpecViolation):

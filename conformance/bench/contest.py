@@ -25,6 +25,7 @@ from kvcanon.conformance.bench.floor import FullHit
 from kvcanon.conformance.bench.growth import Point
 from kvcanon.conformance.bench.throughput import Throughput
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.lifetime import tied
 
 Fill = Callable[[Contestant, BenchJob], Json]
 """Runs a job for a contestant."""
@@ -165,6 +166,7 @@ def in_a_process(entrants: Field) -> Fill:
                 capture_output=True,
                 text=True,
                 check=False,
+                preexec_fn=tied(),  # It makes two calls of the system.
             )
             if done.returncode:
                 said = (done.stderr.strip() or "it said nothing").splitlines()[-1]

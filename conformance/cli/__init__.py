@@ -8,7 +8,6 @@ Results go to stdout, everything else to stderr. Progress bars appear on termina
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -20,11 +19,13 @@ from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
 from kvcanon.conformance.cli.explore import explore_command
+from kvcanon.conformance.cli.lasting_stdout import lasting_stdout
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
+from kvcanon.conformance.cli.supervised import supervised
 from kvcanon.conformance.errors import UsageError
 
 app = typer.Typer(
@@ -43,6 +44,9 @@ app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 
 
+SUPERVISED = ("bench", "explore", "replay")
+"""Commands that call a cache in their own process."""
+
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export
 # BadParameter; its base class is the base of all errors in a command line.
 _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -50,16 +54,24 @@ _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, on `sys.argv` by default, and return the exit code."""
+    if arguments is None and sys.argv[1:2] and sys.argv[1] in SUPERVISED:
+        try:
+            return supervised(lambda: _run(None))
+        except UsageError as error:
+            return _usage_error(str(error))
+    return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run the command line in this process, and return the exit code."""
     try:
-        code = get_command(app).main(args=arguments, prog_name="kvcanon", standalone_mode=False)
-        sys.stdout.flush()
+        with lasting_stdout():
+            command = get_command(app)
+            code = command.main(args=arguments, prog_name="kvcanon", standalone_mode=False)
     except _ClickError as error:
         return _usage_error(getattr(error, "format_message", error.__str__)())
-    except (SystemExit, BrokenPipeError):
-        # The reader closed the pipe. Rich and Typer exit with 1 then, which would say that a law is
-        # broken. Without a new stdout Python would complain when it flushes at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as ended:
+        return _usage_error(f"something called sys.exit({ended.code!r}); a cache must not")
     except (UsageError, TraceError, OSError) as error:
         return _usage_error(str(error))
     except (typer.Abort, KeyboardInterrupt):

@@ -9,8 +9,6 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Annotated
 
 import typer
@@ -40,6 +38,8 @@ from kvcanon.conformance.cli.terminal import (
 )
 from kvcanon.conformance.cli.workload import Workload, WorkloadSizes
 from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.workers import workers
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
 bench.command("gpu")(bench_gpu)
@@ -162,8 +162,11 @@ def measure(case: BenchCase) -> ReplayRate:
 
 def _in_a_process(case: BenchCase) -> ReplayRate:
     """Measure a case in a fresh process, so that peak memory is its own."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
-        return process.submit(measure, case).result()
+    with workers(1, apart=True) as by:
+        try:
+            return by.executor.submit(measure, case).result()
+        except ProcessDied as died:
+            raise UsageError(f"the replay of {case.cache} failed: it {died}") from None
 
 
 def _print_table(cache: str, workload: Workload, measured: Sequence[ReplayRate]) -> None:

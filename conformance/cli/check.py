@@ -16,7 +16,12 @@ from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
-from kvcanon.conformance.cli.terminal import ReportConsole, print_parts, progress_bars
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    print_parts,
+    progress_bars,
+    signs_of_life,
+)
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
@@ -27,12 +32,12 @@ from kvcanon.conformance.report.known_differences import (
     require_shown,
 )
 from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
-from kvcanon.conformance.search.plan import silent
 from kvcanon.conformance.search.result import CheckResult, Standing
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 
@@ -131,7 +136,7 @@ def check_command(
             store=store,
             progress=progress,
         )
-    report = report_of(result, chosen, differences)
+        report = report_of(result, chosen, differences, replay_apart(seed))
     for path, write in writers.items():
         path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}
@@ -166,10 +171,11 @@ def _chosen(only: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show one progress bar for each stage; none if stderr is no terminal."""
+    """Show one progress bar for each stage; a line now and then if stderr is no terminal."""
     with progress_bars(TimeElapsedColumn()) as bars:
         if bars is None:
-            yield silent
+            with signs_of_life() as note:
+                yield note
             return
         tasks = {}
 

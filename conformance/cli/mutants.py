@@ -27,7 +27,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.equivalents import Core
 from kvcanon.conformance.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
 from kvcanon.conformance.mutants.measurement import MeasurementSpec
-from kvcanon.conformance.search.campaign import workers
+from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.search.effort import effort_named
 
 EFFORTS = ("quick", "standard")

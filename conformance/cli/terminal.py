@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TypeVar
 
 import typer
@@ -22,6 +23,8 @@ from rich.text import Text
 
 Item = TypeVar("Item")
 
+SILENT_SECONDS = 25.0
+"""A command that takes longer says so on stderr."""
 WIDTH = 100
 """Columns of a report in a pipe."""
 
@@ -41,6 +44,29 @@ def progress_bars(clock: ProgressColumn) -> Iterator[Progress | None]:
     )
     with Progress(*columns, console=stderr, transient=True) as bars:
         yield bars
+
+
+@contextmanager
+def signs_of_life(
+    every_seconds: float = SILENT_SECONDS,
+) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Say on stderr how far a command is, now and then; yields what notes the progress."""
+    words, over = ["begins"], Event()
+
+    def note(stage: str, done: int, of: int | None) -> None:
+        words[0] = f"{stage}: {done:,}" + ("" if of is None else f" of {of:,}")
+
+    def speak() -> None:
+        while not over.wait(every_seconds):
+            typer.echo(f"kvcanon: {words[0]}, and goes on", err=True)
+
+    thread = Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield note
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

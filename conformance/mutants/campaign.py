@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.detection import MutantVerdict
 from kvcanon.conformance.mutants.judge import Budget, judge
 from kvcanon.conformance.mutants.place import MutantPlace
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.notes import NOTE
 
 MEMORY_BYTES = 4 << 30
 """The memory limit of a process: a mutant may allocate without end."""
@@ -25,12 +25,11 @@ def judge_all(
     for future in as_completed(futures):
         try:
             yield future.result()
-        except BrokenProcessPool:
-            name = futures[future].place_id
-            raise UsageError(f"a mutant ended its process, most likely {name}") from None
+        except ProcessDied as died:
+            raise UsageError(f"the mutant {futures[future].place_id} {died}") from None
 
 
 def _judge(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
-    if multiprocessing.parent_process() is not None:
+    if NOTE.shared:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     return judge(place, seed, budget)

@@ -20,7 +20,7 @@ from kvcanon.conformance.mutants.native.finder import all_spots
 from kvcanon.conformance.mutants.place import MutantPlace
 from kvcanon.conformance.mutants.sample import draw_sample
 from kvcanon.conformance.mutants.score import Measure
-from kvcanon.conformance.search.campaign import workers
+from kvcanon.conformance.processes.workers import workers
 
 BUILD = Path("build/mutants")
 """Relative to the checkout. Kept between runs, so that only changed files are compiled."""

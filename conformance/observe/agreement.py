@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.observe.evidence import Service
+from kvcanon.conformance.observe.evidence import Service, method_name
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
     BadArgument,
@@ -87,6 +88,7 @@ class Recorder(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
+        NOTE.operation(method_name(type(operation).__name__))
         try:
             answer = call(*args, **kwargs)
         except CacheError as refusal:

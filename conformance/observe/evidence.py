@@ -153,7 +153,7 @@ class Service:
         asks_for = _ASKS_FOR.get(type(operation))
         if asks_for is None or asks_for(operation):
             counts = self.refused if refused else self.served
-            counts[_method(type(operation).__name__)] += 1
+            counts[method_name(type(operation).__name__)] += 1
 
 
 _ASKS_FOR: Mapping[type[Operation], Callable[[Any], object]] = {
@@ -168,6 +168,6 @@ _ASKS_FOR: Mapping[type[Operation], Callable[[Any], object]] = {
 
 
 @cache
-def _method(operation: str) -> str:
+def method_name(operation: str) -> str:
     """Return the method name of an operation."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()

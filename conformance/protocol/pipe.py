@@ -25,6 +25,7 @@ from typing import IO, cast
 from attrs import field, frozen
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.lifetime import tied
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
 from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.tree import TreeCache
@@ -90,6 +91,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
+                preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
             )
         except (OSError, ValueError, IndexError) as error:
             self._words.close()

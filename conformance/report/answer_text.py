@@ -7,6 +7,7 @@ from functools import singledispatch
 
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.protocol.request import Admitted
+from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
 from kvcanon.spec.operations import (
@@ -60,6 +61,8 @@ def _(answer: bytes) -> str:
 
 @_in_words.register
 def _(answer: BaseException) -> str:
+    if isinstance(answer, CacheEnded):
+        return str(answer)
     return f"raised {type(answer).__name__}: {answer}".rstrip(": ")
 
 

@@ -23,7 +23,6 @@ from kvcanon.conformance.report.recorded_calls import (
     TransferDecision,
 )
 from kvcanon.conformance.search.clients import ClientFactory
-from kvcanon.conformance.search.time_limit import CacheSilent
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
@@ -75,13 +74,17 @@ class CallRecorder(ClientFactory):
         if operation:
             self._operations += 1
             number = self._operations
+        self.began(RecordedCall(self.action, number, call, None))
         try:
             answer = do()
-        except (Exception, CacheSilent) as error:
+        except BaseException as error:
             self.calls.append(RecordedCall(self.action, number, call, error))
             raise
         self.calls.append(RecordedCall(self.action, number, call, answer))
         return answer
+
+    def began(self, call: RecordedCall) -> None:
+        """Note a call before it is made; its answer is not known yet."""
 
     def record_whole(self, call: Call, do: Callable[[], None]) -> None:
         """Record one call for all calls that are made inside."""

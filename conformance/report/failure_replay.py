@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.fork import Tell, in_fork
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_recorder import CallRecorder
-from kvcanon.conformance.report.recorded_calls import RecordedCall
+from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
+from kvcanon.conformance.search.deaths import REDUCED_SECONDS, finding_of
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import CaseRun, JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.spec.law import Level
 
 
@@ -47,10 +51,60 @@ def replay_failure(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
     try:
         found = _play(failure.case, adapter, judges, recorder)
     except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
-        not_made = first.grounds is Grounds.CRASH and not first.operation
-        return FailureReplay((), not_made and isinstance(error, UsageError))
+        return FailureReplay((), _is_not_made(failure, error))
     calls = _up_to_the_finding(recorder.calls, failure)
     return FailureReplay(calls, _is_again(found, first))
+
+
+class _TellingRecorder(CallRecorder):
+    """Tells each call before and after it is made, to a process that outlives this one."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def began(self, call: RecordedCall) -> None:
+        """Tell what ended before, and the call."""
+        self._tell((self.calls, call))
+        self.calls = []
+
+
+def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> FailureReplay:
+    """As `replay_failure`, in a copy of this process that the cache may end or block.
+
+    The last call is then the one that did so.
+    """
+    calls: list[RecordedCall] = []
+    last: list[RecordedCall] = []
+
+    def heard(told: tuple[list[RecordedCall], RecordedCall]) -> None:
+        calls.extend(told[0])
+        last[:] = [told[1]]
+
+    def play(tell: Tell) -> tuple[Finding | None, list[RecordedCall]]:
+        recorder = _TellingRecorder(tell)
+        found = _play(failure.case, adapter, judges, recorder)
+        return found, recorder.calls
+
+    try:
+        with LIMIT.at_most(REDUCED_SECONDS):
+            found, rest = in_fork(play, heard)
+    except ProcessDied as died:
+        end = CacheEnded(str(died))
+        calls += [evolve(call, answer=end) for call in last]
+        ended = finding_of(died.ending, adapter.name)
+        return FailureReplay(tuple(calls), _is_again(ended, failure.finding))
+    except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
+        return FailureReplay((), _is_not_made(failure, error))
+    return FailureReplay(
+        _up_to_the_finding([*calls, *rest], failure), _is_again(found, failure.finding)
+    )
+
+
+def _is_not_made(failure: Failure, error: Exception) -> bool:
+    first = failure.finding
+    not_made = first.grounds is Grounds.CRASH and not first.operation
+    return not_made and isinstance(error, UsageError)
 
 
 def calls_of(case: Case, adapter: Adapter) -> tuple[RecordedCall, ...]:

@@ -56,3 +56,7 @@ class RecordedCall:
     call: Call
     answer: object = field(eq=False)
     """The returned value, or the raised exception."""
+
+
+class CacheEnded(Exception):
+    """Stands for the answer of a call that ended its process, or never ended."""

@@ -7,7 +7,7 @@ the last case.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from attrs import fields, frozen
@@ -15,10 +15,11 @@ from attrs import fields, frozen
 from kvcanon.conformance.blackbox.coverage import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal
-from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
+from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law
@@ -160,7 +161,7 @@ class CacheReport:
     @property
     def offered(self) -> tuple[str, ...]:
         """The fields of the offer that are not the usual ones."""
-        return tuple(_offered(adapter_as(self.name).offer))
+        return tuple(_offered(self.result.offer))
 
     @property
     def least_exercised(self) -> tuple[Judged, ...]:
@@ -205,19 +206,34 @@ class CheckReport:
         return sum(stage.seconds for stage in self.result.stages)
 
 
+Replay = Callable[[str, Sequence[Failure], Sequence[str]], "list[ReplayedFailure]"]
+"""Replays failures of a cache by its name; the laws are those to check where no law is broken."""
+
+
+def replay_here(
+    name: str, failures: Sequence[Failure], law_ids: Sequence[str]
+) -> list[ReplayedFailure]:
+    """Replay failures in this process."""
+    adapter = adapter_as(name)
+    return [replayed(failure, adapter, law_ids) for failure in failures]
+
+
 def report_of(
-    result: CheckResult, only: Collection[str] = (), known: Sequence[KnownDifference] = ()
+    result: CheckResult,
+    only: Collection[str] = (),
+    known: Sequence[KnownDifference] = (),
+    replay: Replay = replay_here,
 ) -> CheckReport:
     """Make the report of a check, given the laws of `--only` and the known differences.
 
     Every failure is replayed once, to record its calls.
     """
-    caches = tuple(_of_cache(cache, only, known) for cache in result.caches)
+    caches = tuple(_of_cache(cache, only, known, replay) for cache in result.caches)
     return CheckReport(result, caches, tuple(known))
 
 
 def _of_cache(
-    cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference]
+    cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference], replay: Replay
 ) -> CacheReport:
     laws = tuple(
         Judged(
@@ -231,16 +247,21 @@ def _of_cache(
     checked = [
         each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)
     ]
-    adapter = adapter_as(cache.name)
-    failures = tuple(replayed(failure, adapter, checked) for failure in cache.failures)
-    unkept = tuple(replayed(failure, adapter, checked) for failure in cache.unkept)
+    everything = (*cache.failures, *cache.unkept)
+    replays = tuple(replay(cache.name, everything, checked)) if everything else ()
+    failures, unkept = replays[: len(cache.failures)], replays[len(cache.failures) :]
     return CacheReport(cache.name, cache, laws, failures, unkept)
 
 
-def replayed(failure: Failure, adapter: Adapter, law_ids: Collection[str]) -> ReplayedFailure:
+def replayed(
+    failure: Failure,
+    adapter: Adapter,
+    law_ids: Collection[str],
+    again: Callable[[Failure, Adapter, JudgeConfig], FailureReplay] = replay_failure,
+) -> ReplayedFailure:
     """Replay a failure; `law_ids` are the laws to check if the failure is of no law."""
     judges = judges_of(failure, law_ids)
-    replay = replay_failure(failure, adapter, judges)
+    replay = again(failure, adapter, judges)
     lines = code_lines(replay.calls)
     script = script_of(adapter.name, failure, judges, lines)
     return ReplayedFailure(failure, lines, replay.again, script)

@@ -16,6 +16,7 @@ from textwrap import indent, wrap
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.report.call_code import CodeLine
+from kvcanon.conformance.search.deaths import is_death
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import Failure
@@ -73,6 +74,9 @@ def _docstring(cache: str, finding: Finding) -> str:
         "it does not end while the cache gives no answer; interrupt it to see where the cache "
         "hangs. It ends with exit code 0"
         if is_silence(finding)
+        else "its process ends at the last call, as the check saw it. It says so and ends with exit"
+        " code 0"
+        if is_death(finding)
         else "it ends with exit code 1 and an explanation of the fault, or with exit code 0"
     )
     run = f"Run it where the cache can be imported: {exit_codes} once the fault is fixed."

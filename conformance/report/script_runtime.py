@@ -55,6 +55,9 @@ def judged(
         yield cache, copies
     except CacheError as refusal:
         sys.stdout.write(f"The cache now refuses a call that it served: {refusal}\n")
+    except SystemExit as ended:
+        # The script would end as if the fault did not show.
+        raise RuntimeError(f"the cache called sys.exit({ended.code!r})") from ended
     finding, _ = trial.play(played)
     if finding is not None:
         raise SystemExit(finding.words)

@@ -8,27 +8,36 @@ Findings are reduced after the search, once for each fingerprint, from the first
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import cache
-from multiprocessing import get_context
 from time import monotonic
-from typing import ParamSpec, TypeVar
 
 from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.notes import NOTE
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
-from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.search.deaths import (
+    DEATHS_ENOUGH,
+    PLAYS,
+    REDUCED_SECONDS,
+    apart,
+    finding_of,
+    is_death,
+)
 from kvcanon.conformance.search.finding import Finding, Tally
+from kvcanon.conformance.search.making import adapter_in_time
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.resume import play_part
+from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent
 from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.search.walker import draw_case, scale_of
 
@@ -110,19 +119,27 @@ class CampaignReport:
     def add(self, later: CampaignReport) -> None:
         """Add the report of a later block."""
         self.tally.add(later.tally)
+        self.cut = self.cut or later.cut
         for found in later.found.values():
             self.take(found)
+
+    @property
+    def over(self) -> bool:
+        """Whether no further case is to be played."""
+        return self.cut or self.enough
 
     @property
     def enough(self) -> bool:
         """Whether enough was found to stop. Findings of SHOULD laws alone do not count."""
         found = [each for each in self.found.values() if not each.finding.only_should]
         silences = sum(each.times for each in found if is_silence(each.finding))
+        deaths = sum(each.times for each in found if is_death(each.finding))
         findings = sum(each.times for each in found)
         return (
             len(found) >= FAULTS_ENOUGH
             or findings >= FINDINGS_ENOUGH
             or silences >= SILENCES_ENOUGH
+            or deaths >= DEATHS_ENOUGH
         )
 
     def take(self, found: FindingGroup) -> None:
@@ -138,6 +155,7 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
         if monotonic() > deadline:
             report.cut = True
             break
+        NOTE.place(str(number).encode())
         case = search.case(number)
         finding, tally = search.trial(number).play(case)
         report.tally.add(tally)
@@ -148,15 +166,19 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
     return report
 
 
-def reduced(search: Search, found: FindingGroup) -> Failure | None:
+def reduced(search: Search, found: FindingGroup, *, in_copies: bool = False) -> Failure | None:
     """Reduce findings to the smallest case, judged from outside if that shows the fault.
 
-    None if an earlier run found it, and the cache does not show it any more.
+    `in_copies` plays each case in a copy of this process. None if an earlier run found it, and the
+    cache does not show it any more.
     """
     trial = search.trial(found.number)
+    if in_copies:
+        trial = apart(trial)
     origin = f"walker, seed {search.seed}, case {found.number}"
     case, finding = found.case, found.finding
-    smallest = reduce_case(case, finding, trial)
+    plays = PLAYS if is_death(finding) else None
+    smallest = reduce_case(case, finding, trial, plays)
     if smallest is not None:
         case, finding = smallest
         outside = trial.from_outside()
@@ -218,52 +240,11 @@ def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
 
     As a black box it shows answers, events and bytes only. Raises: UsageError.
     """
-    adapter = evolve(load_adapter(name), name=name)
+    adapter = evolve(adapter_in_time(name), name=name)
     return evolve(adapter, hides=adapter.hides | INSIDE) if black_box else adapter
 
 
 AnySearch = Search | SearchSpec
-Does = ParamSpec("Does")
-Done = TypeVar("Done")
-
-
-class _Here(Executor):
-    """Runs what is submitted at once, in this process."""
-
-    def submit(
-        self, fn: Callable[Does, Done], /, *args: Does.args, **kwargs: Does.kwargs
-    ) -> Future[Done]:
-        done: Future[Done] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-
-@frozen
-class Workers:
-    """The processes that play cases."""
-
-    executor: Executor
-    jobs: int
-
-
-@contextmanager
-def workers(jobs: int) -> Iterator[Workers]:
-    """Start worker processes; `jobs` of 1 uses this process."""
-    if jobs == 1:
-        yield Workers(_Here(), 1)
-        return
-    # A spawned process inherits no threads and no locks.
-    context = get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts)
-    try:
-        yield Workers(pool, jobs)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _leave_interrupts() -> None:
-    """Leave interrupts to the parent process, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 OnBlock = Callable[[int, CampaignReport], None]
@@ -308,7 +289,7 @@ def search_blocks(
             if not waiting:
                 return total, cut_short
             block, future = waiting[0]
-            report = future.result()
+            report = _report_of(search, blocks.cases(block), future, by, deadline)
             waiting.popleft()
             blocks.done(block, report)
             total.add(report)
@@ -317,23 +298,60 @@ def search_blocks(
                 cut_short = OUT_OF_TIME
             if total.enough:
                 return total, ENOUGH
-    except BrokenProcessPool:
-        first, last = blocks.cases(waiting[0][0])[0], blocks.cases(waiting[-1][0])[-1]
-        name = _made(search).adapter.name
-        raise UsageError(
-            f"{name} ended its process, in one of the cases {first} to {last}"
-        ) from None
     finally:
         for _, future in waiting:
             future.cancel()
+
+
+def _report_of(
+    search: AnySearch, cases: range, future: Future[CampaignReport], by: Workers, deadline: float
+) -> CampaignReport:
+    """The report of a block, also if a case ends its process. Raises: UsageError."""
+
+    def submit(some: range) -> Future[CampaignReport]:
+        return by.next_of_all(_play, search, some, deadline)
+
+    def deadly(some: range, died: ProcessDied) -> tuple[int, CampaignReport]:
+        number, finding = _died_at(search, some, died)
+        report = CampaignReport(Tally(cases=1))
+        report.note(finding, by.next_of_all(_case, search, number).result(), number)
+        return number, report
+
+    return play_part(cases, future, submit, deadly, CampaignReport())
+
+
+def _died_at(search: AnySearch, cases: range, died: ProcessDied) -> tuple[int, Finding]:
+    """The case at which a process died, and the finding. Raises: UsageError: nobody knows."""
+    cache, against = names_in(search)
+    place = died.ending.noted.place
+    if not place.isdigit() or int(place) not in cases:
+        raise UsageError(f"{cache} {died}, before it played a case")
+    return int(place), finding_of(died.ending, cache, against)
 
 
 def reduce_all(search: AnySearch, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
     """Reduce all findings, in the order of their first cases."""
     firsts = sorted(report.found.values(), key=lambda found: found.number)
     futures = [by.executor.submit(_reduce, search, found) for found in firsts]
-    failures = [future.result() for future in futures]
+    failures = []
+    for found, future in zip(firsts, futures, strict=True):
+        try:
+            failures.append(future.result())
+        except ProcessDied:
+            # A part of the case ends the process, though the whole case does not.
+            failures.append(by.executor.submit(_reduce_in_copies, search, found).result())
     return distinct(failure for failure in failures if failure is not None)
+
+
+def names_in(search: AnySearch) -> tuple[str, str | None]:
+    """The names of the cache and of the one to agree with."""
+    if isinstance(search, SearchSpec):
+        return search.cache, search.against
+    return search.adapter.name, search.against.name if search.against is not None else None
+
+
+def _case(search: AnySearch, number: int) -> Case:
+    return _made(search).case(number)
 
 
 def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
@@ -341,7 +359,15 @@ def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
 
 
 def _reduce(search: AnySearch, found: FindingGroup) -> Failure | None:
+    silent = found.finding.name == CacheSilent.__name__
+    if is_death(found.finding) or (silent and NOTE.shared):
+        return _reduce_in_copies(search, found)
     return reduced(_made(search), found)
+
+
+def _reduce_in_copies(search: AnySearch, found: FindingGroup) -> Failure | None:
+    with LIMIT.at_most(REDUCED_SECONDS) if is_silence(found.finding) else nullcontext():
+        return reduced(_made(search), found, in_copies=True)
 
 
 def _made(search: AnySearch) -> Search:

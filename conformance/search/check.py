@@ -14,31 +14,22 @@ from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.workers import Workers, workers
 from kvcanon.conformance.protocol.adapter import (
-    Adapter,
     CacheKind,
-    RequestSubject,
-    Subject,
-    Unoffered,
-    lacks_of,
-    make_request_subject,
-    make_subject,
 )
 from kvcanon.conformance.search import machine_stage, walker_stage
-from kvcanon.conformance.search.campaign import adapter_as, distinct, workers
+from kvcanon.conformance.search.campaign import distinct
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
+from kvcanon.conformance.search.facts import CacheFacts, facts_of
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 from kvcanon.conformance.search.vector_stage import hold
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.law import LAWS, Law, Level
-
-CONFIGS_TRIED = 200
-"""How many configurations are tried until a cache is made with one."""
 
 
 def check(
@@ -80,15 +71,16 @@ def check(
         progress=progress,
     )
     everyone = (*plan.names, *((against,) if against else ()))
-    adapters = {name: adapter_as(name, black_box=black_box) for name in everyone}
-    made = {name: _made(adapter) for name, adapter in adapters.items()}
-    for name, subject in made.items():
-        if against is not None and isinstance(subject, RequestSubject):
-            raise UsageError(
-                f"{name} is a request cache, which cannot be compared; leave `against` out"
-            )
-    outcomes = _run(plan, stages)
-    results = tuple(_result(adapters[name], made[name], outcomes, plan) for name in made)
+    # Cache code runs in workers alone: it may end or block its process.
+    with workers(plan.jobs, apart=True, seed=seed) as by:
+        facts = [facts_of(name, by, black_box=black_box) for name in dict.fromkeys(everyone)]
+        for each in facts:
+            if against is not None and each.kind is CacheKind.REQUEST:
+                raise UsageError(
+                    f"{each.name} is a request cache, which cannot be compared; leave `against` out"
+                )
+        outcomes = _run(plan, stages, by)
+    results = tuple(_result(each, outcomes, plan) for each in facts)
     for result in results:
         if result.name in plan.names:
             _require_judged(result)
@@ -115,26 +107,14 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return stages, tuple(law_id for law_id in LAWS if law_id in only)
 
 
-def _made(adapter: Adapter) -> Subject | RequestSubject:
-    """Make one cache, to see what it offers and shows. Raises: UsageError."""
-    make = make_request_subject if adapter.kind is CacheKind.REQUEST else make_subject
-    for seed in range(CONFIGS_TRIED):
-        try:
-            return make(adapter, draw_case(seed, adapter.offer).config)
-        except Unoffered:
-            continue
-    raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations")
-
-
-def _run(plan: CheckPlan, stages: Sequence[str]) -> list[StageOutcome]:
+def _run(plan: CheckPlan, stages: Sequence[str], by: Workers) -> list[StageOutcome]:
     """Run the stages one by one; each has its share of the remaining time."""
     outcomes: list[StageOutcome] = []
     end = monotonic() + plan.effort.seconds
-    with workers(plan.jobs) as by:
-        for at, name in enumerate(stages):
-            left = sum(SHARES[each] for each in stages[at:])
-            deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
-            outcomes.append(STAGES[name](_without_silent(plan, outcomes), by, deadline))
+    for at, name in enumerate(stages):
+        left = sum(SHARES[each] for each in stages[at:])
+        deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
+        outcomes.append(STAGES[name](_without_silent(plan, outcomes), by, deadline))
     return outcomes
 
 
@@ -145,29 +125,25 @@ def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckP
     return evolve(plan, names=tuple(name for name in plan.names if name not in silent_caches))
 
 
-def _result(
-    adapter: Adapter,
-    subject: Subject | RequestSubject,
-    outcomes: Sequence[StageOutcome],
-    plan: CheckPlan,
-) -> CacheResult:
+def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan) -> CacheResult:
     """The result of all stages for one cache."""
-    tallies = {each.stage.name: each.tallies.get(adapter.name, Tally()) for each in outcomes}
+    tallies = {each.stage.name: each.tallies.get(facts.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
-    failures = distinct(each for each in everything if each.finding.cache == adapter.name)
+    failures = distinct(each for each in everything if each.finding.cache == facts.name)
     news = [each for each in failures if not each.laws or each.laws - plan.known]
     unkept = [each for each in news if each.finding.only_should and not plan.strict]
     result = CacheResult(
-        adapter.name,
-        adapter.profile,
-        lacks_of(subject),
+        facts.name,
+        facts.profile,
+        facts.lacks,
         tallies,
         {},
         tuple(each for each in news if each not in unkept),
         tuple(unkept),
+        offer=facts.offer,
     )
     result = evolve(result, standings=_standings(result.tally, failures, plan))
-    return evolve(result, missing=_missing(adapter.kind, result, plan))
+    return evolve(result, missing=_missing(facts.kind, result, plan))
 
 
 def _standings(

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
@@ -33,10 +33,12 @@ from kvcanon.conformance.cases.case import (
     PICKS,
     Action,
     Case,
+    case_from_json,
     case_to_json,
     config_from_json,
 )
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.protocol.draw_config import any_config
 from kvcanon.conformance.search.finding import Finding, Tally
@@ -50,6 +52,8 @@ from kvcanon.spec.types import Component
 
 STEPS = 50
 """Actions of a case."""
+DRAINING = "drain"
+"""In the note of a worker, after all actions."""
 
 CI = settings(
     derandomize=True,
@@ -110,6 +114,7 @@ class CacheMachine(RuleBasedStateMachine):
         self._drain = tuple(map(Component, drain))
         trial = self.trial
         try:
+            NOTE.place(_line(case_to_json(Case(self.config, (), self._drain))))
             self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
         except UsageError:
             case = Case(self.config, (), ())
@@ -122,6 +127,7 @@ class CacheMachine(RuleBasedStateMachine):
         if self._caches is None or self._caches.over:
             return
         self._actions.append(action)
+        NOTE.more(_line(action))
         self._caches.act(action)
         for finding in self._caches.findings():
             self._raise(finding, Case(self.config, tuple(self._actions), ()))
@@ -132,6 +138,7 @@ class CacheMachine(RuleBasedStateMachine):
             return
         found_before = bool(self._caches.findings())
         if not found_before:
+            NOTE.more(_line(DRAINING))
             self._caches.drain(self._drain)
         findings = self._caches.findings()
         if not self.journal.closed:
@@ -147,6 +154,22 @@ class CacheMachine(RuleBasedStateMachine):
         found = HypothesisFailure(finding, case)
         self.journal.shortest = _shorter(self.journal.shortest, found)
         raise found
+
+
+def _line(value: object) -> bytes:
+    """A line of a note."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def noted_case(place: bytes) -> Case:
+    """The case that a process noted before it ended. Raises: UsageError: it noted none."""
+    if not place:
+        raise UsageError("the process ended before it drew a case")
+    first, *later = map(json.loads, place.splitlines())
+    case = case_from_json(first)
+    drained = DRAINING in later
+    actions = tuple(Action(*each) for each in later if each != DRAINING)
+    return evolve(case, actions=actions, drain=case.drain if drained else ())
 
 
 def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
-from kvcanon.conformance.search.campaign import Workers
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.result import Failure, StageResult

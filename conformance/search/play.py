@@ -6,7 +6,6 @@ each is judged by the calls that it got.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -19,9 +18,16 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
-from kvcanon.conformance.errors import OnShould, UsageError, ViolationError, describe_exception
-from kvcanon.conformance.observe.agreement import Recorder, first_difference
+from kvcanon.conformance.errors import (
+    OnShould,
+    UsageError,
+    ViolationError,
+    describe_exception,
+    traceback_of,
+)
+from kvcanon.conformance.observe.agreement import AnswerDifference, Recorder, first_difference
 from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
@@ -33,7 +39,8 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.search.clients import ClientFactory, namespaces_of
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
-from kvcanon.conformance.search.time_limit import ACTION_SECONDS, CacheSilent, within
+from kvcanon.conformance.search.making import is_users_interrupt, made_in_time
+from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent, within
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Law, Need
@@ -125,12 +132,14 @@ class CaseRun:
         judges: JudgeConfig,
         *,
         compared: bool = False,
+        is_model: bool = False,
         ends_at_should: bool = False,
         clients: ClientFactory | None = None,
     ) -> None:
         """Make the cache, its judge and its client. Raises: as `make_subject`.
 
-        `compared` keeps the answers for `compare_with`. A broken SHOULD law ends the run only with
+        `compared` keeps the answers for `compare_with`, and `is_model` says that it is the other
+        cache there. A broken SHOULD law ends the run only with
         `ends_at_should`. `clients` makes the client, and so may observe its calls.
         """
         self.name = adapter.name
@@ -140,17 +149,23 @@ class CaseRun:
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
         self.client: Client | RequestClient
+        self._is_model = is_model
         self._actions = 0
         self._at = 0
         """Index of the current or last action."""
         factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
         on_should = None if ends_at_should else self._note_should
+        NOTE.step(0, 0, compared=is_model)
         if adapter.kind is CacheKind.REQUEST:
-            request_subject, judge = make_judged_requests(adapter, config, judges, on_should)
+            request_subject, judge = made_in_time(
+                lambda: make_judged_requests(adapter, config, judges, on_should)
+            )
             self._judge, self._service = judge, judge.service
             self.client = factory.request_client(judge, request_subject, stamps, namespaces)
         else:
-            subject, self._judge = make_judged(adapter, config, judges, on_should)
+            subject, self._judge = made_in_time(
+                lambda: make_judged(adapter, config, judges, on_should)
+            )
             self.recorder = Recorder(self._judge, recording=compared)
             self._service = self.recorder.service
             self.client = factory.tree_client(self.recorder, subject, stamps, namespaces)
@@ -186,12 +201,23 @@ class CaseRun:
         """Note the first difference from the cache that this one must agree with."""
         ours, theirs = model.recorder, self.recorder
         if ours is not None and theirs is not None and not (self.finding or model.finding):
+            NOTE.step(self._at, self._judge.steps, compared=self._is_model)
+            differences: list[AnswerDifference | None] = []
             try:
-                difference = first_difference(ours, theirs, numbers)
-            except Exception as error:  # noqa: BLE001  # Perhaps no law checked the state.
-                text = f"shows a state that cannot be compared: {describe_exception(error)}"
-                self._found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                within(
+                    LIMIT.seconds,
+                    lambda: differences.append(first_difference(ours, theirs, numbers)),
+                )
+            except CacheSilent as silence:
+                self._crashed(silence, f"{silence}, where it shows its state")
                 return
+            except BaseException as error:  # Perhaps no law checked the state.
+                if is_users_interrupt(error):
+                    raise
+                text = f"shows a state that cannot be compared: {describe_exception(error)}"
+                self._found(Grounds.AGREEMENT, "state", text, traceback_of(error))
+                return
+            (difference,) = differences
             if difference is not None:
                 self._found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
                 if difference.index is not None and self.finding is not None:
@@ -207,19 +233,24 @@ class CaseRun:
     def _try(self, do: Callable[[], object]) -> None:
         if self.finding is not None:
             return
+        NOTE.step(self._at, self._judge.steps, compared=self._is_model)
         try:
-            within(ACTION_SECONDS, do)
+            within(LIMIT.seconds, do)
         except ViolationError as broken:
             self.finding = self._finding_of(broken)
         except CacheError as refusal:
             text = f"refused in the drain, where no client holds anything: {refusal}"
             self._found(Grounds.CRASH, type(refusal).__name__, text, text)
         except CacheSilent as silence:
-            text = str(silence)
-            self._found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
-        except Exception as error:  # noqa: BLE001  # A cache may raise nothing but refusals.
-            text = f"raised {describe_exception(error)}"
-            self._found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+            self._crashed(silence, str(silence))
+        except BaseException as error:  # A cache may raise nothing but refusals.
+            if is_users_interrupt(error):
+                raise
+            self._crashed(error, f"raised {describe_exception(error)}")
+
+    def _crashed(self, error: BaseException, text: str) -> None:
+        """Note an exception as the finding; to be called where it is handled."""
+        self._found(Grounds.CRASH, type(error).__name__, text, traceback_of(error))
 
     def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding that is of no law; it ends the run."""
@@ -269,11 +300,12 @@ class SideBySide:
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
             raise UsageError("request caches cannot be compared; leave `against` out")
         self._absent: list[str] = []
-        made = [self._run(each, config, judges, against) for each in adapters]
+        compared = against is not None
+        made = [self._run(each, config, judges, compared=compared) for each in adapters]
         self._runs = [run for run in made if run is not None]
         self._model = None
         if against is not None:
-            self._model = self._run(against, config, judges, against)
+            self._model = self._run(against, config, judges, compared=True, is_model=True)
         self._everyone = [self._model, *self._runs] if self._model else self._runs
         if self._model is not None:
             # All clients use only what all caches have; otherwise their calls would differ at once.
@@ -313,11 +345,19 @@ class SideBySide:
         return played | {name: Tally(unoffered=1) for name in self._absent}
 
     def _run(
-        self, adapter: Adapter, config: CacheConfig, judges: JudgeConfig, against: Adapter | None
+        self,
+        adapter: Adapter,
+        config: CacheConfig,
+        judges: JudgeConfig,
+        *,
+        compared: bool,
+        is_model: bool = False,
     ) -> CaseRun | None:
         """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
-            return CaseRun(adapter, config, self._stamps, judges, compared=against is not None)
+            return CaseRun(
+                adapter, config, self._stamps, judges, compared=compared, is_model=is_model
+            )
         except Unoffered:
             self._absent.append(adapter.name)
             return None

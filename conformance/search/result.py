@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.spec.config import Profile
 
@@ -79,6 +80,8 @@ class CacheResult:
     """The failures of SHOULD laws alone."""
     missing: tuple[str, ...] = ()
     """The essentials that were not exercised, in words."""
+    offer: Offer = field(default=Offer())
+    """The configurations that the cache offers."""
 
     @property
     def tally(self) -> Tally:

@@ -23,6 +23,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_from_json, case_to_json
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.campaign import (
     AnySearch,
     CampaignReport,
@@ -30,7 +31,6 @@ from kvcanon.conformance.search.campaign import (
     FindingGroup,
     OnBlock,
     SearchSpec,
-    Workers,
     search_blocks,
 )
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally

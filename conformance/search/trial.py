@@ -13,6 +13,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.making import NotMade
 from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
 from kvcanon.conformance.search.time_limit import CacheSilent
 
@@ -41,8 +42,8 @@ class Trial:
 
     def _not_made(self, fault: UsageError) -> Finding:
         text = f"no cache of this configuration could be made: {fault}"
-        name = self.adapter.name
-        return Finding(name, Grounds.CRASH, "not made", (), text, text, action=0, operation=0)
+        cache, name = self.adapter.name, fault.name if isinstance(fault, NotMade) else "not made"
+        return Finding(cache, Grounds.CRASH, name, (), text, text, action=0, operation=0)
 
 
 SILENT = frozenset({ChildSilent.__name__, CacheSilent.__name__})

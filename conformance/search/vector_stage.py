@@ -8,24 +8,25 @@ known to be broken are checked last and by themselves, so that they do not hide 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from time import monotonic
 
 from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.notes import NOTE
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
-from kvcanon.conformance.search.campaign import (
-    OUT_OF_TIME,
-    SearchSpec,
-    Workers,
-    adapter_as,
-)
+from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, adapter_as
+from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.making import made_in_time
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.stage_run import StageRun
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
@@ -35,6 +36,10 @@ from kvcanon.spec.law import LAWS, Need
 NAME = "vectors"
 PART = 12
 """Vectors that one process plays in a row."""
+NO_ANSWER = "it gave no answer"
+
+_INSIDE, _OUTSIDE = b" by states", b" from outside"
+"""What a worker notes each time that it plays a vector."""
 
 
 @define
@@ -52,6 +57,13 @@ class VectorResult:
         self.tally.add(other.tally)
         self.failures += other.failures
         self.why_not_all = self.why_not_all or other.why_not_all
+        if sum(is_death(each.finding) for each in self.failures) >= DEATHS_ENOUGH:
+            self.why_not_all = ENOUGH
+
+    @property
+    def over(self) -> bool:
+        """Whether no further vector is to be played."""
+        return bool(self.why_not_all)
 
 
 def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
@@ -70,15 +82,22 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
         asked = evolve(asked, against=None)
     total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
+
+    def again(part: range) -> Future[VectorResult]:
+        return by.next_of_all(play_vectors, asked, plan.known, part, deadline)
+
+    def deadly(part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+        return _failure_at(asked, part, died)
+
     futures = [
         by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
     ]
     try:
         for part, future in zip(parts, futures, strict=True):
-            total.add(future.result())
+            play_part(part, future, again, deadly, total)
             plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
-    except BrokenProcessPool:
-        raise UsageError(f"{name} ended its process, in one of the vectors") from None
+            if total.over:
+                break
     finally:
         for future in futures:
             future.cancel()
@@ -88,6 +107,26 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     return total
 
 
+def _failure_at(asked: SearchSpec, part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+    """The vector at which a worker died, and the failure. Raises: UsageError: nobody knows."""
+    place = died.ending.noted.place
+    number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
+    if not number.isdigit() or int(number) not in part:
+        raise UsageError(f"{asked.cache} {died}, before it played a vector")
+    finding = finding_of(died.ending, asked.cache, asked.against)
+    vector = read_vectors()[int(number)]
+    failure = Failure(
+        finding,
+        vector.case,
+        f"vector {vector.vector_id}",
+        1,
+        black_box=outside,
+        against=None if outside else asked.against,
+    )
+    why_not_all = NO_ANSWER if is_silence(finding) else ""
+    return int(number), VectorResult(Tally(cases=1), [failure], why_not_all)
+
+
 def play_vectors(
     asked: SearchSpec, known: frozenset[str], numbers: Sequence[int], deadline: float
 ) -> VectorResult:
@@ -95,13 +134,14 @@ def play_vectors(
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
-    for vector in read_vectors()[numbers[0] : numbers[-1] + 1]:
+    for number, vector in list(enumerate(read_vectors()))[numbers[0] : numbers[-1] + 1]:
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break
+        NOTE.place(str(number).encode())
         held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
         if any(is_silence(failure.finding) for failure in held.failures):
-            held.why_not_all = "it gave no answer"
+            held.why_not_all = NO_ANSWER
             break
     return held
 
@@ -118,6 +158,8 @@ def play_vector(
         held.tally.unoffered = 1
         return held
     for way in _ways(vector.level, vector.case, trial, law_ids or tuple(LAWS), known):
+        NOTE.step(0, 0)
+        NOTE.more(_OUTSIDE if way.judges.black_box else _INSIDE)
         finding, tally = way.play(vector.case)
         if tally.unoffered:
             held.tally.unoffered = 1
@@ -160,6 +202,6 @@ def _shows_states(adapter: Adapter, case: Case) -> bool:
     if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
         return False
     try:
-        return Need.SNAPSHOT in make_subject(adapter, case.config).shows
+        return Need.SNAPSHOT in made_in_time(lambda: make_subject(adapter, case.config)).shows
     except (UsageError, Unoffered):
         return False

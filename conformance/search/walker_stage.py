@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.campaign import (
     CampaignReport,
     CaseBlocks,
     SearchSpec,
-    Workers,
     reduce_all,
     search_blocks,
 )

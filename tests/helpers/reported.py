@@ -209,7 +209,8 @@ def result_of(
             refused=Counter(insert=1, reset=3),
         ),
     }
-    return CacheResult(name, profile, lacks, tallies, standings, failures, unkept, missing)
+    offer = adapter_as(name).offer
+    return CacheResult(name, profile, lacks, tallies, standings, failures, unkept, missing, offer)
 
 
 def check_of(*caches: CacheResult, against: str | None = None) -> CheckResult:

@@ -8,6 +8,7 @@ made for the law that its mutant names.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -20,6 +21,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
+from kvcanon.conformance.processes.lifetime import end_with
 from kvcanon.conformance.search.finding import Finding
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
@@ -211,7 +213,9 @@ def main() -> int:
         rewrite()
         return 0
     assert len(find_mutants(Path(__file__).parent)) == len(BY_NAME)
-    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as by:
+    with ProcessPoolExecutor(
+        given.jobs, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
+    ) as by:
         return int(make(by) > 0)
 
 

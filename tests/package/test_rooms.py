@@ -14,6 +14,7 @@ PREFIX = "kvcanon.conformance."
 
 ROOMS = (
     "errors",
+    "processes",
     "protocol",
     "adapter_parts",
     "cases",

@@ -25,6 +25,7 @@ from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.evidence import Service
 from kvcanon.conformance.observe.explain import explain_violations
+from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig, Profile
@@ -217,6 +218,7 @@ class RequestBlackboxGuard:
         A refusal is not counted if the request does not run.
         """
         self.steps += 1
+        NOTE.operation(name)
         try:
             answer = call()
         except CacheError as refusal:

@@ -24,6 +24,7 @@ from attrs import frozen
 from kvcanon import __version__
 from kvcanon.conformance.engines.releases.catalogue import RELEASES, STAND_INS, Release
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.lifetime import tied
 
 Run = Callable[[Sequence[str], Mapping[str, str]], None]
 """Runs a command with these variables, and raises `UsageError` if it fails."""
@@ -113,7 +114,14 @@ def make(release: Release, into: Path, run: Run) -> Peer:
 
 def run_command(command: Sequence[str], variables: Mapping[str, str]) -> None:
     """Run a command quietly. Raises: UsageError, with the last line of its output."""
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=tied(),  # It makes two calls of the system.
+    )
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
         raise UsageError(f"{' '.join(command)} failed: {lines[-1]}")

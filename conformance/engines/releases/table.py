@@ -17,6 +17,7 @@ from kvcanon.conformance.engines.releases.environment import Peer
 from kvcanon.conformance.engines.releases.hunt import HERE, Hunt, Hunted, hunt_to_json
 from kvcanon.conformance.engines.releases.past_bugs import PastBug
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.lifetime import tied
 
 MODULE = "kvcanon.conformance.engines.releases.hunt"
 
@@ -85,7 +86,12 @@ def _hunted(row: PastBug, peer: Peer, effort: HuntEffort) -> Hunted:
     )
     command = [str(peer.python), "-m", MODULE, hunt_to_json(wanted)]
     done = subprocess.run(  # noqa: S603
-        command, env=peer.variables, capture_output=True, text=True, check=False
+        command,
+        env=peer.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=tied(),  # It makes two calls of the system.
     )
     name = peer.release.name
     if done.returncode:

@@ -24,6 +24,7 @@ from kvcanon.conformance.mutants.native.schemata import (
     crossing,
     with_mutants,
 )
+from kvcanon.conformance.processes.lifetime import tied
 
 HEADER = "mutant.hpp"
 MODULE = "module.cpp"
@@ -120,7 +121,13 @@ def _write(
 def _compile(folder: Path) -> str:
     """Run the build. Returns its output if it fails, else an empty string."""
     command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=tied(),  # It makes two calls of the system.
+    )
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
 
@@ -150,7 +157,13 @@ def _guilty(
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=tied(),  # It makes two calls of the system.
+    )
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["nothing was said"]
         raise UsageError(f"{Path(command[0]).name} failed: {said[-1]}")

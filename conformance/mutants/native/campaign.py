@@ -17,6 +17,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.detection import MutantVerdict, Sight
 from kvcanon.conformance.mutants.native.build import Build
 from kvcanon.conformance.mutants.place import MutantPlace
+from kvcanon.conformance.processes.lifetime import tied
 from kvcanon.conformance.search.effort import QUICK_CASES, STANDARD_CASES
 
 HOST = "kvcanon.conformance.mutants.native.host"
@@ -78,7 +79,11 @@ def judge_native(
 
 def _start(command: Sequence[str]) -> Process:
     return subprocess.Popen(  # noqa: S603
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
     )
 
 

@@ -30,6 +30,7 @@ from kvcanon.conformance.mutants.looks import (
 )
 from kvcanon.conformance.mutants.native.schemata import AWAKE
 from kvcanon.conformance.mutants.place import MutantPlace
+from kvcanon.conformance.processes.lifetime import end_with
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.campaign import Search
@@ -73,8 +74,10 @@ def serve(library: Path) -> None:
 def _judged_apart(core: CDLL, adapter: Adapter, job: dict[str, int]) -> dict[str, Any]:
     """Fork a child that judges a mutant. Returns its verdict, or how it died."""
     reading, writing = os.pipe()
+    host = os.getpid()
     child = os.fork()
     if child == 0:
+        end_with(host)
         os.close(reading)
         _judge(core, adapter, job, writing)
         os._exit(0)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from pathlib import Path as File
 from time import monotonic
@@ -21,8 +20,10 @@ from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.workers import Workers, workers
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.campaign import Workers, adapter_as, workers
+from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.verify.explore import frontier
 from kvcanon.conformance.verify.explore.expansion import Broken, Expander, Expansion
 from kvcanon.conformance.verify.explore.frontier import Path
@@ -200,9 +201,9 @@ class _Run:
                 paths, future = waiting[0]
                 self._take(paths, future.result())
                 waiting.popleft()
-        except BrokenProcessPool:
+        except ProcessDied as died:
             raise UsageError(
-                f"{self._expander.origin.adapter.name} ended its process, in a move from one of "
+                f"{self._expander.origin.adapter.name} {died}, in a move from one of "
                 f"the states {progress.at} to {handed_out} of level {len(progress.levels)}"
             ) from None
         finally:

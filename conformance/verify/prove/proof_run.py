@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.search.campaign import workers
+from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.verify.prove.claim import Claim, ClaimKind, claims, names_in
 from kvcanon.conformance.verify.prove.mutation import (
     FunctionMutant,

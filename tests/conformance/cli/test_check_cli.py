@@ -18,9 +18,9 @@ from jsonschema import Draft202012Validator
 
 from command_line import read, usage_error
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.report.json_report import SCHEMA
 from kvcanon.conformance.search import check as check_module
-from kvcanon.conformance.search.campaign import Workers
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
@@ -35,7 +35,7 @@ SHORT_CHECK = f"""
 import sys
 from attrs import evolve
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.search.campaign import Workers
+from kvcanon.conformance.processes.workers import Workers, Workers
 from kvcanon.conformance.search.effort import EFFORTS
 EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES})
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))

@@ -14,10 +14,10 @@ from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, 
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
-from kvcanon.conformance.search import play
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Allocate, Free, Insert, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
@@ -170,7 +170,7 @@ def test_calls_of_a_cache_that_hangs_end_with_the_call_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The calls of a cache that hangs end with the call that hangs."""
-    monkeypatch.setattr(play, "ACTION_SECONDS", 0.2)
+    monkeypatch.setattr(LIMIT, "shorter", 0.2)
     failure = failure_in("reported:Silent", SERVE)
     replayed = replay(failure)
     assert replayed.again

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 import faulty
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search.campaign import (
     ENOUGH,
@@ -24,7 +24,6 @@ from kvcanon.conformance.search.campaign import (
     reduce_all,
     reduced,
     search_blocks,
-    workers,
 )
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Failure
@@ -138,7 +137,7 @@ def test_an_adapter_is_made_once_a_process(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(name)
         return Adapter(name, ReferenceCache)
 
-    monkeypatch.setattr("kvcanon.conformance.search.campaign.load_adapter", counted)
+    monkeypatch.setattr("kvcanon.conformance.search.making.load_adapter", counted)
     searched(SearchSpec("counted", against="another"))
     assert sorted(made) == ["another", "counted"]
 
@@ -181,12 +180,12 @@ def test_a_cache_that_cannot_be_made_is_found_and_others_go_on() -> None:
     assert report.tally.cases == 32
 
 
-def test_a_cache_that_ends_its_process_is_a_fault_in_one_line() -> None:
-    """A cache that ends its process raises a UsageError that names it and the cases."""
-    with pytest.raises(
-        UsageError, match="faulty:Dying ended its process, in one of the cases 0 to"
-    ):
-        searched(SearchSpec("faulty:Dying"), jobs=2)
+def test_a_cache_that_ends_its_process_is_a_finding() -> None:
+    """A cache that ends its process is a finding, and its case is known."""
+    report, _ = searched(SearchSpec("faulty:Dying"), jobs=2, blocks=1, each=4)
+    (found,) = report.found.values()
+    assert found.finding.name == "exit code 9"
+    assert report.tally.cases == 4
 
 
 def test_what_does_not_show_again_is_reported_as_it_was() -> None:

@@ -14,13 +14,8 @@ from fakeredis import FakeRedis, FakeServer
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.search.campaign import (
-    OUT_OF_TIME,
-    CampaignReport,
-    SearchSpec,
-    play_block,
-    workers,
-)
+from kvcanon.conformance.processes.workers import workers
+from kvcanon.conformance.search.campaign import OUT_OF_TIME, CampaignReport, SearchSpec, play_block
 from kvcanon.conformance.search.store import (
     CLAIM_SECONDS,
     DirectoryStore,

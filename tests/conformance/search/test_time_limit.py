@@ -10,10 +10,9 @@ import pytest
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search import play as play_module
 from kvcanon.conformance.search import time_limit
 from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.time_limit import CacheSilent, within
+from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent, within
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -75,6 +74,6 @@ def test_cache_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
             walk_in_a_ring()
             return super().match(key)
 
-    monkeypatch.setattr(play_module, "ACTION_SECONDS", 0.05)
+    monkeypatch.setattr(LIMIT, "shorter", 0.05)
     found, _ = play(Case(CacheConfig(), (Action("serve"),)), [Adapter("ring", Ring)])
     assert [is_silence(finding) for finding in found] == [True]

@@ -1,0 +1,141 @@
+"""The note of a process: what it does now and until when, in memory that it shares with its parent.
+
+The parent reads it when the process has ended, or is late. So a process that dies in native code
+leaves the case, the action and the operation behind.
+
+A note says: the place (bytes whose meaning the job knows, such as the number of a case), which of
+two compared caches is called, the action, the number and name of the operation, and the moment of
+`monotonic`, which all processes of a machine share, at which the process is late.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from mmap import mmap
+from time import monotonic
+
+from attrs import frozen
+
+SIZE = 1 << 16
+"""Bytes of a note; a place that is longer is cut."""
+
+CLOCK_SECONDS = 0.01
+"""How far a timer of the system may be from `monotonic`."""
+
+_DUE = struct.Struct("=dd")
+_STEP = struct.Struct("=BII")
+_NAME = struct.Struct("=I40s")
+_LENGTH = struct.Struct("=I")
+_STEP_AT = _DUE.size
+_NUMBER_AT = _STEP_AT + _STEP.size
+_LENGTH_AT = _NUMBER_AT + _NAME.size
+_PLACE_AT = _LENGTH_AT + _LENGTH.size
+
+MAKING = "make"
+"""The operation in which a cache is made."""
+
+
+@frozen
+class Noted:
+    """What a note says."""
+
+    place: bytes = b""
+    compared: bool = False
+    """Whether the cache to agree with was called, not the cache that is judged."""
+    action: int = 0
+    operation: int = 0
+    """The number of the operation in the case, from 1; 0 if none began."""
+    name: str = ""
+    """The name of the operation, empty if none began; MAKING while a cache is made."""
+    seconds: float = 0.0
+    """The time limit of what it does; 0 for none."""
+
+
+class Note:
+    """The note of this process. Without a parent that reads it, it is plain memory."""
+
+    def __init__(self, memory: mmap | bytearray | None = None) -> None:
+        self.memory = bytearray(SIZE) if memory is None else memory
+        self._operations = 0
+        self._due = self._seconds = 0.0
+        self._owner = os.getpid()
+
+    def share(self, memory: mmap) -> None:
+        """Note in memory that a parent reads, on behalf of this process."""
+        self.memory, self._owner = memory, os.getpid()
+
+    def end_copy(self) -> None:
+        """End this process if a cache made it by a fork: it would play all cases once more."""
+        if self.shared and os.getpid() != self._owner:
+            os._exit(0)
+
+    @property
+    def shared(self) -> bool:
+        """Whether a parent reads it, and so ends this process if it is late."""
+        return isinstance(self.memory, mmap)
+
+    def place(self, where: bytes) -> None:
+        """Begin at a place; nothing is known of its actions yet."""
+        self.step(0, 0)
+        _LENGTH.pack_into(self.memory, _LENGTH_AT, 0)
+        self.more(where)
+
+    def more(self, where: bytes) -> None:
+        """Add to the place."""
+        (length,) = _LENGTH.unpack_from(self.memory, _LENGTH_AT)
+        begin = _PLACE_AT + length
+        kept = where[: SIZE - begin]
+        self.memory[begin : begin + len(kept)] = kept
+        _LENGTH.pack_into(self.memory, _LENGTH_AT, length + len(kept))
+
+    def step(self, action: int, operations: int, *, compared: bool = False) -> None:
+        """Begin an action of a cache that has done so many operations."""
+        self._operations = operations
+        _STEP.pack_into(self.memory, _STEP_AT, compared, action, operations)
+        _NAME.pack_into(self.memory, _NUMBER_AT, operations, b"")
+
+    def operation(self, name: str) -> None:
+        """Begin an operation."""
+        self._operations += 1
+        _NAME.pack_into(self.memory, _NUMBER_AT, self._operations, name.encode())
+
+    def making(self) -> None:
+        """Begin to make a cache."""
+        _NAME.pack_into(self.memory, _NUMBER_AT, 0, MAKING.encode())
+
+    def limit(self, seconds: float | None) -> None:
+        """Set the time limit, from now; None for no limit."""
+        self._seconds = seconds or 0.0
+        self._due = monotonic() + self._seconds
+        _DUE.pack_into(self.memory, 0, self._due, self._seconds)
+
+    @property
+    def late(self) -> bool:
+        """Whether this process has missed its limit."""
+        return bool(self._seconds) and monotonic() >= self._due - CLOCK_SECONDS
+
+    def renew(self) -> None:
+        """Let the limit, if there is one, begin anew."""
+        if self._seconds:
+            self.limit(self._seconds)
+
+
+def read_note(memory: mmap) -> Noted:
+    """Read the note of another process."""
+    compared, action, _ = _STEP.unpack_from(memory, _STEP_AT)
+    operation, name = _NAME.unpack_from(memory, _NUMBER_AT)
+    (length,) = _LENGTH.unpack_from(memory, _LENGTH_AT)
+    place = bytes(memory[_PLACE_AT : _PLACE_AT + length])
+    words = name.rstrip(b"\0").decode(errors="replace")
+    return Noted(place, bool(compared), action, operation, words, limit_in(memory)[1])
+
+
+def limit_in(memory: mmap) -> tuple[float, float]:
+    """When another process is late, and its limit in seconds; 0 if it has no limit now."""
+    moment, seconds = _DUE.unpack_from(memory, 0)
+    return moment, seconds
+
+
+NOTE = Note()
+"""The note of this process."""
