@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
+from math import inf
 from multiprocessing import get_context
 from time import monotonic
 from typing import ParamSpec, TypeVar
@@ -27,7 +28,7 @@ from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
-from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reduce import reduce_until
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.search.walker import draw_case, scale_of
@@ -41,6 +42,8 @@ FAULTS_ENOUGH = 12
 """Different faults after which the search of a cache ends."""
 FINDINGS_ENOUGH = 64
 """Findings after which the search ends: they hide other faults."""
+REDUCING_SHARE, REDUCING_SECONDS = 0.4, 120.0
+"""The share of the remaining time that is kept to reduce findings, and the most seconds."""
 SILENCES_ENOUGH = 2
 """Cases without an answer after which the search ends: each takes as long as a hundred others."""
 
@@ -56,15 +59,17 @@ class Search:
     against: Adapter | None = None
     law_ids: tuple[str, ...] | None = None
     """The ids of the laws to check; None for all."""
+    known: frozenset[str] = frozenset()
+    """The ids of laws that are known to be broken."""
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played."""
         white = self._is_white(number)
         compared = number % COMPARED_EVERY == 1
         against = self.against if compared else None
-        return Trial(
-            self.adapter, JudgeConfig(black_box=not white, laws=laws_of(self.law_ids)), against
-        )
+        laws = laws_of(self.law_ids)
+        judges = JudgeConfig(black_box=not white, laws=laws, known=self.known)
+        return Trial(self.adapter, judges, against)
 
     def case(self, number: int) -> Case:
         """The case with a number; each seed has other cases."""
@@ -84,14 +89,8 @@ class FindingGroup:
     number: int
     """The number of the case."""
     times: int
-    laws: frozenset[str]
-    """The ids of all laws that these findings break."""
     earlier: bool = False
     """Whether an earlier run found it, on a cache that may have changed since."""
-
-    def and_later(self, other: FindingGroup) -> FindingGroup:
-        """The same with later findings."""
-        return evolve(self, times=self.times + other.times, laws=self.laws | other.laws)
 
 
 @define
@@ -100,18 +99,24 @@ class CampaignReport:
 
     tally: Tally = Factory(Tally)
     found: dict[Fingerprint, FindingGroup] = Factory(dict)
+    beside: dict[Fingerprint, FindingGroup] = Factory(dict)
+    """The first finding of each law that was broken together with another."""
     cut: bool = False
     """Whether the time was over before all cases were played."""
 
     def note(self, finding: Finding, case: Case, number: int) -> None:
         """Add a finding of a case."""
-        self.take(FindingGroup(finding, case, number, 1, frozenset(finding.broken)))
+        self.take(FindingGroup(finding, case, number, 1))
+        for law_id in finding.broken[1:]:
+            self.take_beside(FindingGroup(finding.of_law(law_id), case, number, 1))
 
     def add(self, later: CampaignReport) -> None:
         """Add the report of a later block."""
         self.tally.add(later.tally)
         for found in later.found.values():
             self.take(found)
+        for found in later.beside.values():
+            self.take_beside(found)
 
     @property
     def enough(self) -> bool:
@@ -128,7 +133,14 @@ class CampaignReport:
     def take(self, found: FindingGroup) -> None:
         """Add findings with the same fingerprint."""
         first = self.found.get(found.finding.fingerprint)
-        self.found[found.finding.fingerprint] = first.and_later(found) if first else found
+        kept = evolve(first, times=first.times + found.times) if first else found
+        self.found[found.finding.fingerprint] = kept
+
+    def take_beside(self, found: FindingGroup) -> None:
+        """Add findings of a law that was broken together with another."""
+        first = self.beside.get(found.finding.fingerprint)
+        kept = evolve(first, times=first.times + found.times) if first else found
+        self.beside[found.finding.fingerprint] = kept
 
 
 def play_block(search: Search, numbers: Collection[int], deadline: float) -> CampaignReport:
@@ -148,7 +160,7 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
     return report
 
 
-def reduced(search: Search, found: FindingGroup) -> Failure | None:
+def reduced(search: Search, found: FindingGroup, deadline: float = inf) -> Failure | None:
     """Reduce findings to the smallest case, judged from outside if that shows the fault.
 
     None if an earlier run found it, and the cache does not show it any more.
@@ -156,17 +168,18 @@ def reduced(search: Search, found: FindingGroup) -> Failure | None:
     trial = search.trial(found.number)
     origin = f"walker, seed {search.seed}, case {found.number}"
     case, finding = found.case, found.finding
-    smallest = reduce_case(case, finding, trial)
+    smallest = reduce_until(case, finding, trial, deadline)
     if smallest is not None:
-        case, finding = smallest
+        case, finding = smallest.case, smallest.finding
         outside = trial.from_outside()
-        seen, _ = outside.play(case)
+        seen = None if monotonic() > deadline else outside.play(case)[0]
         if seen is not None and same_fault(finding, seen):
-            trial, finding = outside, seen
+            trial, finding = outside, seen.of_law(finding.name) if finding.broken else seen
     elif found.earlier:
         return None
     else:
         origin += ", which does not show it every time"
+    inside = frozenset() if monotonic() > deadline else trial.laws_inside(case, finding)
     return Failure(
         finding,
         case,
@@ -174,23 +187,43 @@ def reduced(search: Search, found: FindingGroup) -> Failure | None:
         found.times,
         black_box=trial.judges.black_box,
         against=trial.against.name if trial.against else None,
-        laws=found.laws | set(finding.broken),
+        inside=inside,
+        reduced=smallest is not None and smallest.done,
     )
 
 
+def length_of(failure: Failure) -> tuple[int, int]:
+    """How long a failure is to read: the number of its actions, and of its operations."""
+    return len(failure.case.actions), failure.finding.operation
+
+
 def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Keep the shortest failure for each fingerprint: reduced cases may show the same fault."""
-    kept: dict[Fingerprint, Failure] = {}
-    for failure in failures:
-        fingerprint = failure.finding.fingerprint
-        other = kept.get(fingerprint)
-        kept[fingerprint] = failure if other is None else _joined(other, failure)
-    return tuple(kept.values())
+    """Keep the shortest failure of each fingerprint and of each case, the shortest first.
+
+    A longer one is also kept if it alone breaks some law, and is named after that law.
+    """
+    kept: list[Failure] = []
+    for failure in sorted(failures, key=length_of):
+        at = next((at for at, each in enumerate(kept) if _is_same(each, failure)), None)
+        if at is None:
+            kept.append(failure)
+            continue
+        kept[at] = evolve(kept[at], times=kept[at].times + failure.times)
+        cache = failure.finding.cache
+        shown = {law_id for each in kept if each.finding.cache == cache for law_id in each.laws}
+        only_here = [law_id for law_id in failure.finding.broken if law_id not in shown]
+        if only_here:
+            kept.append(evolve(failure, finding=failure.finding.of_law(only_here[0])))
+    return tuple(kept)
 
 
-def _joined(one: Failure, other: Failure) -> Failure:
-    shorter = min(one, other, key=lambda each: len(each.case.actions))
-    return evolve(shorter, times=one.times + other.times, laws=one.laws | other.laws)
+def _is_same(one: Failure, other: Failure) -> bool:
+    ours, theirs = one.finding, other.finding
+    if ours.fingerprint == theirs.fingerprint:
+        return True
+    same_laws = ours.broken and set(ours.broken) == set(theirs.broken)
+    same_place = one.case == other.case and ours.operation == theirs.operation
+    return bool(same_laws) and same_place and ours.cache == theirs.cache
 
 
 # Several processes.
@@ -205,12 +238,14 @@ class SearchSpec:
     against: str | None = None
     law_ids: tuple[str, ...] | None = None
     black_box: bool = False
+    known: tuple[str, ...] = ()
+    """The ids of laws that are known to be broken."""
 
     def search(self) -> Search:
         """Make the search. Raises: UsageError."""
         against = adapter_as(self.against) if self.against else None
         adapter = adapter_as(self.cache, black_box=self.black_box)
-        return Search(adapter, self.seed, against, self.law_ids)
+        return Search(adapter, self.seed, against, self.law_ids, frozenset(self.known))
 
 
 def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
@@ -293,18 +328,21 @@ def search_blocks(
 ) -> tuple[CampaignReport, str]:
     """Play blocks until none are left, enough was found, or the time is over.
 
-    Returns the report, and why the search ended early, or else "". Raises: UsageError.
+    If there are findings, it ends earlier, so that time is left to reduce them. Returns the report,
+    and why the search ended early, or else "". Raises: UsageError.
     """
     waiting: deque[tuple[int, Future[CampaignReport]]] = deque()
     total, cut_short = CampaignReport(), ""
+    early = deadline - time_to_reduce(deadline)
     try:
         while True:
+            ends = early if total.found else deadline
             while not cut_short and len(waiting) < 2 * by.jobs - 1:
                 block = next(blocks.numbers, None)
                 if block is None:
                     break
                 cases = blocks.cases(block)
-                waiting.append((block, by.executor.submit(_play, search, cases, deadline)))
+                waiting.append((block, by.executor.submit(_play, search, cases, ends)))
             if not waiting:
                 return total, cut_short
             block, future = waiting[0]
@@ -328,20 +366,59 @@ def search_blocks(
             future.cancel()
 
 
-def reduce_all(search: AnySearch, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
-    """Reduce all findings, in the order of their first cases."""
-    firsts = sorted(report.found.values(), key=lambda found: found.number)
-    futures = [by.executor.submit(_reduce, search, found) for found in firsts]
-    failures = [future.result() for future in futures]
-    return distinct(failure for failure in failures if failure is not None)
+def time_to_reduce(deadline: float) -> float:
+    """The seconds before a deadline that are kept to reduce findings, if there are any."""
+    return max(0.0, min((deadline - monotonic()) * REDUCING_SHARE, REDUCING_SECONDS))
+
+
+def reduce_all(
+    search: AnySearch, report: CampaignReport, by: Workers, deadline: float = inf
+) -> tuple[Failure, ...]:
+    """Reduce all findings until a deadline, in the order of their first cases.
+
+    So every law that was broken is shown by a case: after the first findings of each fingerprint,
+    those of laws that none of the reduced cases breaks.
+    """
+
+    def reduce(findings: Iterable[FindingGroup], later: int) -> Iterator[Failure]:
+        firsts = sorted(findings, key=lambda found: found.number)
+        futures = [
+            by.executor.submit(_reduce, search, found, Share(deadline, by.jobs, left + later))
+            for left, found in zip(range(len(firsts), 0, -1), firsts, strict=True)
+        ]
+        failures = [future.result() for future in futures]
+        yield from (failure for failure in failures if failure is not None)
+
+    beside = {key: found for key, found in report.beside.items() if key not in report.found}
+    failures = [*reduce(report.found.values(), len(beside))]
+    shown = {law_id for failure in failures for law_id in failure.laws}
+    failures += reduce((each for each in beside.values() if each.finding.name not in shown), 0)
+    return distinct(failures)
+
+
+@frozen
+class Share:
+    """The share of one reduction in the remaining time."""
+
+    deadline: float
+    jobs: int
+    left: int
+    """How many reductions are not done when this one begins."""
+
+    def ends(self) -> float:
+        """The moment of `monotonic` at which the reduction ends, if it begins now."""
+        if self.deadline == inf:
+            return inf
+        now = monotonic()
+        return now + max(0.0, self.deadline - now) * min(1.0, self.jobs / self.left)
 
 
 def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
     return play_block(_made(search), numbers, deadline)
 
 
-def _reduce(search: AnySearch, found: FindingGroup) -> Failure | None:
-    return reduced(_made(search), found)
+def _reduce(search: AnySearch, found: FindingGroup, share: Share) -> Failure | None:
+    return reduced(_made(search), found, share.ends())
 
 
 def _made(search: AnySearch) -> Search:

@@ -31,6 +31,7 @@ from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.search.triage import folded
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 from kvcanon.conformance.search.vector_stage import hold
@@ -155,16 +156,15 @@ def _result(
     tallies = {each.stage.name: each.tallies.get(adapter.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
     failures = distinct(each for each in everything if each.finding.cache == adapter.name)
-    news = [each for each in failures if not each.laws or each.laws - plan.known]
-    unkept = [each for each in news if each.finding.only_should and not plan.strict]
+    unkept = [each for each in failures if each.finding.only_should and not plan.strict]
     result = CacheResult(
         adapter.name,
         adapter.profile,
         lacks_of(subject),
         tallies,
         {},
-        tuple(each for each in news if each not in unkept),
-        tuple(unkept),
+        folded(each for each in failures if each not in unkept),
+        folded(unkept),
     )
     result = evolve(result, standings=_standings(result.tally, failures, plan))
     return evolve(result, missing=_missing(adapter.kind, result, plan))
@@ -179,10 +179,10 @@ def _standings(
 
 
 def _standing(law: Law, tally: Tally, plan: CheckPlan, broken: Collection[str]) -> Standing:
+    if tally.known[law.law_id]:
+        return Standing.KNOWN
     if law.law_id not in broken:
         return Standing.HELD if tally.laws[law.law_id] else Standing.NOT_EXERCISED
-    if law.law_id in plan.known:
-        return Standing.KNOWN
     must = plan.strict or law.level is Level.MUST
     return Standing.BROKEN if must else Standing.NOT_KEPT
 
@@ -200,8 +200,7 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     for name, tally in result.tallies.items():
         if name != VECTORS:
             drawn.add(tally)
-    # Random cases do not check known laws.
-    return missing(kind, result.tally, drawn, exercised | plan.known, plan.only)
+    return missing(kind, result.tally, drawn, exercised, plan.only)
 
 
 STAGES: dict[str, RunStage] = {

@@ -12,9 +12,15 @@ from time import monotonic
 
 from attrs import evolve
 
-from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, Workers
+from kvcanon.conformance.search.campaign import (
+    ENOUGH,
+    OUT_OF_TIME,
+    SearchSpec,
+    Workers,
+    time_to_reduce,
+)
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.machine import run_machine
+from kvcanon.conformance.search.machine import Drawn, draw_cases
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.stage_run import StageRun, part_numbers
@@ -42,7 +48,7 @@ def _draw(
     tally, why = Tally(), ""
     failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
-    waiting: deque[Future[tuple[Failure | None, Tally]]] = deque()
+    waiting: deque[Future[Drawn]] = deque()
     runs = part_numbers(wanted, each)
     try:
         while True:
@@ -53,30 +59,37 @@ def _draw(
                 if monotonic() > deadline:
                     why = OUT_OF_TIME
                 else:
-                    waiting.append(by.executor.submit(run_once, spec, number, each, plan.store))
+                    drawing = by.executor.submit(run_once, spec, number, each, plan.store, deadline)
+                    waiting.append(drawing)
             if not waiting:
                 return tally, tuple(failures), why
-            failure, judged = waiting.popleft().result()
-            tally.add(judged)
+            drawn = waiting.popleft().result()
+            tally.add(drawn.tally)
             plan.progress(f"{NAME}, {spec.cache}", tally.cases, wanted)
-            if failure is not None:
-                failures.append(failure)
-                if not failure.finding.only_should:
-                    return tally, tuple(failures), ENOUGH
+            failures += drawn.failures
+            if any(not failure.finding.only_should for failure in drawn.failures):
+                return tally, tuple(failures), ENOUGH
+            why = OUT_OF_TIME if drawn.cut else why
     finally:
         for future in waiting:
             future.cancel()
 
 
 def run_once(
-    spec: SearchSpec, number: int, cases: int, store: str | None
-) -> tuple[Failure | None, Tally]:
+    spec: SearchSpec, number: int, cases: int, store: str | None, deadline: float
+) -> Drawn:
     """Run the machine from the seed with a number; runs in any process."""
     trial = spec.search().trial(number)
     database = open_examples(store, spec) if store is not None else None
     from_seed = (spec.seed << 16) + number
-    failure, tally = run_machine(trial, examples=cases, from_seed=from_seed, database=database)
-    if failure is not None:
-        origin = f"machine, seed {spec.seed}, run {number}"
-        failure = evolve(failure, origin=origin, laws=frozenset(failure.finding.broken))
-    return failure, tally
+    drawn = draw_cases(
+        trial,
+        examples=cases,
+        from_seed=from_seed,
+        database=database,
+        ends=deadline - time_to_reduce(deadline),
+        deadline=deadline,
+    )
+    origin = f"machine, seed {spec.seed}, run {number}"
+    failures = tuple(evolve(failure, origin=origin) for failure in drawn.failures)
+    return evolve(drawn, failures=failures)

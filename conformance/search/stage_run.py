@@ -31,7 +31,8 @@ class StageRun:
             left = self._deadline - monotonic()
             self.ends = monotonic() + left / (len(plan.names) - at)
             against = plan.against if plan.against != name else None
-            yield SearchSpec(name, plan.seed, against, plan.law_ids, plan.black_box)
+            known = tuple(sorted(plan.known))
+            yield SearchSpec(name, plan.seed, against, plan.law_ids, plan.black_box, known)
 
     def add(self, cache: str, tally: Tally, failures: tuple[Failure, ...], why: str) -> None:
         """Add the results of a cache; `why` says why it was cut short, if it was."""

@@ -1,8 +1,7 @@
 """The stage of a check that plays the vectors.
 
 The judge plays the case of a vector, not its calls: it checks laws, and does not compare answers.
-Every vector is counted as played or as not offered; a check that loses one fails. Laws that are
-known to be broken are checked last and by themselves, so that they do not hide other broken laws.
+Every vector is counted as played or as not offered; a check that loses one fails.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from time import monotonic
 
 from attrs import Factory, define, evolve
 
-from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.search.campaign import (
     OUT_OF_TIME,
     SearchSpec,
@@ -24,13 +21,12 @@ from kvcanon.conformance.search.campaign import (
 )
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.stage_run import StageRun
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
-from kvcanon.spec.law import LAWS, Need
 
 NAME = "vectors"
 PART = 12
@@ -65,14 +61,13 @@ def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
 
 def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorResult:
     """Play all vectors on one cache. Raises: UsageError: some were neither played nor counted."""
-    asked = SearchSpec(name, plan.seed, plan.against, plan.only or None, plan.black_box)
+    known = tuple(sorted(plan.known))
+    asked = SearchSpec(name, plan.seed, plan.against, plan.law_ids, plan.black_box, known)
     if plan.against == name:
         asked = evolve(asked, against=None)
     total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
-    futures = [
-        by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
-    ]
+    futures = [by.executor.submit(play_vectors, asked, part, deadline) for part in parts]
     try:
         for part, future in zip(parts, futures, strict=True):
             total.add(future.result())
@@ -88,9 +83,7 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     return total
 
 
-def play_vectors(
-    asked: SearchSpec, known: frozenset[str], numbers: Sequence[int], deadline: float
-) -> VectorResult:
+def play_vectors(asked: SearchSpec, numbers: Sequence[int], deadline: float) -> VectorResult:
     """Play some vectors on one cache, in any process."""
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
@@ -99,7 +92,8 @@ def play_vectors(
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break
-        held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
+        trial, known = Trial(adapter, against=against), frozenset(asked.known)
+        held.add(play_vector(vector, trial, asked.law_ids or (), known))
         if any(is_silence(failure.finding) for failure in held.failures):
             held.why_not_all = "it gave no answer"
             break
@@ -111,19 +105,22 @@ def play_vector(
 ) -> VectorResult:
     """Play a vector on one cache: by its states, if it shows any, and perhaps from outside, too.
 
-    All laws are checked, unless some are given; those that are known to be broken come last.
+    All laws are checked, unless some are given; those that are known to be broken end no case.
     """
     held = VectorResult()
     if not is_offered(vector.case.config, trial.adapter.offer):
         held.tally.unoffered = 1
         return held
-    for way in _ways(vector.level, vector.case, trial, law_ids or tuple(LAWS), known):
+    judges = JudgeConfig(laws=laws_of(law_ids or None), known=known)
+    inside: frozenset[str] = frozenset()
+    for way in _ways(vector, evolve(trial, judges=judges)):
         finding, tally = way.play(vector.case)
         if tally.unoffered:
             held.tally.unoffered = 1
             return held
         held.tally.add(evolve(tally, cases=0))
         if finding is not None:
+            inside = inside or way.laws_inside(vector.case, finding)
             held.failures.append(
                 Failure(
                     finding,
@@ -132,34 +129,15 @@ def play_vector(
                     1,
                     black_box=way.judges.black_box,
                     against=way.against.name if way.against else None,
-                    laws=frozenset(finding.broken),
+                    inside=inside,
                 )
             )
     held.tally.cases = 1
     return held
 
 
-def _ways(
-    level: VectorLevel, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
-) -> Iterator[Trial]:
-    """The ways in which a vector is played: with which laws, and by states or from outside."""
-    for asked in (
-        [law_id for law_id in law_ids if law_id not in known],
-        [law_id for law_id in law_ids if law_id in known],
-    ):
-        if not asked:
-            continue
-        laws = tuple(LAWS[law_id] for law_id in asked)
-        yield evolve(trial, judges=JudgeConfig(laws=laws))
-        if level is VectorLevel.BLACK_BOX and _shows_states(trial.adapter, case):
-            yield evolve(trial, judges=JudgeConfig(black_box=True, laws=laws), against=None)
-
-
-def _shows_states(adapter: Adapter, case: Case) -> bool:
-    """Whether a cache shows its states."""
-    if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
-        return False
-    try:
-        return Need.SNAPSHOT in make_subject(adapter, case.config).shows
-    except (UsageError, Unoffered):
-        return False
+def _ways(vector: Vector, trial: Trial) -> Iterator[Trial]:
+    """The ways in which a vector is played: by states, if there are any, and from outside."""
+    yield trial
+    if vector.level is VectorLevel.BLACK_BOX and trial.shows_states(vector.case):
+        yield evolve(trial.from_outside(), against=None)

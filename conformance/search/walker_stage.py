@@ -24,7 +24,7 @@ def walk_all(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     run = StageRun(NAME, plan, deadline)
     for spec in run.specs():
         report, why = _search(plan, spec, by, run.ends)
-        run.add(spec.cache, report.tally, reduce_all(spec, report, by), why)
+        run.add(spec.cache, report.tally, reduce_all(spec, report, by, run.ends), why)
     return run.outcome(endless=plan.effort.walker_cases is None)
 
 

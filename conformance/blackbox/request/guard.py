@@ -307,7 +307,9 @@ class RequestBlackboxGuard:
         found = self._seen.checks.close()
         if found:
             words = explain_violations(found, self.steps, call, repr(answer))
-            raise_violations(ViolationError(words, found), self._on_should)
+            refused = ", refused" if isinstance(answer, CacheError) else ""
+            after = f"{call.partition(' ')[0]}{refused}"
+            raise_violations(ViolationError(words, found, after), self._on_should)
 
 
 def _expect(kind: type[Answer], answer: object) -> Answer:
