@@ -200,7 +200,8 @@ def length_of(failure: Failure) -> tuple[int, int]:
 def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """Keep the shortest failure of each fingerprint and of each case, the shortest first.
 
-    A longer one is also kept if it alone breaks some law, and is named after that law.
+    A case is named after the law for which it was found most often. A longer one is also kept if it
+    alone breaks some law, and is named after that law.
     """
     kept: list[Failure] = []
     for failure in sorted(failures, key=length_of):
@@ -208,13 +209,19 @@ def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
         if at is None:
             kept.append(failure)
             continue
-        kept[at] = evolve(kept[at], times=kept[at].times + failure.times)
+        kept[at] = _merged(kept[at], failure)
         cache = failure.finding.cache
         shown = {law_id for each in kept if each.finding.cache == cache for law_id in each.laws}
         only_here = [law_id for law_id in failure.finding.broken if law_id not in shown]
         if only_here:
             kept.append(evolve(failure, finding=failure.finding.of_law(only_here[0])))
     return tuple(kept)
+
+
+def _merged(kept: Failure, other: Failure) -> Failure:
+    """The failure that is kept of two that show the same."""
+    more_often = kept.case == other.case and other.times > kept.times
+    return evolve(other if more_often else kept, times=kept.times + other.times)
 
 
 def _is_same(one: Failure, other: Failure) -> bool:

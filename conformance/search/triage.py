@@ -18,6 +18,8 @@ from attrs import evolve
 from kvcanon.conformance.search.campaign import length_of
 from kvcanon.conformance.search.result import Failure
 
+AFTER_SAME_CALL = "after the same call"
+
 
 def folded(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """Fold failures with most likely one cause into the shortest of them; the shortest first."""
@@ -46,7 +48,7 @@ def _shared(one: Failure, other: Failure) -> str:
     """Why two failures most likely have one cause; empty if they do not."""
     ours, theirs = one.finding, other.finding
     if one.case == other.case and ours.operation == theirs.operation:
-        return "after the same call"
+        return AFTER_SAME_CALL
     if ours.after == theirs.after and (theirs.name in one.laws or ours.name in other.laws):
         return f"after the same operation, {theirs.after}"
     both = [law_id for law_id in sorted(other.inside) if law_id in one.inside]
