@@ -89,6 +89,7 @@ def _facts(cache: CacheReport) -> Table:
     if cache.least_exercised:
         table.add_row("held least", Text(held_least(cache)))
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
+    known += [each for each in cache.laws if each.standing is Standing.HELD and each.remark]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
     for reason in cache.not_exercised:

@@ -205,11 +205,12 @@ def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     """
     kept: list[Failure] = []
     for failure in sorted(failures, key=length_of):
-        at = next((at for at, each in enumerate(kept) if _is_same(each, failure)), None)
-        if at is None:
+        same = [each for each in kept if each.finding.fingerprint == failure.finding.fingerprint]
+        same += [each for each in kept if _is_same_call(each, failure)]
+        if not same:
             kept.append(failure)
             continue
-        kept[at] = _merged(kept[at], failure)
+        kept[kept.index(same[0])] = _merged(same[0], failure)
         cache = failure.finding.cache
         shown = {law_id for each in kept if each.finding.cache == cache for law_id in each.laws}
         only_here = [law_id for law_id in failure.finding.broken if law_id not in shown]
@@ -224,13 +225,12 @@ def _merged(kept: Failure, other: Failure) -> Failure:
     return evolve(other if more_often else kept, times=kept.times + other.times)
 
 
-def _is_same(one: Failure, other: Failure) -> bool:
+def _is_same_call(one: Failure, other: Failure) -> bool:
+    """Whether two failures break the same laws at the same call of the same case."""
     ours, theirs = one.finding, other.finding
-    if ours.fingerprint == theirs.fingerprint:
-        return True
-    same_laws = ours.broken and set(ours.broken) == set(theirs.broken)
+    same_laws = bool(ours.broken) and set(ours.broken) == set(theirs.broken)
     same_place = one.case == other.case and ours.operation == theirs.operation
-    return bool(same_laws) and same_place and ours.cache == theirs.cache
+    return same_laws and same_place and ours.cache == theirs.cache
 
 
 # Several processes.

@@ -43,7 +43,7 @@ def test_text_tells_a_failure_from_its_law_to_its_last_call(report: CheckReport)
     """The text of a failure has its law, its explanation, and its calls with answers."""
     printed = text(report)
     finding = report.caches[0].failures[0].failure.finding
-    assert f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name}" in printed
+    assert f"Failure 1 of reported:Forgetful: LOCK-8 {LAWS['LOCK-8'].name}" in printed
     assert words(finding.words) in words(printed)
     assert "First found by the walker, seed 7, case 3; 12 times in all." in printed
     assert "at operation 5, in action 1 of 1, serve" in printed
@@ -57,8 +57,8 @@ def test_text_has_every_script_or_its_file(report: CheckReport) -> None:
     for cache in report.caches:
         for replay in cache.failures:
             assert replay.script in printed
-    printed = text(report, {1: "one.py", 2: "two.py", 3: "three.py"})
-    assert "Script: two.py" in printed
+    printed = text(report, {"1": "one.py", "2": "two.py", "3": "three.py"})
+    assert "Play it again:  python two.py" in printed
     assert "import judged" not in printed
 
 
@@ -182,7 +182,7 @@ def test_a_crash_is_broken_though_no_law_is() -> None:
             (),
             (KnownDifference("RES-4", "so", "https://example.org"),),
             (),
-            "no vector exercised it",
+            "known to be broken, but nothing in this check shows it: so (https://example.org)",
         ),
     ],
 )
