@@ -6,7 +6,10 @@ that its case breaks by then when it is judged by the cache's states (`Failure.i
 failures have most likely one cause if they break the same law, after the same kind of call or by
 states.
 
-That is a guess: a folded failure keeps its case and its script.
+A cache that shows no states tells less. There the area of the laws decides, or a case that has the
+actions of a shorter one and shows something rare.
+
+All of that is a guess: a folded failure keeps its case and its script.
 """
 
 from __future__ import annotations
@@ -15,10 +18,15 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
+from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.search.campaign import length_of
 from kvcanon.conformance.search.result import Failure
+from kvcanon.spec.law import LAWS
 
 AFTER_SAME_CALL = "after the same call"
+
+RARE = 4
+"""How many times more often a failure has to be found to explain one with a longer case."""
 
 
 def folded(failures: Iterable[Failure]) -> tuple[Failure, ...]:
@@ -52,4 +60,24 @@ def _shared(one: Failure, other: Failure) -> str:
     if ours.after == theirs.after and (theirs.name in one.laws or ours.name in other.laws):
         return f"after the same operation, {theirs.after}"
     both = [law_id for law_id in sorted(other.inside) if law_id in one.inside]
-    return f"judged by states, its case breaks {both[0]} by then" if both else ""
+    if both:
+        return f"judged by states, its case breaks {both[0]} by then"
+    return "" if one.inside or other.inside else _shared_outside(one, other)
+
+
+def _shared_outside(one: Failure, other: Failure) -> str:
+    """As `_shared`, for failures of which states tell nothing."""
+    areas = {LAWS[law_id].area for law_id in one.laws} & {
+        LAWS[law_id].area for law_id in other.laws
+    }
+    if areas:
+        return f"as a law of the same area, {min(areas)}"
+    if other.times * RARE <= one.times and _has_actions_of(other.case, one.case):
+        return "as its case has the same actions, and more"
+    return ""
+
+
+def _has_actions_of(case: Case, shorter: Case) -> bool:
+    """Whether a case has all actions of a shorter one, in their order, by name."""
+    names = iter(action.name for action in case.actions)
+    return bool(shorter.actions) and all(action.name in names for action in shorter.actions)
