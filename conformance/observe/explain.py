@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from attrs import fields
 
-from kvcanon.conformance.observe.key_text import key_in_words, nodes_named
+from kvcanon.conformance.observe.key_text import key_in_words, legend
 from kvcanon.spec.law import Law, Violation
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.types import Key
@@ -28,9 +28,9 @@ def explain(
     """
     asked, answered = in_words(step.operation), in_words(step.outcome)
     words = explain_violations(violations, number, asked, answered, broken_before)
-    named = nodes_named(words, step.after, step.before)
-    legend = [f"    node {node_id}: {what}" for node_id, what in named.items()]
-    return "\n".join([words, "", "The nodes:", *legend]) if legend else words
+    named = legend(words, step.after, step.before)
+    lines = [f"    {name}: {what}" for name, what in named.items()]
+    return "\n".join([words, "", "Where that is:", *lines]) if lines else words
 
 
 def explain_violations(

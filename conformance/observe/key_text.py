@@ -6,10 +6,11 @@ A key is written as the Python that makes it; a report replaces that by the key'
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import asdict
 
+from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, Component, Key, NodeId, Page
 
@@ -17,7 +18,11 @@ LONGEST_PAGES = 24
 """A longer key is written with its first and last pages only."""
 SHOWN_PAGES = 4
 
+HASH_DIGITS = 8
+"""The digits of a hash that sentences of laws show."""
+
 _NODE = re.compile(r"\bnode (\d+)\b")
+_HASH = re.compile(rf"\b[0-9a-f]{{{HASH_DIGITS}}}\b")
 
 
 def key_in_words(key: Key) -> str:
@@ -46,15 +51,29 @@ def with_names(text: str, keys: Mapping[str, Key]) -> str:
     return text
 
 
-def nodes_named(text: str, *states: Snapshot) -> dict[NodeId, str]:
-    """What is in each node that a text names, as the first of the states says that has it."""
-    numbers = dict.fromkeys(map(int, _NODE.findall(text)))
-    return {
-        number: node_in_words(state, number)
-        for number in numbers
-        for state in [next((each for each in states if number in each.nodes), None)]
-        if state is not None and number != state.root_id
-    }
+def legend(text: str, *states: Snapshot) -> dict[str, str]:
+    """What each node and each page hash in a text is, as the first state says that has it."""
+    found: dict[str, str] = {}
+    hashes = set(_HASH.findall(text))
+    for state in states:
+        for number in map(int, _NODE.findall(text)):
+            if number in state.nodes and number != state.root_id:
+                found.setdefault(f"node {number}", node_in_words(state, number))
+        if hashes:
+            for name, words in _hashed_pages(state):
+                if name in hashes:
+                    found.setdefault(f"page {name}", words)
+    return found
+
+
+def _hashed_pages(state: Snapshot) -> Iterator[tuple[str, str]]:
+    """The beginning of the hash of each page in the tree, and the page."""
+    for node in state.nodes.values():
+        pages = _path_pages(state, node)
+        hashes = page_hashes(namespace_seed(node.namespace), pages)
+        for at in range(len(pages) - len(node.pages), len(pages)):
+            key = key_in_words(Key(pages[: at + 1], node.namespace))
+            yield hashes[at].hex()[:HASH_DIGITS], f"page {at} of {key}, in node {node.node_id}"
 
 
 def node_in_words(state: Snapshot, node_id: NodeId) -> str:

@@ -2,20 +2,17 @@
 
 A block is a range of case numbers. Its result does not depend on the process, and results are added
 in the order of the blocks, so that the number of processes changes only the time.
-
-Findings are reduced after the search, once for each fingerprint, from the first case that shows it.
 """
 
 from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
-from math import inf
 from multiprocessing import get_context
 from time import monotonic
 from typing import ParamSpec, TypeVar
@@ -28,9 +25,7 @@ from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
-from kvcanon.conformance.search.reduce import reduce_until
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
+from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import draw_case, scale_of
 
 WHITE_EVERY = 2
@@ -158,79 +153,6 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
             if report.enough:
                 break
     return report
-
-
-def reduced(search: Search, found: FindingGroup, deadline: float = inf) -> Failure | None:
-    """Reduce findings to the smallest case, judged from outside if that shows the fault.
-
-    None if an earlier run found it, and the cache does not show it any more.
-    """
-    trial = search.trial(found.number)
-    origin = f"walker, seed {search.seed}, case {found.number}"
-    case, finding = found.case, found.finding
-    smallest = reduce_until(case, finding, trial, deadline)
-    if smallest is not None:
-        case, finding = smallest.case, smallest.finding
-        outside = trial.from_outside()
-        seen = None if monotonic() > deadline else outside.play(case)[0]
-        if seen is not None and same_fault(finding, seen):
-            trial, finding = outside, seen.of_law(finding.name) if finding.broken else seen
-    elif found.earlier:
-        return None
-    else:
-        origin += ", which does not show it every time"
-    inside = frozenset() if monotonic() > deadline else trial.laws_inside(case, finding)
-    return Failure(
-        finding,
-        case,
-        origin,
-        found.times,
-        black_box=trial.judges.black_box,
-        against=trial.against.name if trial.against else None,
-        inside=inside,
-        reduced=smallest is not None and smallest.done,
-    )
-
-
-def length_of(failure: Failure) -> tuple[int, int]:
-    """How long a failure is to read: the number of its actions, and of its operations."""
-    return len(failure.case.actions), failure.finding.operation
-
-
-def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Keep the shortest failure of each fingerprint and of each case, the shortest first.
-
-    A case is named after the law for which it was found most often. A longer one is also kept if it
-    alone breaks some law, and is named after that law.
-    """
-    kept: list[Failure] = []
-    for failure in sorted(failures, key=length_of):
-        same = [each for each in kept if each.finding.fingerprint == failure.finding.fingerprint]
-        same += [each for each in kept if _is_same_call(each, failure)]
-        if not same:
-            kept.append(failure)
-            continue
-        kept[kept.index(same[0])] = _merged(same[0], failure)
-        cache = failure.finding.cache
-        shown = {law_id for each in kept if each.finding.cache == cache for law_id in each.laws}
-        only_here = [law_id for law_id in failure.finding.broken if law_id not in shown]
-        if only_here:
-            kept.append(evolve(failure, finding=failure.finding.of_law(only_here[0])))
-    return tuple(kept)
-
-
-def _merged(kept: Failure, other: Failure) -> Failure:
-    """The failure that is kept of two that show the same."""
-    more_often = kept.case == other.case and other.times > kept.times
-    return evolve(other if more_often else kept, times=kept.times + other.times)
-
-
-def _is_same_call(one: Failure, other: Failure) -> bool:
-    """Whether two failures break the same laws at the same call of the same case."""
-    ours, theirs = one.finding, other.finding
-    same_laws = bool(ours.broken) and set(ours.broken) == set(theirs.broken)
-    same_place = one.case == other.case and ours.operation == theirs.operation
-    return same_laws and same_place and ours.cache == theirs.cache
 
 
 # Several processes.
@@ -364,7 +286,7 @@ def search_blocks(
                 return total, ENOUGH
     except BrokenProcessPool:
         first, last = blocks.cases(waiting[0][0])[0], blocks.cases(waiting[-1][0])[-1]
-        name = _made(search).adapter.name
+        name = made(search).adapter.name
         raise UsageError(
             f"{name} ended its process, in one of the cases {first} to {last}"
         ) from None
@@ -378,57 +300,12 @@ def time_to_reduce(deadline: float) -> float:
     return max(0.0, min((deadline - monotonic()) * REDUCING_SHARE, REDUCING_SECONDS))
 
 
-def reduce_all(
-    search: AnySearch, report: CampaignReport, by: Workers, deadline: float = inf
-) -> tuple[Failure, ...]:
-    """Reduce all findings until a deadline, in the order of their first cases.
-
-    So every law that was broken is shown by a case: after the first findings of each fingerprint,
-    those of laws that none of the reduced cases breaks.
-    """
-
-    def reduce(findings: Iterable[FindingGroup], later: int) -> Iterator[Failure]:
-        firsts = sorted(findings, key=lambda found: found.number)
-        futures = [
-            by.executor.submit(_reduce, search, found, Share(deadline, by.jobs, left + later))
-            for left, found in zip(range(len(firsts), 0, -1), firsts, strict=True)
-        ]
-        failures = [future.result() for future in futures]
-        yield from (failure for failure in failures if failure is not None)
-
-    beside = {key: found for key, found in report.beside.items() if key not in report.found}
-    failures = [*reduce(report.found.values(), len(beside))]
-    shown = {law_id for failure in failures for law_id in failure.laws}
-    failures += reduce((each for each in beside.values() if each.finding.name not in shown), 0)
-    return distinct(failures)
-
-
-@frozen
-class Share:
-    """The share of one reduction in the remaining time."""
-
-    deadline: float
-    jobs: int
-    left: int
-    """How many reductions are not done when this one begins."""
-
-    def ends(self) -> float:
-        """The moment of `monotonic` at which the reduction ends, if it begins now."""
-        if self.deadline == inf:
-            return inf
-        now = monotonic()
-        return now + max(0.0, self.deadline - now) * min(1.0, self.jobs / self.left)
-
-
 def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
-    return play_block(_made(search), numbers, deadline)
+    return play_block(made(search), numbers, deadline)
 
 
-def _reduce(search: AnySearch, found: FindingGroup, share: Share) -> Failure | None:
-    return reduced(_made(search), found, share.ends())
-
-
-def _made(search: AnySearch) -> Search:
+def made(search: AnySearch) -> Search:
+    """The search, made in this process if its caches are given by name. Raises: UsageError."""
     return search if isinstance(search, Search) else _made_from(search)
 
 

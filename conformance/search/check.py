@@ -25,11 +25,12 @@ from kvcanon.conformance.protocol.adapter import (
     make_subject,
 )
 from kvcanon.conformance.search import machine_stage, walker_stage
-from kvcanon.conformance.search.campaign import adapter_as, distinct, workers
+from kvcanon.conformance.search.campaign import adapter_as, workers
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
+from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.search.triage import folded
 from kvcanon.conformance.search.trial import is_silence

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 from time import monotonic
 
-from kvcanon.conformance.search.campaign import OUT_OF_TIME, SearchSpec, distinct
+from kvcanon.conformance.search.campaign import OUT_OF_TIME, SearchSpec
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import Failure, StageResult
 
 

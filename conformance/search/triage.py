@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.search.campaign import length_of
+from kvcanon.conformance.search.reductions import length_of
 from kvcanon.conformance.search.result import Failure
 from kvcanon.spec.law import LAWS
 

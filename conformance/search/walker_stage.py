@@ -10,10 +10,10 @@ from kvcanon.conformance.search.campaign import (
     CaseBlocks,
     SearchSpec,
     Workers,
-    reduce_all,
     search_blocks,
 )
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.search.reductions import reduce_all
 from kvcanon.conformance.search.stage_run import StageRun, part_numbers
 from kvcanon.conformance.search.store import open_store, share_blocks
 

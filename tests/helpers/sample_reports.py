@@ -62,7 +62,7 @@ def unkept() -> CheckReport:
 # The formats.
 
 
-def text(report: CheckReport, scripts: dict[int, str] | None = None) -> str:
+def text(report: CheckReport, scripts: dict[str, str] | None = None) -> str:
     """The report as text."""
     out = Console(file=io.StringIO(), width=100, highlight=False)
     for part in text_report(report, scripts or {}):

@@ -272,8 +272,9 @@ class RequestBlackboxGuard:
             found = self._cache.read(component, GPU, slot)
             self._seen.check(
                 "DATA-1",
-                f"page {page} is said to be in {component} slot {slot}, behind which is "
-                f"{found[:16].hex()}, not {expected[:16].hex()}, which was written for it"
+                f"page {page} of {key_in_words(prompt.key)} is said to be in {component} slot "
+                f"{slot}, behind which is {found[:16].hex()}, not {expected[:16].hex()}, which was "
+                "written for it"
                 if found != expected
                 else None,
             )

@@ -122,24 +122,25 @@ class PageRecord:
         if not self.hazy:
             self.run, self.hits, self.hits_at_most, self.priority = run, 0, 0, 0
 
-    def describe(self) -> str:
-        """Return the page as text: its prompt up to it, and where its full data is or was."""
+    def describe(self, column: Column = FULL_COLUMN) -> str:
+        """Return the page as text: its prompt up to it, and where its data is or was."""
         pages = [self.units]
         above = self.parent
         while above is not None:
             pages.append(above.units)
             above = above.parent
         key = key_in_words(Key(tuple(reversed(pages)), self.namespace))
-        return f"page {self.depth} of {key}{self._describe_place()}"
+        return f"page {self.depth} of {key}{self._describe_place(column)}"
 
-    def _describe_place(self) -> str:
-        slot, before = self.device[FULL_COLUMN], self.device_before[FULL_COLUMN]
+    def _describe_place(self, column: Column) -> str:
+        name = tuple(COLUMN)[column]
+        slot, before = self.device[column], self.device_before[column]
         if slot is not None:
-            return f" (full slot {slot})" if slot != SOMEWHERE else " (on the device)"
-        if self.host[FULL_COLUMN] is Certainty.YES:
+            return f" ({name} slot {slot})" if slot != SOMEWHERE else " (on the device)"
+        if self.host[column] is Certainty.YES:
             return " (on the host)"
         known = before is not None and before != SOMEWHERE
-        return f" (full slot {before} before)" if known else ""
+        return f" (was in {name} slot {before})" if known else ""
 
 
 class PageRecords:

@@ -94,7 +94,7 @@ def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check without time for its vectors reports this."""
     monkeypatch.setattr(vector_stage, "monotonic", lambda: 1e12)
-    held = vector_stage.play_vectors(SearchSpec("reference"), frozenset(), range(len(IDS)), 0)
+    held = vector_stage.play_vectors(SearchSpec("reference"), range(len(IDS)), 0)
     assert held.why_not_all
     assert not held.tally.cases
 
