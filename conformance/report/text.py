@@ -36,6 +36,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
         yield _verdict(report)
+        yield ""
     unkept = {id(replay) for cache in report.caches for replay in cache.unkept}
     for each in report.numbered:
         if each.number.isdecimal():

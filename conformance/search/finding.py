@@ -14,6 +14,10 @@ from attrs import Factory, define, evolve, frozen
 from kvcanon.spec.law import LAWS, Level
 
 
+UNLAWFUL_CALL = "REFUSE-3"
+"""The law that is broken if a call is served that must be refused."""
+
+
 class Grounds(StrEnum):
     """The kind of a finding."""
 
@@ -54,6 +58,11 @@ class Finding:
         """Whether only SHOULD laws are broken."""
         should = (LAWS[law_id].level is Level.SHOULD for law_id in self.broken)
         return self.grounds is Grounds.LAW and all(should)
+
+    @property
+    def is_unlawful_call(self) -> bool:
+        """Whether a call was served that must be refused; few clients make such calls."""
+        return UNLAWFUL_CALL in self.broken
 
     @property
     def fingerprint(self) -> tuple[str, Grounds, str]:

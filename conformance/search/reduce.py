@@ -102,6 +102,8 @@ class _Reducer:
         found, _ = self._trial.play(case)
         if found is None or not same_fault(self._first, found):
             return False
+        if found.is_unlawful_call and not self._first.is_unlawful_call:
+            return False  # That is shorter, and tells less.
         name = self._first.name
         by_law = found.grounds is Grounds.LAW
         self.best, self.finding = case, found.of_law(name) if by_law else found

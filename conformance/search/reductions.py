@@ -57,9 +57,13 @@ def reduced(search: Search, found: FindingGroup, deadline: float = inf) -> Failu
     )
 
 
-def length_of(failure: Failure) -> tuple[int, int]:
-    """How long a failure is to read: the number of its actions, and of its operations."""
-    return len(failure.case.actions), failure.finding.operation
+def length_of(failure: Failure) -> tuple[bool, int, int]:
+    """How long a failure is to read: the number of its operations, and of its actions.
+
+    A failure of a call that must be refused counts as longer: it tells less.
+    """
+    finding = failure.finding
+    return finding.is_unlawful_call, finding.operation, len(failure.case.actions)
 
 
 def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:

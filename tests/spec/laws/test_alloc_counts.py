@@ -144,7 +144,7 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
         == []
     )
     said = ask("ALLOC-3", step(state(), insert, after, dropped))
-    assert any("1 full slots are said to be freed on GPU, and 0 are" in each for each in said)
+    assert any("1 full slots are said to be freed on GPU, and 0 came free" in each for each in said)
     assert any("0 full slots are reported as adopted; the tree has [7]" in each for each in said)
     short = Inserted(0, adopted=Counts(1, 0), freed=Counts())
     said = ask("ALLOC-3", step(state(), insert, after, short))
