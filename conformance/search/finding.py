@@ -13,7 +13,6 @@ from attrs import Factory, define, evolve, frozen
 
 from kvcanon.spec.law import LAWS, Level
 
-
 UNLAWFUL_CALL = "REFUSE-3"
 """The law that is broken if a call is served that must be refused."""
 

@@ -175,7 +175,7 @@ def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachin
 
 
 @frozen
-class Drawn:
+class MachineRun:
     """The result of the cases that Hypothesis drew."""
 
     failures: tuple[Failure, ...]
@@ -209,7 +209,7 @@ def draw_cases(
     database: ExampleDatabase | None = None,
     ends: float = inf,
     deadline: float = inf,
-) -> Drawn:
+) -> MachineRun:
     """Draw cases from a seed, up to the first failure, and reduce it.
 
     No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
@@ -234,7 +234,7 @@ def draw_cases(
             raise
     shown = journal.shortest or journal.unkept
     failures = () if shown is None else _failures(trial, shown, from_seed, deadline)
-    return Drawn(tuple(failures), journal.tally, journal.cut)
+    return MachineRun(tuple(failures), journal.tally, journal.cut)
 
 
 def _failures(

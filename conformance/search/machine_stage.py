@@ -20,7 +20,7 @@ from kvcanon.conformance.search.campaign import (
     time_to_reduce,
 )
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.machine import Drawn, draw_cases
+from kvcanon.conformance.search.machine import MachineRun, draw_cases
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.stage_run import StageRun, part_numbers
@@ -48,7 +48,7 @@ def _draw(
     tally, why = Tally(), ""
     failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
-    waiting: deque[Future[Drawn]] = deque()
+    waiting: deque[Future[MachineRun]] = deque()
     runs = part_numbers(wanted, each)
     try:
         while True:
@@ -77,7 +77,7 @@ def _draw(
 
 def run_once(
     spec: SearchSpec, number: int, cases: int, store: str | None, deadline: float
-) -> Drawn:
+) -> MachineRun:
     """Run the machine from the seed with a number; runs in any process."""
     trial = spec.search().trial(number)
     database = open_examples(store, spec) if store is not None else None

@@ -197,8 +197,9 @@ def result_of(
     for law in LAWS.values():
         if {need.value for need in law.needs} & set(lacks):
             standings[law.law_id] = Standing.NOT_EXERCISED
-    for failure in failures:
-        standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
+    for first in failures:
+        for failure in first.every:
+            standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
     for failure in unkept:
         standings |= dict.fromkeys(failure.laws, Standing.NOT_KEPT)
     if known:

@@ -270,28 +270,23 @@ def test_a_search_that_found_something_leaves_time_to_reduce_it() -> None:
 
 def test_a_search_with_findings_ends_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks after a finding have an earlier deadline than those before it."""
-    deadlines: dict[bool, set[float]] = {False: set(), True: set()}
-    found = False
+    one, *_ = failures_of(LEAKY)
+    deadlines: list[float] = []
 
-    def play(_search: AnySearch, _numbers: range, deadline: float) -> CampaignReport:
-        nonlocal found
-        deadlines[found].add(deadline)
+    def play(_search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
+        deadlines.append(deadline)
         report = CampaignReport()
-        if len(deadlines[False]) and not found:
-            finding, _ = LEAKY.trial(0).play(failures_of(LEAKY)[0].case)
-            assert finding is not None
-            report.note(finding, LEAKY.case(0), 0)
-            found = True
+        if 1 in numbers:
+            report.note(one.finding, one.case, 1)
         return report
 
     monkeypatch.setattr(campaign, "_play", play)
     deadline = monotonic() + 100
     with workers(1) as by:
-        blocks = CaseBlocks(iter(range(3)), 1, lambda _block, _report: None)
+        blocks = CaseBlocks(iter(range(4)), 1, lambda _block, _report: None)
         search_blocks(LEAKY, blocks, by, deadline)
-    assert deadlines[False] == {deadline}
-    (early,) = deadlines[True]
-    assert early == pytest.approx(deadline - 40, abs=1)
+    assert deadlines[:2] == [deadline] * 2
+    assert deadlines[2:] == pytest.approx([deadline - 40] * 2, abs=1)
 
 
 def test_reductions_share_the_time_that_is_left() -> None:
