@@ -106,7 +106,7 @@ def test_alloc_3_freed_slots_are_free() -> None:
     [
         (Evict(Counts(full=1)), Counts(1, 2, 1), "1 full slots are said to be freed on GPU, and 2"),
         (Evict(Counts(full=1)), Counts(2, 0, 1), "0 swa slots are said to be freed on GPU, and 2"),
-        (EvictHost(Counts(full=2)), Counts(full=2), "freed on CPU_PINNED, and 0 are free that"),
+        (EvictHost(Counts(full=2)), Counts(full=2), "freed on CPU_PINNED, and 0 came free"),
     ],
 )
 def test_alloc_3_other_counts_are_named(operation: Operation, told: Counts, said: str) -> None:
