@@ -7,9 +7,11 @@ finding: an `AssertionError` that fails a test, not an outcome to handle.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
+
+from attrs import frozen
 
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Level, Violation
@@ -43,26 +45,48 @@ def traceback_of(error: BaseException) -> str:
 class ViolationError(SpecViolation):
     """An operation after which laws do not hold."""
 
-    def __init__(self, words: str, violations: Sequence[Violation]) -> None:
+    def __init__(self, words: str, violations: Sequence[Violation], after: str = "") -> None:
         super().__init__(words)
+        self.after = after
+        """The operation and its outcome, as "Insert" or "Insert, refused"."""
         self.violations = tuple(sorted(violations, key=lambda each: each.law.level is Level.SHOULD))
         """Violations of MUST laws come first."""
 
     @property
     def only_should(self) -> bool:
         """Whether all broken laws are SHOULD laws."""
-        return all(each.law.level is Level.SHOULD for each in self.violations)
+        return self.is_excused(())
+
+    def is_excused(self, known: Collection[str]) -> bool:
+        """Whether all broken laws are SHOULD laws, or known to be broken."""
+        return all(
+            each.law.level is Level.SHOULD or each.law.law_id in known for each in self.violations
+        )
 
 
 OnShould: TypeAlias = Callable[[ViolationError], None]
 """Called with a violation of SHOULD laws alone."""
 
 
+@frozen
+class OnExcused:
+    """As `OnShould`; it is called with violations of known laws, too."""
+
+    note: OnShould
+    known: frozenset[str]
+    """The ids of laws that are known to be broken."""
+
+    def __call__(self, error: ViolationError) -> None:
+        """Note a violation that does not end the case."""
+        self.note(error)
+
+
 def raise_violations(
     error: ViolationError, on_should: OnShould | None, cause: BaseException | None = None
 ) -> None:
-    """Raise an error, unless it is of SHOULD laws alone and `on_should` takes it."""
-    if on_should is not None and error.only_should:
+    """Raise an error, unless it is of SHOULD or known laws alone and `on_should` takes it."""
+    known = on_should.known if isinstance(on_should, OnExcused) else ()
+    if on_should is not None and error.is_excused(known):
         on_should(error)
     elif cause is not None:
         raise error from cause

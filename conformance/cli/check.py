@@ -28,8 +28,8 @@ from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
 from kvcanon.conformance.report.known_differences import (
     KnownDifference,
+    not_shown,
     read_known,
-    require_shown,
 )
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replay_apart import replay_apart
@@ -38,8 +38,7 @@ from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
-from kvcanon.conformance.search.result import CheckResult, Standing
-from kvcanon.conformance.search.vector_stage import NAME as VECTORS
+from kvcanon.conformance.search.result import Standing
 
 Caches: TypeAlias = Annotated[
     list[str],
@@ -142,7 +141,7 @@ def check_command(
     files = _write_scripts(report, scripts) if scripts is not None else {}
     print_parts(ReportConsole(), text_report(report, files))
     if known is not None:
-        _require_shown(known, differences, result)
+        _require_shown(known, differences, report)
     _exit(report.verdict)
 
 
@@ -187,31 +186,35 @@ def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
         yield show
 
 
-def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
+def _write_scripts(report: CheckReport, folder: Path) -> Mapping[str, str]:
     """Write a script for each failure; return the files by the number of the failure."""
     folder.mkdir(parents=True, exist_ok=True)
-    files: dict[int, str] = {}
-    failures = [
-        (cache.name, each) for cache in report.caches for each in (*cache.failures, *cache.unkept)
-    ]
-    for number, (cache, each) in enumerate(failures, 1):
-        path = folder / file_name(cache, each.failure.finding)
-        path.write_text(each.script, encoding="utf-8")
-        files[number] = str(path)
+    files: dict[str, str] = {}
+    for each in report.numbered:
+        path = folder / file_name(each.cache, each.replay.failure.finding)
+        path.write_text(each.replay.script, encoding="utf-8")
+        files[each.number] = str(path)
     return files
 
 
 def _require_shown(
-    file: Path, differences: tuple[KnownDifference, ...], result: CheckResult
+    file: Path, differences: tuple[KnownDifference, ...], report: CheckReport
 ) -> None:
-    """Refuse known differences that no vector shows. Raises: UsageError.
+    """Say which known differences nothing shows. Raises: UsageError: the check is strict.
 
-    Only a check that played every vector can say that none of them shows a difference.
+    A check that failed, or that was not played to its end, cannot tell.
     """
-    if any(stage.name == VECTORS and not stage.cut_short for stage in result.stages):
-        standing = [cache.standings for cache in result.caches]
-        shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
-        require_shown(file, differences, shown)
+    stages = report.result.stages
+    played = {stage.name for stage in stages if not stage.cut_short} == set(STAGES)
+    if not played or report.verdict is not CheckVerdict.HOLDS:
+        return
+    standing = [cache.result.standings for cache in report.caches]
+    shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
+    stale = not_shown(file, differences, shown)
+    if stale and report.result.strict:
+        raise UsageError(stale)
+    if stale:
+        typer.echo(f"Warning: {stale}", err=True)
 
 
 def _exit(verdict: CheckVerdict) -> None:

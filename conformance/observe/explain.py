@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 from attrs import fields
 
+from kvcanon.conformance.observe.key_text import key_in_words, legend
 from kvcanon.spec.law import Law, Violation
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.types import Key
@@ -26,7 +27,10 @@ def explain(
     Laws in `broken_before` were broken before it, too, so that it is not to blame for them.
     """
     asked, answered = in_words(step.operation), in_words(step.outcome)
-    return explain_violations(violations, number, asked, answered, broken_before)
+    words = explain_violations(violations, number, asked, answered, broken_before)
+    named = legend(words, step.after, step.before)
+    lines = [f"    {name}: {what}" for name, what in named.items()]
+    return "\n".join([words, "", "Where that is:", *lines]) if lines else words
 
 
 def explain_violations(
@@ -69,8 +73,6 @@ def in_words(value: Operation | Outcome) -> str:
 
 def _shortened(value: object) -> str:
     if isinstance(value, Key):
-        first = repr(value.pages[:4])[:LONGEST]
-        more = ", ..." if len(value) > 4 else ""
-        return f"<{len(value)} pages of {value.namespace}: {first}{more}>"
+        return key_in_words(value)
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -55,7 +55,7 @@ class StepViolation(ViolationError):
     """A step broke laws."""
 
     def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
-        super().__init__(words, violations)
+        super().__init__(words, violations, _in_short(step))
         self.step = step
 
 
@@ -283,6 +283,12 @@ class GuardedCache(WrappedCache):
                 self._residency.discard((event.medium, event.block_hash))
         self._taken.clear()
         self._folded_pending = len(after.events)
+
+
+def _in_short(step: Step) -> str:
+    """The operation and its outcome, as "Insert" or "Insert, refused"."""
+    refused = ", refused" if isinstance(step.outcome, Refused) else ""
+    return f"{type(step.operation).__name__}{refused}"
 
 
 def _broken_in(found: Collection[Violation], *subjects: Subject) -> set[str]:

@@ -7,7 +7,7 @@ if they were freed since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import singledispatchmethod
 from itertools import takewhile
@@ -75,6 +75,14 @@ def code_lines(calls: Sequence[RecordedCall]) -> tuple[CodeLine, ...]:
     )
 
 
+def named_keys(calls: Sequence[RecordedCall]) -> Mapping[str, Key]:
+    """The keys of calls, by the names that `code_lines` gives them."""
+    names = _Names()
+    for call in calls:
+        names.code(call)
+    return names.keys
+
+
 def literal(value: object) -> str:
     """A value as a Python expression; fields with their default values are left out."""
     if isinstance(value, Enum):
@@ -93,7 +101,7 @@ class _Names:
     """The names of keys, receipts and slots."""
 
     def __init__(self) -> None:
-        self._keys: dict[str, Key] = {}
+        self.keys: dict[str, Key] = {}
         self._receipts: dict[int, str] = {}
         self._slots: dict[str, Slots] = {}
         self._before: list[str] = []
@@ -205,14 +213,14 @@ class _Names:
         return f"cache.insert_host({key}, {call.start_pages}, {fetched})"
 
     def _key(self, key: Key) -> str:
-        for name, known in self._keys.items():
+        for name, known in self.keys.items():
             if known == key:
                 return name
-        for name, known in self._keys.items():
+        for name, known in self.keys.items():
             if known.namespace == key.namespace and known.pages[: len(key)] == key.pages:
                 return f"{name}.prefix({len(key)})"
-        name = f"key_{len(self._keys) + 1}"
-        self._keys[name] = key
+        name = f"key_{len(self.keys) + 1}"
+        self.keys[name] = key
         self._before.append(f"{name} = {_key_literal(key)}")
         return name
 

@@ -21,6 +21,7 @@ from kvcanon.conformance.report.report import (
 from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.report.text import (
     action_name,
+    also_broken,
     held_least,
     holds,
     laws_counted,
@@ -76,7 +77,7 @@ def _verdict(report: CheckReport) -> str:
         case CheckVerdict.NOT_JUDGED:
             return "Nothing was judged"
         case CheckVerdict.BROKEN:
-            found = [each.failure.finding for cache in report.caches for each in cache.failures]
+            found = [each.replay.failure.finding for each in report.numbered]
             by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
             return "A law is broken" if by_law else "A fault was found"
 
@@ -156,14 +157,22 @@ def _failure(replay: ReplayedFailure) -> Markup:
         tag("h3", headline(finding)),
         tag("p", sentence(law), class_="soft") if law else joined(),
         tag("p", finding.text, class_="said"),
+        *(tag("p", words) for words in also_broken(replay)),
         tag("p", " ".join(seen(replay)), class_="soft"),
         _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation", "words")),
         _folded(f"The {len(replay.lines)} calls that lead to it", _calls(replay), open_=True)
         if replay.lines
         else joined(),
         _folded("A script that shows it again", _pre(replay.script, "script", "code")),
+        *(_same_cause(each) for each in replay.folded),
         class_="failure",
     )
+
+
+def _same_cause(replay: ReplayedFailure) -> Markup:
+    """A failure that is folded into another one."""
+    summary = f"{headline(replay.failure.finding)}, {replay.failure.why_folded}"
+    return _folded(summary, _failure(replay))
 
 
 def _calls(replay: ReplayedFailure) -> Markup:

@@ -16,7 +16,7 @@ from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
 from kvcanon.conformance.search.result import Standing
 
-FORMAT = "kvcanon-check/2"
+FORMAT = "kvcanon-check/3"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 """The JSON Schema of the value that `check_json` returns, draft 2020-12."""
@@ -68,6 +68,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
                 "premise": judged.law.premise.words,
                 "standing": judged.standing.value,
                 "times": judged.times,
+                "known_broken": tally.known[judged.law.law_id],
                 "stages": dict(judged.stages),
                 "remark": judged.remark,
             }
@@ -85,17 +86,22 @@ def _failure(replay: ReplayedFailure) -> dict[str, object]:
         "name": finding.name,
         "broken": list(finding.broken),
         "text": finding.text,
+        "evidence": finding.evidence,
         "words": finding.words,
+        "after": finding.after,
         "action": finding.action,
         "operation": finding.operation,
         "origin": failure.origin,
         "times": failure.times,
         "black_box": failure.black_box,
         "against": failure.against,
+        "reduced": failure.reduced,
         "shown_again": replay.again,
         "case": case_to_json(failure.case),
         "calls": [_call(line) for line in replay.lines],
         "script": replay.script,
+        "why_folded": failure.why_folded,
+        "folded": [_failure(each) for each in replay.folded],
     }
 
 

@@ -18,7 +18,8 @@ from kvcanon.conformance.report.report import (
     Judged,
     ReplayedFailure,
 )
-from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.result import Standing
 
 _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -51,13 +52,15 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
     match judged.standing:
         case Standing.BROKEN:
             failures = list(_breaking(cache, law.law_id))
-            first = failures[0].failure.finding.text if failures else "broken"
+            message = _sentence(failures[0].failure.finding, law.law_id) + _cause(
+                cache, failures[0]
+            )
             words = "\n\n".join(_in_words(each) for each in failures)
-            SubElement(case, "failure", type=law.law_id, message=_text(first)).text = _text(words)
+            SubElement(case, "failure", type=law.law_id, message=_text(message)).text = _text(words)
         case Standing.NOT_KEPT:
-            failures = list(_breaking(cache, law.law_id))
-            first = failures[0].failure.finding.text if failures else "broken"
-            SubElement(case, "skipped", message=_text(f"SHOULD, not kept: {first}"))
+            first = next(_breaking(cache, law.law_id)).failure.finding
+            message = f"SHOULD, not kept: {_sentence(first, law.law_id)}"
+            SubElement(case, "skipped", message=_text(message))
         case Standing.NOT_EXERCISED:
             SubElement(case, "skipped", message=_text(f"not exercised: {judged.remark}"))
         case Standing.KNOWN:
@@ -69,18 +72,27 @@ def _law(suite: Element, cache: CacheReport, judged: Judged) -> None:
 
 def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
     """The failures in which a law is broken; first those that are named after it."""
-    failures = [
-        each
-        for each in (*cache.failures, *cache.unkept)
-        if law_id in {*each.failure.finding.broken, *each.failure.laws}
-    ]
+    failures = [each for each in cache.every_failure if law_id in each.failure.laws]
     yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
+
+
+def _sentence(finding: Finding, law_id: str) -> str:
+    """What a finding says about one law."""
+    return finding.evidence[law_id]
+
+
+def _cause(cache: CacheReport, failure: ReplayedFailure) -> str:
+    """The failure that most likely explains one that is folded into it; empty for others."""
+    for first in (*cache.failures, *cache.unkept):
+        if failure in first.folded:
+            return f" (most likely caused by {headline(first.failure.finding)})"
+    return ""
 
 
 def _other(suite: Element, cache: CacheReport, name: str, grounds: Grounds) -> None:
     """A test for findings that are of no law."""
     case = _case(suite, cache, name)
-    failures = [each for each in cache.failures if each.failure.finding.grounds is grounds]
+    failures = [each for each in cache.every_failure if each.failure.finding.grounds is grounds]
     if failures:
         finding = failures[0].failure.finding
         tag = "error" if grounds is Grounds.CRASH else "failure"

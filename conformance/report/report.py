@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.blackbox.coverage import why_not_exercised
+from kvcanon.conformance.observe.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal
+from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal, named_keys
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.campaign import adapter_as
+from kvcanon.conformance.search.finding import Finding
 from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.types import Key
 
 
 class CheckVerdict(StrEnum):
@@ -86,13 +89,20 @@ class Departure:
 
 @frozen
 class ReplayedFailure:
-    """A failure, and the calls of its replay."""
+    """A failure, and the calls of its replay. Its sentences call keys as the calls do."""
 
     failure: Failure
     lines: tuple[CodeLine, ...]
     again: bool
     """Whether the replay for the report showed the fault again."""
     script: str
+    folded: tuple[ReplayedFailure, ...] = ()
+    """The failures that most likely have the same cause."""
+
+    @property
+    def every(self) -> tuple[ReplayedFailure, ...]:
+        """The failure, and those that are folded into it."""
+        return self, *self.folded
 
     @property
     def last_number(self) -> int:
@@ -127,8 +137,14 @@ class CacheReport:
     laws: tuple[Judged, ...]
     """Every law."""
     failures: tuple[ReplayedFailure, ...]
+    """The shortest first; longer ones with most likely the same cause are folded into it."""
     unkept: tuple[ReplayedFailure, ...]
     """Failures of SHOULD laws alone."""
+
+    @property
+    def every_failure(self) -> tuple[ReplayedFailure, ...]:
+        """All failures, each followed by those that are folded into it."""
+        return tuple(each for first in (*self.failures, *self.unkept) for each in first.every)
 
     def count(self, standing: Standing) -> int:
         """How many laws have this standing."""
@@ -184,6 +200,16 @@ class CacheReport:
 
 
 @frozen
+class NumberedFailure:
+    """A failure with its number in the report."""
+
+    number: str
+    """As "2", or "2.1" for the first that is folded into failure 2."""
+    cache: str
+    replay: ReplayedFailure
+
+
+@frozen
 class CheckReport:
     """The report of a check."""
 
@@ -199,6 +225,18 @@ class CheckReport:
             if verdict in verdicts:
                 return verdict
         return CheckVerdict.HOLDS if verdicts else CheckVerdict.NOT_JUDGED
+
+    @property
+    def numbered(self) -> tuple[NumberedFailure, ...]:
+        """All failures: 1, 2, ..., and those that are folded into them: 1.1, 1.2, ..."""
+        firsts = [
+            (cache, first) for cache in self.caches for first in (*cache.failures, *cache.unkept)
+        ]
+        return tuple(
+            NumberedFailure(f"{number}.{at}" if at else f"{number}", cache.name, each)
+            for number, (cache, first) in enumerate(firsts, 1)
+            for at, each in enumerate(first.every)
+        )
 
     @property
     def seconds(self) -> float:
@@ -263,8 +301,20 @@ def replayed(
     judges = judges_of(failure, law_ids)
     replay = again(failure, adapter, judges)
     lines = code_lines(replay.calls)
-    script = script_of(adapter.name, failure, judges, lines)
-    return ReplayedFailure(failure, lines, replay.again, script)
+    named = evolve(failure, finding=_with_names(failure.finding, named_keys(replay.calls)))
+    script = script_of(adapter.name, named, judges, lines)
+    folded = tuple(replayed(each, adapter, law_ids, again) for each in failure.folded)
+    return ReplayedFailure(named, lines, replay.again, script, folded)
+
+
+def _with_names(finding: Finding, keys: Mapping[str, Key]) -> Finding:
+    """A finding whose sentences give each key the name that it has in the calls."""
+    return evolve(
+        finding,
+        text=with_names(finding.text, keys),
+        words=with_names(finding.words, keys),
+        texts=tuple(with_names(text, keys) for text in finding.texts),
+    )
 
 
 def _remark(
@@ -272,10 +322,12 @@ def _remark(
 ) -> str:
     standing = cache.standings[law.law_id]
     excuse = next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
-    if standing is not Standing.NOT_EXERCISED:
+    if excuse and standing is Standing.KNOWN:
         return excuse
     if excuse:
-        return "it is known to be broken, and no vector exercised it"
+        return f"known to be broken, but nothing in this check shows it: {excuse}"
+    if standing is not Standing.NOT_EXERCISED:
+        return ""
     if LAWS.keys() & only and law.law_id not in only:
         return LEFT_OUT
     return why_not_exercised(law, cache.lacks)

@@ -1,4 +1,8 @@
-"""The report as text, for a terminal or a pipe. Its last line is the verdict."""
+"""The report as text, for a terminal or a pipe. Its last line is the verdict.
+
+A failed check begins with the failures, the shortest first, so that the first screen has the
+verdict, what is wrong, and the calls that lead to it. What was played comes after them.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,16 @@ from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
     CheckVerdict,
+    NumberedFailure,
     ReplayedFailure,
 )
 from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import CheckResult, Standing
+from kvcanon.conformance.search.triage import AFTER_SAME_CALL
 
 
-def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[RenderableType]:
+def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
     """The parts of the report; `scripts` are the files of scripts by the number of their failure.
 
     A part that is a plain string is for copying, and must not be wrapped.
@@ -30,21 +36,21 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
         yield _verdict(report)
+        yield ""
+    unkept = {id(replay) for cache in report.caches for replay in cache.unkept}
+    for each in report.numbered:
+        if each.number.isdecimal():
+            yield from _failure(each, report, scripts, unkept=id(each.replay) in unkept)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
-    number = 0
-    unwritten: list[tuple[int, ReplayedFailure]] = []
     for cache in report.caches:
         yield Text(cache.name, "bold cyan")
         yield Padding(_facts(cache), (0, 0, 1, 2))
-        for replay in (*cache.failures, *cache.unkept):
-            number += 1
-            unkept = replay in cache.unkept
-            yield from _failure(number, replay, scripts.get(number), unkept=unkept)
-            if number not in scripts:
-                unwritten.append((number, replay))
-    for each, replay in unwritten:
-        yield Text(f"Script of failure {each}; --scripts DIR writes it to a file", "bold")
-        yield f"\n{replay.script}"
+    for each in report.numbered:
+        if each.number not in scripts:
+            yield Text(
+                f"Script of failure {each.number}; --scripts DIR writes it to a file", "bold"
+            )
+            yield f"\n{each.replay.script}"
     yield _verdict(report)
 
 
@@ -84,6 +90,7 @@ def _facts(cache: CacheReport) -> Table:
     if cache.least_exercised:
         table.add_row("held least", Text(held_least(cache)))
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
+    known += [each for each in cache.laws if each.standing is Standing.HELD and each.remark]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
     for reason in cache.not_exercised:
@@ -127,21 +134,58 @@ def _profile(cache: CacheReport) -> Iterator[str]:
 
 
 def _failure(
-    number: int, replay: ReplayedFailure, script: str | None, *, unkept: bool
+    each: NumberedFailure, report: CheckReport, scripts: Mapping[str, str], *, unkept: bool
 ) -> Iterator[RenderableType]:
-    finding = replay.failure.finding
-    heading = f"{number}: {headline(finding)}"
+    replay, finding = each.replay, each.replay.failure.finding
+    of_cache = f" of {each.cache}" if len(report.caches) > 1 else ""
+    heading = f"{each.number}{of_cache}: {headline(finding)}"
     if unkept:
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
         yield Text(f"Failure {heading}", "bold red")
-    yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
-    yield Padding(Text("\n".join(seen(replay))), (0, 0, 1, 2))
+    told = [finding.text, *also_broken(replay)]
+    yield Padding(Text("\n".join(told)), (0, 0, 1, 2))
     if replay.lines:
         actions = replay.failure.case.actions
         yield Padding(calls(replay.lines, actions, replay.last_number), (0, 0, 1, 2))
+    script = scripts.get(each.number)
     if script is not None:
-        yield f"  Script: {script}\n"
+        yield f"  Play it again:  python {script}"
+    else:
+        yield "  Play it again:  by the script below; --scripts DIR writes it to a file"
+    if finding.grounds is Grounds.LAW:
+        yield f"  The law:        kvcanon laws {finding.name}"
+    yield Padding(Text("\n".join(seen(replay))), (1, 0, 1, 2))
+    yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
+    yield from _folded(each, scripts)
+
+
+def _folded(each: NumberedFailure, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
+    """The failures with most likely the same cause: the sentences that are new, and the scripts."""
+    shown = set(each.replay.failure.finding.broken)
+    for at, replay in enumerate(each.replay.folded, 1):
+        failure, number = replay.failure, f"{each.number}.{at}"
+        evidence = failure.finding.evidence or {headline(failure.finding): failure.finding.text}
+        lines = [f"{what}: {text}" for what, text in evidence.items() if what not in shown]
+        shown |= evidence.keys()
+        yield Text(f"  {number}: {headline(failure.finding)}, {failure.why_folded}", "bold")
+        yield Padding(Text("\n".join([*lines, *seen(replay)])), (0, 0, 0, 4))
+        yield f"    Play it again:  python {scripts[number]}\n" if number in scripts else ""
+
+
+def also_broken(replay: ReplayedFailure) -> Iterator[str]:
+    """What the same fault most likely breaks too, a line for each reason."""
+    finding = replay.failure.finding
+    why: dict[str, list[str]] = {}
+    shown = {finding.name}
+    for each in replay.every:
+        broken = each.failure.finding.broken or (headline(each.failure.finding),)
+        new = [what for what in broken if what not in shown]
+        shown.update(new)
+        if new:
+            why.setdefault(each.failure.why_folded or AFTER_SAME_CALL, []).extend(new)
+    for reason, broken_too in why.items():
+        yield f"also broken: {', '.join(broken_too)} ({reason})"
 
 
 def seen(replay: ReplayedFailure) -> Iterator[str]:
@@ -150,11 +194,10 @@ def seen(replay: ReplayedFailure) -> Iterator[str]:
     yield f"First found by the {failure.origin}; {times(failure.times)} in all."
     if finding.operation:
         yield f"Shown by the shortest case at operation {finding.operation}, {_where(replay)}."
-    others = [law_id for law_id in finding.broken if law_id != finding.name]
-    if others:
-        yield f"Broken at the same operation: {', '.join(others)}."
     if failure.black_box:
         yield "Answers and events alone show it."
+    if not failure.reduced:
+        yield "A shorter case may show it: the time to reduce it was over."
     if failure.against is not None and finding.grounds is Grounds.AGREEMENT:
         yield f"The cache had to agree with {failure.against}."
     if not replay.again:
@@ -238,7 +281,8 @@ def laws_exercised(report: CheckReport) -> str:
 def _names(report: CheckReport) -> list[str]:
     """All broken laws, and then the findings of no law."""
     laws = _standing_so(report, Standing.BROKEN)
-    findings = [each.failure.finding for cache in report.caches for each in cache.failures]
+    failures = [each for cache in report.caches for each in cache.failures]
+    findings = [each.failure.finding for first in failures for each in first.every]
     others = [headline(each) for each in findings if each.grounds is not Grounds.LAW]
     return list(dict.fromkeys((*laws, *others)))
 

@@ -2,16 +2,13 @@
 
 A block is a range of case numbers. Its result does not depend on the process, and results are added
 in the order of the blocks, so that the number of processes changes only the time.
-
-Findings are reduced after the search, once for each fingerprint, from the first case that shows it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext
 from functools import cache
 from time import monotonic
 
@@ -23,22 +20,12 @@ from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
-from kvcanon.conformance.search.deaths import (
-    DEATHS_ENOUGH,
-    PLAYS,
-    REDUCED_SECONDS,
-    apart,
-    finding_of,
-    is_death,
-)
+from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.making import adapter_in_time
 from kvcanon.conformance.search.play import JudgeConfig, laws_of
-from kvcanon.conformance.search.reduce import reduce_case
-from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.resume import play_part
-from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent
-from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
+from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import draw_case, scale_of
 
 WHITE_EVERY = 2
@@ -50,6 +37,8 @@ FAULTS_ENOUGH = 12
 """Different faults after which the search of a cache ends."""
 FINDINGS_ENOUGH = 64
 """Findings after which the search ends: they hide other faults."""
+REDUCING_SHARE, REDUCING_SECONDS = 0.4, 120.0
+"""The share of the remaining time that is kept to reduce findings, and the most seconds."""
 SILENCES_ENOUGH = 2
 """Cases without an answer after which the search ends: each takes as long as a hundred others."""
 
@@ -65,15 +54,17 @@ class Search:
     against: Adapter | None = None
     law_ids: tuple[str, ...] | None = None
     """The ids of the laws to check; None for all."""
+    known: frozenset[str] = frozenset()
+    """The ids of laws that are known to be broken."""
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played."""
         white = self._is_white(number)
         compared = number % COMPARED_EVERY == 1
         against = self.against if compared else None
-        return Trial(
-            self.adapter, JudgeConfig(black_box=not white, laws=laws_of(self.law_ids)), against
-        )
+        laws = laws_of(self.law_ids)
+        judges = JudgeConfig(black_box=not white, laws=laws, known=self.known)
+        return Trial(self.adapter, judges, against)
 
     def case(self, number: int) -> Case:
         """The case with a number; each seed has other cases."""
@@ -93,14 +84,8 @@ class FindingGroup:
     number: int
     """The number of the case."""
     times: int
-    laws: frozenset[str]
-    """The ids of all laws that these findings break."""
     earlier: bool = False
     """Whether an earlier run found it, on a cache that may have changed since."""
-
-    def and_later(self, other: FindingGroup) -> FindingGroup:
-        """The same with later findings."""
-        return evolve(self, times=self.times + other.times, laws=self.laws | other.laws)
 
 
 @define
@@ -109,12 +94,16 @@ class CampaignReport:
 
     tally: Tally = Factory(Tally)
     found: dict[Fingerprint, FindingGroup] = Factory(dict)
+    beside: dict[Fingerprint, FindingGroup] = Factory(dict)
+    """The first finding of each law that was broken together with another."""
     cut: bool = False
     """Whether the time was over before all cases were played."""
 
     def note(self, finding: Finding, case: Case, number: int) -> None:
         """Add a finding of a case."""
-        self.take(FindingGroup(finding, case, number, 1, frozenset(finding.broken)))
+        self.take(FindingGroup(finding, case, number, 1))
+        for law_id in finding.broken[1:]:
+            self.take_beside(FindingGroup(finding.of_law(law_id), case, number, 1))
 
     def add(self, later: CampaignReport) -> None:
         """Add the report of a later block."""
@@ -122,6 +111,8 @@ class CampaignReport:
         self.cut = self.cut or later.cut
         for found in later.found.values():
             self.take(found)
+        for found in later.beside.values():
+            self.take_beside(found)
 
     @property
     def over(self) -> bool:
@@ -145,7 +136,14 @@ class CampaignReport:
     def take(self, found: FindingGroup) -> None:
         """Add findings with the same fingerprint."""
         first = self.found.get(found.finding.fingerprint)
-        self.found[found.finding.fingerprint] = first.and_later(found) if first else found
+        kept = evolve(first, times=first.times + found.times) if first else found
+        self.found[found.finding.fingerprint] = kept
+
+    def take_beside(self, found: FindingGroup) -> None:
+        """Add findings of a law that was broken together with another."""
+        first = self.beside.get(found.finding.fingerprint)
+        kept = evolve(first, times=first.times + found.times) if first else found
+        self.beside[found.finding.fingerprint] = kept
 
 
 def play_block(search: Search, numbers: Collection[int], deadline: float) -> CampaignReport:
@@ -166,55 +164,6 @@ def play_block(search: Search, numbers: Collection[int], deadline: float) -> Cam
     return report
 
 
-def reduced(search: Search, found: FindingGroup, *, in_copies: bool = False) -> Failure | None:
-    """Reduce findings to the smallest case, judged from outside if that shows the fault.
-
-    `in_copies` plays each case in a copy of this process. None if an earlier run found it, and the
-    cache does not show it any more.
-    """
-    trial = search.trial(found.number)
-    if in_copies:
-        trial = apart(trial)
-    origin = f"walker, seed {search.seed}, case {found.number}"
-    case, finding = found.case, found.finding
-    plays = PLAYS if is_death(finding) else None
-    smallest = reduce_case(case, finding, trial, plays)
-    if smallest is not None:
-        case, finding = smallest
-        outside = trial.from_outside()
-        seen, _ = outside.play(case)
-        if seen is not None and same_fault(finding, seen):
-            trial, finding = outside, seen
-    elif found.earlier:
-        return None
-    else:
-        origin += ", which does not show it every time"
-    return Failure(
-        finding,
-        case,
-        origin,
-        found.times,
-        black_box=trial.judges.black_box,
-        against=trial.against.name if trial.against else None,
-        laws=found.laws | set(finding.broken),
-    )
-
-
-def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
-    """Keep the shortest failure for each fingerprint: reduced cases may show the same fault."""
-    kept: dict[Fingerprint, Failure] = {}
-    for failure in failures:
-        fingerprint = failure.finding.fingerprint
-        other = kept.get(fingerprint)
-        kept[fingerprint] = failure if other is None else _joined(other, failure)
-    return tuple(kept.values())
-
-
-def _joined(one: Failure, other: Failure) -> Failure:
-    shorter = min(one, other, key=lambda each: len(each.case.actions))
-    return evolve(shorter, times=one.times + other.times, laws=one.laws | other.laws)
-
-
 # Several processes.
 
 
@@ -227,12 +176,14 @@ class SearchSpec:
     against: str | None = None
     law_ids: tuple[str, ...] | None = None
     black_box: bool = False
+    known: tuple[str, ...] = ()
+    """The ids of laws that are known to be broken."""
 
     def search(self) -> Search:
         """Make the search. Raises: UsageError."""
         against = adapter_as(self.against) if self.against else None
         adapter = adapter_as(self.cache, black_box=self.black_box)
-        return Search(adapter, self.seed, against, self.law_ids)
+        return Search(adapter, self.seed, against, self.law_ids, frozenset(self.known))
 
 
 def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
@@ -274,18 +225,21 @@ def search_blocks(
 ) -> tuple[CampaignReport, str]:
     """Play blocks until none are left, enough was found, or the time is over.
 
-    Returns the report, and why the search ended early, or else "". Raises: UsageError.
+    If there are findings, it ends earlier, so that time is left to reduce them. Returns the report,
+    and why the search ended early, or else "". Raises: UsageError.
     """
     waiting: deque[tuple[int, Future[CampaignReport]]] = deque()
     total, cut_short = CampaignReport(), ""
+    early = deadline - time_to_reduce(deadline)
     try:
         while True:
+            ends = early if total.found else deadline
             while not cut_short and len(waiting) < 2 * by.jobs - 1:
                 block = next(blocks.numbers, None)
                 if block is None:
                     break
                 cases = blocks.cases(block)
-                waiting.append((block, by.executor.submit(_play, search, cases, deadline)))
+                waiting.append((block, by.executor.submit(_play, search, cases, ends)))
             if not waiting:
                 return total, cut_short
             block, future = waiting[0]
@@ -329,18 +283,9 @@ def _died_at(search: AnySearch, cases: range, died: ProcessDied) -> tuple[int, F
     return int(place), finding_of(died.ending, cache, against)
 
 
-def reduce_all(search: AnySearch, report: CampaignReport, by: Workers) -> tuple[Failure, ...]:
-    """Reduce all findings, in the order of their first cases."""
-    firsts = sorted(report.found.values(), key=lambda found: found.number)
-    futures = [by.executor.submit(_reduce, search, found) for found in firsts]
-    failures = []
-    for found, future in zip(firsts, futures, strict=True):
-        try:
-            failures.append(future.result())
-        except ProcessDied:
-            # A part of the case ends the process, though the whole case does not.
-            failures.append(by.executor.submit(_reduce_in_copies, search, found).result())
-    return distinct(failure for failure in failures if failure is not None)
+def time_to_reduce(deadline: float) -> float:
+    """The seconds before a deadline that are kept to reduce findings, if there are any."""
+    return max(0.0, min((deadline - monotonic()) * REDUCING_SHARE, REDUCING_SECONDS))
 
 
 def names_in(search: AnySearch) -> tuple[str, str | None]:
@@ -351,26 +296,15 @@ def names_in(search: AnySearch) -> tuple[str, str | None]:
 
 
 def _case(search: AnySearch, number: int) -> Case:
-    return _made(search).case(number)
+    return made(search).case(number)
 
 
 def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
-    return play_block(_made(search), numbers, deadline)
+    return play_block(made(search), numbers, deadline)
 
 
-def _reduce(search: AnySearch, found: FindingGroup) -> Failure | None:
-    silent = found.finding.name == CacheSilent.__name__
-    if is_death(found.finding) or (silent and NOTE.shared):
-        return _reduce_in_copies(search, found)
-    return reduced(_made(search), found)
-
-
-def _reduce_in_copies(search: AnySearch, found: FindingGroup) -> Failure | None:
-    with LIMIT.at_most(REDUCED_SECONDS) if is_silence(found.finding) else nullcontext():
-        return reduced(_made(search), found, in_copies=True)
-
-
-def _made(search: AnySearch) -> Search:
+def made(search: AnySearch) -> Search:
+    """The search, made in this process if its caches are given by name. Raises: UsageError."""
     return search if isinstance(search, Search) else _made_from(search)
 
 

@@ -19,13 +19,14 @@ from kvcanon.conformance.protocol.adapter import (
     CacheKind,
 )
 from kvcanon.conformance.search import machine_stage, walker_stage
-from kvcanon.conformance.search.campaign import distinct
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.facts import CacheFacts, facts_of
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
+from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.search.triage import folded
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 from kvcanon.conformance.search.vector_stage import hold
@@ -45,13 +46,15 @@ def check(
     jobs: int | None = None,
     minutes: float | None = None,
     store: str | None = None,
+    apart: bool = True,
     progress: Progress = silent,
 ) -> CheckResult:
     """Check caches by their names.
 
     `only` names stages, laws, or both; `known` names laws that are known to be broken; with
-    `strict`, broken SHOULD laws fail the check. Raises: UsageError, also if no law was exercised on
-    a cache.
+    `strict`, broken SHOULD laws fail the check. Caches are played in worker processes, which they
+    may end or block; without `apart`, one job is done in this process. Raises: UsageError, also if
+    no law was exercised on a cache.
     """
     stages, law_ids = _chosen(only)
     unknown = sorted(set(known) - LAWS.keys())
@@ -71,8 +74,7 @@ def check(
         progress=progress,
     )
     everyone = (*plan.names, *((against,) if against else ()))
-    # Cache code runs in workers alone: it may end or block its process.
-    with workers(plan.jobs, apart=True, seed=seed) as by:
+    with workers(plan.jobs, apart=apart, seed=seed) as by:
         facts = [facts_of(name, by, black_box=black_box) for name in dict.fromkeys(everyone)]
         for each in facts:
             if against is not None and each.kind is CacheKind.REQUEST:
@@ -130,16 +132,15 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
     tallies = {each.stage.name: each.tallies.get(facts.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
     failures = distinct(each for each in everything if each.finding.cache == facts.name)
-    news = [each for each in failures if not each.laws or each.laws - plan.known]
-    unkept = [each for each in news if each.finding.only_should and not plan.strict]
+    unkept = [each for each in failures if each.finding.only_should and not plan.strict]
     result = CacheResult(
         facts.name,
         facts.profile,
         facts.lacks,
         tallies,
         {},
-        tuple(each for each in news if each not in unkept),
-        tuple(unkept),
+        folded(each for each in failures if each not in unkept),
+        folded(unkept),
         offer=facts.offer,
     )
     result = evolve(result, standings=_standings(result.tally, failures, plan))
@@ -155,10 +156,10 @@ def _standings(
 
 
 def _standing(law: Law, tally: Tally, plan: CheckPlan, broken: Collection[str]) -> Standing:
+    if tally.known[law.law_id]:
+        return Standing.KNOWN
     if law.law_id not in broken:
         return Standing.HELD if tally.laws[law.law_id] else Standing.NOT_EXERCISED
-    if law.law_id in plan.known:
-        return Standing.KNOWN
     must = plan.strict or law.level is Level.MUST
     return Standing.BROKEN if must else Standing.NOT_KEPT
 
@@ -176,8 +177,7 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     for name, tally in result.tallies.items():
         if name != VECTORS:
             drawn.add(tally)
-    # Random cases do not check known laws.
-    return missing(kind, result.tally, drawn, exercised | plan.known, plan.only)
+    return missing(kind, result.tally, drawn, exercised, plan.only)
 
 
 STAGES: dict[str, RunStage] = {

@@ -34,7 +34,7 @@ QUICK_CASES, STANDARD_CASES = 800, 15_000
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, seconds=55),
+        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, seconds=52),
         Effort("standard", walker_cases=STANDARD_CASES, machine_cases=2_500, seconds=570),
         Effort("deep", walker_cases=None, machine_cases=None, seconds=3600, block=256),
     )

@@ -1,20 +1,21 @@
-"""The machine: Hypothesis draws cases, with one rule for each action, and reduces failing cases.
+"""The machine: Hypothesis draws cases, with one rule for each action.
 
 A rule takes plain numbers, so that Hypothesis prints code that can be pasted. Each failure is also
 a `Case`, which can be played without Hypothesis.
 
-A rule takes only the picks that its action uses: Hypothesis leaves out a step only if few values
-were drawn for it, so that unused picks would keep reduced cases long.
+Failing cases are reduced as those of the walker are: Hypothesis does not stop at a deadline.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from time import monotonic
 from typing import Any, TypeVar, cast
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define, evolve, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
@@ -44,7 +45,7 @@ from kvcanon.conformance.protocol.draw_config import any_config
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.hypothesis_constants import no_local_constants
 from kvcanon.conformance.search.play import SideBySide
-from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reduce import Reduction, reduce_until
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.spec.config import CacheConfig
@@ -59,8 +60,8 @@ CI = settings(
     derandomize=True,
     database=None,
     deadline=None,  # A deadline would measure the machine.
-    # The explain phase traces every line, which is far slower than all other phases.
-    phases=(Phase.reuse, Phase.generate, Phase.shrink),
+    # To shrink has no time limit, and the explain phase traces every line.
+    phases=(Phase.reuse, Phase.generate),
     # The number of reported bugs would depend on the clock.
     report_multiple_bugs=False,
     verbosity=Verbosity.quiet,
@@ -88,7 +89,11 @@ class Journal:
     """The results of the drawn cases."""
 
     tally: Tally = Factory(Tally)
-    """The counts up to the first finding that ends a case; later cases only reduce it."""
+    """The counts up to the first finding that ends a case; later cases only repeat it."""
+    ends: float = inf
+    """The moment of `monotonic` after which no case begins."""
+    cut: bool = False
+    """Whether a case did not begin."""
     closed: bool = False
     shortest: HypothesisFailure | None = None
     unkept: HypothesisFailure | None = None
@@ -112,7 +117,10 @@ class CacheMachine(RuleBasedStateMachine):
         """Make the caches. Raises: HypothesisFailure."""
         self.config = config_from_json(config)
         self._drain = tuple(map(Component, drain))
-        trial = self.trial
+        trial, journal = self.trial, self.journal
+        if monotonic() > journal.ends and not journal.closed:
+            journal.cut = True
+            return
         try:
             NOTE.place(_line(case_to_json(Case(self.config, (), self._drain))))
             self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
@@ -189,6 +197,17 @@ def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachin
     return cast("type[CacheMachine]", type("CacheMachine", (CacheMachine,), members))
 
 
+@frozen
+class MachineRun:
+    """The result of the cases that Hypothesis drew."""
+
+    failures: tuple[Failure, ...]
+    """The first failure in its smallest case; more of them if only longer cases break some law."""
+    tally: Tally
+    cut: bool
+    """Whether the time was over before all cases were drawn."""
+
+
 def run_machine(
     trial: Trial,
     *,
@@ -197,13 +216,31 @@ def run_machine(
     from_seed: int = 0,
     database: ExampleDatabase | None = None,
 ) -> tuple[Failure | None, Tally]:
-    """Draw cases from a seed. Returns the failure in its smallest case, and the counts.
+    """As `draw_cases`, in any time. Returns the first failure, and the counts."""
+    drawn = draw_cases(
+        trial, examples=examples, steps=steps, from_seed=from_seed, database=database
+    )
+    return next(iter(drawn.failures), None), drawn.tally
 
-    A failure of SHOULD laws alone is returned only if there is no other.
+
+def draw_cases(
+    trial: Trial,
+    *,
+    examples: int,
+    steps: int = STEPS,
+    from_seed: int = 0,
+    database: ExampleDatabase | None = None,
+    ends: float = inf,
+    deadline: float = inf,
+) -> MachineRun:
+    """Draw cases from a seed, up to the first failure, and reduce it.
+
+    No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
+    failure of SHOULD laws alone is returned only if there is no other.
 
     Processes may share a database; caches must not: each needs its own folder or prefix of keys.
     """
-    journal = Journal()
+    journal = Journal(ends=ends)
     machine = seed(from_seed)(machine_of(trial, journal))
     chosen = settings(
         CI if database is None else DEEP,
@@ -214,29 +251,39 @@ def run_machine(
     try:
         with no_local_constants():
             run_state_machine_as_test(machine, settings=chosen)
-    except HypothesisFailure as found:
-        return _failure(trial, found, from_seed), journal.tally
-    except Flaky:
+    except (HypothesisFailure, Flaky):
+        # A fault that hangs until the time limit may not show again in a replay.
         if journal.shortest is None:
             raise
-        return _failure(trial, journal.shortest, from_seed), journal.tally
-    if journal.unkept is not None:
-        return _failure(trial, journal.unkept, from_seed), journal.tally
-    return None, journal.tally
+    shown = journal.shortest or journal.unkept
+    failures = () if shown is None else _failures(trial, shown, from_seed, deadline)
+    return MachineRun(tuple(failures), journal.tally, journal.cut)
 
 
-def _failure(trial: Trial, found: HypothesisFailure, from_seed: int) -> Failure:
-    # A failure of a cache that is not deterministic may not be reducible.
-    case, finding = reduce_case(found.case, found.finding, trial) or (found.case, found.finding)
-    return Failure(
-        finding,
-        case,
-        origin=f"machine, seed {from_seed}",
-        times=1,
-        black_box=trial.judges.black_box,
-        against=trial.against.name if trial.against else None,
-        laws=frozenset(found.finding.broken),
-    )
+def _failures(
+    trial: Trial, shown: HypothesisFailure, from_seed: int, deadline: float
+) -> Iterator[Failure]:
+    """The failure of a case, and one for each law that none of the reduced cases breaks."""
+    seen: set[str] = set()
+    first, case = shown.finding, shown.case
+    for finding in (first, *map(first.of_law, first.broken[1:])):
+        if finding.name in seen:
+            continue
+        # A failure of a cache that is not deterministic may not be reducible.
+        reduction = reduce_until(case, finding, trial, deadline) or Reduction(
+            case, finding, done=False
+        )
+        seen.update(reduction.finding.broken)
+        yield Failure(
+            reduction.finding,
+            reduction.case,
+            origin=f"machine, seed {from_seed}",
+            times=1,
+            black_box=trial.judges.black_box,
+            against=trial.against.name if trial.against else None,
+            inside=trial.laws_inside(reduction.case, reduction.finding),
+            reduced=reduction.done,
+        )
 
 
 Option = TypeVar("Option")

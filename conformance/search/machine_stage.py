@@ -16,12 +16,12 @@ from attrs import evolve
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.workers import Workers
-from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec
+from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, time_to_reduce
 from kvcanon.conformance.search.deaths import PLAYS, REDUCED_SECONDS, apart, finding_of, is_death
 from kvcanon.conformance.search.finding import Finding, Tally
-from kvcanon.conformance.search.machine import noted_case, run_machine
+from kvcanon.conformance.search.machine import MachineRun, draw_cases, noted_case
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reduce import reduce_until
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.stage_run import StageRun, part_numbers
 from kvcanon.conformance.search.store import open_examples
@@ -29,8 +29,6 @@ from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.conformance.search.trial import is_silence
 
 NAME = "machine"
-
-RunResult = tuple[Failure | None, Tally]
 
 
 def draw_all(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
@@ -52,7 +50,7 @@ def _draw(
     tally, why = Tally(), ""
     failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
-    waiting: deque[tuple[int, Future[RunResult]]] = deque()
+    waiting: deque[tuple[int, Future[MachineRun]]] = deque()
     runs = part_numbers(wanted, each)
     try:
         while True:
@@ -63,56 +61,74 @@ def _draw(
                 if monotonic() > deadline:
                     why = OUT_OF_TIME
                 else:
-                    future = by.executor.submit(run_once, spec, number, each, plan.store)
+                    future = by.executor.submit(run_once, spec, number, each, plan.store, deadline)
                     waiting.append((number, future))
             if not waiting:
                 return tally, tuple(failures), why
-            failure, judged = _result(spec, by, *waiting.popleft())
-            tally.add(judged)
+            drawn = _result(spec, by, *waiting.popleft(), deadline)
+            tally.add(drawn.tally)
             plan.progress(f"{NAME}, {spec.cache}", tally.cases, wanted)
-            if failure is not None:
-                failures.append(failure)
-                if not failure.finding.only_should:
-                    return tally, tuple(failures), ENOUGH
+            failures += drawn.failures
+            if any(not failure.finding.only_should for failure in drawn.failures):
+                return tally, tuple(failures), ENOUGH
+            why = OUT_OF_TIME if drawn.cut else why
     finally:
         for _, future in waiting:
             future.cancel()
 
 
-def _result(spec: SearchSpec, by: Workers, number: int, future: Future[RunResult]) -> RunResult:
+def _result(
+    spec: SearchSpec, by: Workers, number: int, future: Future[MachineRun], deadline: float
+) -> MachineRun:
     """The result of a run; the case that ended its process is a failure."""
     try:
         return future.result()
     except ProcessDied as died:
         case = noted_case(died.ending.noted.place)
         finding = finding_of(died.ending, spec.cache, spec.against)
-    return by.executor.submit(reduce_dead, spec, number, case, finding).result(), Tally(cases=1)
+    failure = by.executor.submit(reduce_dead, spec, number, case, finding, deadline).result()
+    return MachineRun((failure,), Tally(cases=1), cut=False)
 
 
-def reduce_dead(spec: SearchSpec, number: int, case: Case, finding: Finding) -> Failure:
+def reduce_dead(
+    spec: SearchSpec, number: int, case: Case, finding: Finding, deadline: float
+) -> Failure:
     """Reduce a case that ended its process; runs in any process."""
     trial = apart(spec.search().trial(number))
+    plays = PLAYS if is_death(finding) else None
     with LIMIT.at_most(REDUCED_SECONDS) if is_silence(finding) else nullcontext():
-        smallest = reduce_case(case, finding, trial, PLAYS if is_death(finding) else None)
-    case, finding = smallest or (case, finding)
-    against = trial.against.name if trial.against else None
-    black_box = trial.judges.black_box
-    return Failure(finding, case, _origin(spec, number), 1, black_box=black_box, against=against)
+        smallest = reduce_until(case, finding, trial, deadline, plays)
+    if smallest is not None:
+        case, finding = smallest.case, smallest.finding
+    return Failure(
+        finding,
+        case,
+        _origin(spec, number),
+        1,
+        black_box=trial.judges.black_box,
+        against=trial.against.name if trial.against else None,
+        reduced=smallest is not None and smallest.done,
+    )
 
 
 def run_once(
-    spec: SearchSpec, number: int, cases: int, store: str | None
-) -> tuple[Failure | None, Tally]:
+    spec: SearchSpec, number: int, cases: int, store: str | None, deadline: float
+) -> MachineRun:
     """Run the machine from the seed with a number; runs in any process."""
     trial = spec.search().trial(number)
     database = open_examples(store, spec) if store is not None else None
     from_seed = (spec.seed << 16) + number
-    failure, tally = run_machine(trial, examples=cases, from_seed=from_seed, database=database)
-    if failure is not None:
-        failure = evolve(
-            failure, origin=_origin(spec, number), laws=frozenset(failure.finding.broken)
-        )
-    return failure, tally
+    drawn = draw_cases(
+        trial,
+        examples=cases,
+        from_seed=from_seed,
+        database=database,
+        ends=deadline - time_to_reduce(deadline),
+        deadline=deadline,
+    )
+    origin = _origin(spec, number)
+    failures = tuple(evolve(failure, origin=origin) for failure in drawn.failures)
+    return evolve(drawn, failures=failures)
 
 
 def _origin(spec: SearchSpec, number: int) -> str:

@@ -1,7 +1,7 @@
 """The plan of a check, which every stage gets, and the outcome, which every stage returns.
 
-Only vectors check laws that are known to be broken. In a random case such a law would end the case,
-and hide other faults.
+Laws that are known to be broken are checked in every stage, and end no case, so that they hide no
+other fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.result import Failure, StageResult
-from kvcanon.spec.law import LAWS
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, its played cases, and their number if it is known."""
@@ -47,10 +46,8 @@ class CheckPlan:
 
     @property
     def law_ids(self) -> tuple[str, ...] | None:
-        """The ids of the laws that random cases check; None for all."""
-        if not self.known:
-            return self.only or None
-        return tuple(law_id for law_id in self.only or LAWS if law_id not in self.known)
+        """The ids of the laws to check; None for all."""
+        return self.only or None
 
 
 @frozen

@@ -19,6 +19,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
 from kvcanon.conformance.errors import (
+    OnExcused,
     OnShould,
     UsageError,
     ViolationError,
@@ -60,6 +61,8 @@ class JudgeConfig:
     """Whether to check every law on everything, instead of on what a step touched."""
     events_late: bool = False
     """Whether the judge sees events only when a client takes them, as some cases have it."""
+    known: frozenset[str] = frozenset()
+    """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
 
     def of_case(self, case: Case) -> JudgeConfig:
         """The same, with `events_late` as in a case."""
@@ -146,6 +149,9 @@ class CaseRun:
         self.finding: Finding | None = None
         self.unkept: Finding | None = None
         """The first finding of broken SHOULD laws alone; it does not end the case."""
+        self._known = judges.known
+        self._known_broken: set[str] = set()
+        """The known laws that were broken; they do not end the case."""
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
         self.client: Client | RequestClient
@@ -154,7 +160,7 @@ class CaseRun:
         self._at = 0
         """Index of the current or last action."""
         factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
-        on_should = None if ends_at_should else self._note_should
+        on_should = None if ends_at_should else OnExcused(self._note_excused, judges.known)
         NOTE.step(0, 0, compared=is_model)
         if adapter.kind is CacheKind.REQUEST:
             request_subject, judge = made_in_time(
@@ -195,6 +201,7 @@ class CaseRun:
             +exercised,
             Counter(service.served),
             Counter(service.refused),
+            known=Counter(self._known_broken),
         )
 
     def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:
@@ -258,26 +265,34 @@ class CaseRun:
             self.name, grounds, name, (), text, words, self._at, self._judge.steps
         )
 
-    def _note_should(self, broken: ViolationError) -> None:
-        """Note the first broken SHOULD laws, add later ones to it, and go on."""
-        if self.unkept is None:
-            self.unkept = self._finding_of(broken)
-        else:
-            more = (each.law.law_id for each in broken.violations)
-            all_broken = tuple(dict.fromkeys((*self.unkept.broken, *more)))
-            self.unkept = evolve(self.unkept, broken=all_broken)
+    def _note_excused(self, broken: ViolationError) -> None:
+        """Note known laws, and the first broken SHOULD laws with later ones; the case goes on."""
+        found = self._finding_of(broken)
+        if self.unkept is None or not found.broken:
+            self.unkept = found if found.broken else self.unkept
+            return
+        texts = {**self.unkept.evidence, **found.evidence, **self.unkept.evidence}
+        self.unkept = evolve(self.unkept, broken=tuple(texts), texts=tuple(texts.values()))
 
     def _finding_of(self, broken: ViolationError) -> Finding:
-        first = broken.violations[0]
+        """The finding of the laws that are not known to be broken; the others are noted."""
+        texts: dict[str, str] = {}
+        for each in broken.violations:
+            if each.law.law_id in self._known:
+                self._known_broken.add(each.law.law_id)
+            else:
+                texts.setdefault(each.law.law_id, each.text)
         return Finding(
             cache=self.name,
             grounds=Grounds.LAW,
-            name=first.law.law_id,
-            broken=tuple(dict.fromkeys(each.law.law_id for each in broken.violations)),
-            text=first.text,
+            name=next(iter(texts), ""),
+            broken=tuple(texts),
+            text=next(iter(texts.values()), ""),
             words=str(broken),
             action=self._at,
             operation=self._judge.steps,
+            texts=tuple(texts.values()),
+            after=broken.after,
         )
 
 

@@ -2,19 +2,23 @@
 
 It leaves parts of the case out as long as the fault shows (*delta debugging*), then makes the rest
 plainer, and repeats both until nothing helps. The reduced case breaks the law of the original, and
-may break others; the finding is that of the reduced case.
+may break others; the finding is that of the reduced case, named after the law of the original.
+
+The order of the plays is fixed, so that the clock decides nothing unless the time runs out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations
+from math import inf
+from time import monotonic
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.protocol.adapter import Offer
-from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.trial import Trial, is_silence, same_fault
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
@@ -33,17 +37,36 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 """The smallest pools that are tried."""
 
 
+@frozen
+class Reduction:
+    """The smallest case found that shows a fault."""
+
+    case: Case
+    finding: Finding
+    done: bool
+    """Whether nothing more could be left out; False if the time or the plays were over."""
+
+
 def reduce_case(
     case: Case, finding: Finding, trial: Trial, plays: int | None = None
 ) -> tuple[Case, Finding] | None:
-    """The smallest case found that shows the same fault, and its finding.
+    """As `reduce_until`, in any time."""
+    reduction = reduce_until(case, finding, trial, inf, plays)
+    return None if reduction is None else (reduction.case, reduction.finding)
 
-    The same arguments give the same case. None if the case does not show the fault.
+
+def reduce_until(
+    case: Case, finding: Finding, trial: Trial, deadline: float, plays: int | None = None
+) -> Reduction | None:
+    """The smallest case that is found until the deadline, a moment of `monotonic`.
+
+    If the time is enough, the same arguments give the same case. None if the case does not show the
+    fault.
     """
     usual = PLAYS_IF_SILENT if is_silence(finding) else PLAYS
-    reducer = _Reducer(case, finding, trial, usual if plays is None else plays)
+    reducer = _Reducer(case, finding, trial, usual if plays is None else plays, deadline)
     if not reducer.tries(case):
-        return None
+        return Reduction(case, finding, done=False) if reducer.cut else None
     # Actions after the fault are of no use.
     reducer.tries(_ending(case, finding))
     earlier = None
@@ -51,28 +74,39 @@ def reduce_case(
         earlier = reducer.best
         for shorten in (_drain, _actions, _pairs, _config, _picks):
             shorten(reducer)
-    return reducer.best, reducer.finding
+    return Reduction(reducer.best, reducer.finding, done=not reducer.cut)
 
 
 class _Reducer:
     """The best case so far, and the remaining plays."""
 
-    def __init__(self, case: Case, finding: Finding, trial: Trial, plays: int) -> None:
+    def __init__(
+        self, case: Case, finding: Finding, trial: Trial, plays: int, deadline: float
+    ) -> None:
         self.best, self.finding = case, finding
         self.offer: Offer = trial.adapter.offer
-        self._first, self._trial, self._plays = finding, trial, plays
+        self.cut = False
+        """Whether a case was not tried because the time or the plays were over."""
+        self._first, self._trial, self._plays, self._deadline = finding, trial, plays, deadline
         self._tried: set[Case] = set()
 
     def tries(self, case: Case) -> bool:
         """Play a case; if it shows the fault, it becomes the best, and the result is True."""
-        if case in self._tried or self._plays == 0:
+        if case in self._tried:
+            return False
+        if self._plays == 0 or monotonic() > self._deadline:
+            self.cut = True
             return False
         self._tried.add(case)
         self._plays -= 1
         found, _ = self._trial.play(case)
         if found is None or not same_fault(self._first, found):
             return False
-        self.best, self.finding = case, found
+        if found.is_unlawful_call and not self._first.is_unlawful_call:
+            return False  # That is shorter, and tells less.
+        name = self._first.name
+        by_law = found.grounds is Grounds.LAW
+        self.best, self.finding = case, found.of_law(name) if by_law else found
         return True
 
 

@@ -43,8 +43,25 @@ class Failure:
     """Whether answers and events alone show it."""
     against: str | None = None
     """The cache to agree with."""
-    laws: frozenset[str] = frozenset()
-    """The ids of all laws that findings with its fingerprint break."""
+    inside: frozenset[str] = frozenset()
+    """The ids of the laws that its case breaks at that operation or before if it is judged by the
+    cache's states; empty if the cache shows none."""
+    reduced: bool = True
+    """Whether its case was reduced until nothing more could be left out."""
+    why_folded: str = ""
+    """Why another failure most likely has the same cause; empty if no other does."""
+    folded: tuple[Failure, ...] = ()
+    """Longer failures that most likely have the same cause."""
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """The ids of the laws that its case breaks."""
+        return frozenset(self.finding.broken)
+
+    @property
+    def every(self) -> tuple[Failure, ...]:
+        """The failure, and those that are folded into it."""
+        return self, *self.folded
 
 
 @frozen
@@ -75,7 +92,7 @@ class CacheResult:
     standings: Mapping[str, Standing]
     """The standing of every law, by its id."""
     failures: tuple[Failure, ...]
-    """The failures that fail the check."""
+    """The failures that fail the check, the shortest first, each with those of the same cause."""
     unkept: tuple[Failure, ...] = ()
     """The failures of SHOULD laws alone."""
     missing: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 from time import monotonic
 
-from kvcanon.conformance.search.campaign import OUT_OF_TIME, SearchSpec, distinct
+from kvcanon.conformance.search.campaign import OUT_OF_TIME, SearchSpec
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import Failure, StageResult
 
 
@@ -31,7 +32,8 @@ class StageRun:
             left = self._deadline - monotonic()
             self.ends = monotonic() + left / (len(plan.names) - at)
             against = plan.against if plan.against != name else None
-            yield SearchSpec(name, plan.seed, against, plan.law_ids, plan.black_box)
+            known = tuple(sorted(plan.known))
+            yield SearchSpec(name, plan.seed, against, plan.law_ids, plan.black_box, known)
 
     def add(self, cache: str, tally: Tally, failures: tuple[Failure, ...], why: str) -> None:
         """Add the results of a cache; `why` says why it was cut short, if it was."""

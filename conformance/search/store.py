@@ -38,7 +38,7 @@ from kvcanon.conformance.search.finding import Finding, Grounds, Tally
 if TYPE_CHECKING:
     from redis import Redis
 
-FORMAT = 2
+FORMAT = 3
 """The version of stored reports; another version is another campaign."""
 CLAIM_SECONDS = 1800
 """A claim expires after this time; no block should take so long."""
@@ -243,8 +243,9 @@ def share_blocks(
     for report in store.reports():
         total.add(report)
     total.add(unfinished)
-    for fingerprint in ours.found:
-        total.found[fingerprint] = evolve(total.found[fingerprint], earlier=False)
+    for groups, own in ((total.found, ours.found), (total.beside, ours.beside)):
+        for fingerprint in own:
+            groups[fingerprint] = evolve(groups[fingerprint], earlier=False)
     return total, why
 
 
@@ -253,35 +254,32 @@ def share_blocks(
 
 def report_to_json(report: CampaignReport) -> str:
     """A report as a line of JSON."""
-    found = [
-        {**asdict(each), "case": case_to_json(each.case), "laws": sorted(each.laws)}
-        for each in report.found.values()
-    ]
-    return json.dumps({"tally": asdict(report.tally), "found": found})
+    found, beside = (
+        [{**asdict(each), "case": case_to_json(each.case)} for each in groups.values()]
+        for groups in (report.found, report.beside)
+    )
+    return json.dumps({"tally": asdict(report.tally), "found": found, "beside": beside})
 
 
 def report_from_json(text: str | bytes) -> CampaignReport:
     """The report of an earlier run or another machine."""
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
-    counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused")}
+    counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused", "known")}
     report = CampaignReport(Tally(**{**tally, **counters}))
     for each in value["found"]:
-        finding = each["finding"]
-        report.take(
-            FindingGroup(
-                Finding(
-                    **{
-                        **finding,
-                        "grounds": Grounds(finding["grounds"]),
-                        "broken": tuple(finding["broken"]),
-                    }
-                ),
-                case_from_json(each["case"]),
-                each["number"],
-                each["times"],
-                frozenset(each["laws"]),
-                earlier=True,
-            )
-        )
+        report.take(_group_from_json(each))
+    for each in value["beside"]:
+        report.take_beside(_group_from_json(each))
     return report
+
+
+def _group_from_json(value: dict[str, Any]) -> FindingGroup:
+    finding = {
+        **value["finding"],
+        "grounds": Grounds(value["finding"]["grounds"]),
+        "broken": tuple(value["finding"]["broken"]),
+        "texts": tuple(value["finding"]["texts"]),
+    }
+    case, number, times = case_from_json(value["case"]), value["number"], value["times"]
+    return FindingGroup(Finding(**finding), case, number, times, earlier=True)

@@ -10,12 +10,13 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
-from kvcanon.conformance.search.making import NotMade
+from kvcanon.conformance.search.making import NotMade, made_in_time
 from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
 from kvcanon.conformance.search.time_limit import CacheSilent
+from kvcanon.spec.law import Need
 
 
 @frozen
@@ -39,6 +40,31 @@ class Trial:
     def from_outside(self) -> Trial:
         """The same trial, judged by answers and events only."""
         return evolve(self, judges=evolve(self.judges, black_box=True))
+
+    def laws_inside(self, case: Case, finding: Finding) -> frozenset[str]:
+        """The laws that the case of a finding breaks by then, judged by the cache's states.
+
+        Empty if the cache shows no states.
+        """
+        if not self.shows_states(case):
+            return frozenset()
+        if not self.judges.black_box and finding.broken:
+            return frozenset(finding.broken)
+        inside = evolve(self, judges=evolve(self.judges, black_box=False), against=None)
+        seen, _ = inside.play(case)
+        if seen is None or seen.operation > finding.operation:
+            return frozenset()
+        return frozenset(seen.broken)
+
+    def shows_states(self, case: Case) -> bool:
+        """Whether the cache shows its states in a case."""
+        if Need.SNAPSHOT in self.adapter.hides or self.adapter.kind is CacheKind.REQUEST:
+            return False
+        try:
+            made = made_in_time(lambda: make_subject(self.adapter, case.config))
+        except (UsageError, Unoffered):
+            return False
+        return Need.SNAPSHOT in made.shows
 
     def _not_made(self, fault: UsageError) -> Finding:
         text = f"no cache of this configuration could be made: {fault}"

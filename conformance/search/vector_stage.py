@@ -1,8 +1,7 @@
 """The stage of a check that plays the vectors.
 
 The judge plays the case of a vector, not its calls: it checks laws, and does not compare answers.
-Every vector is counted as played or as not offered; a check that loses one fails. Laws that are
-known to be broken are checked last and by themselves, so that they do not hide other broken laws.
+Every vector is counted as played or as not offered; a check that loses one fails.
 """
 
 from __future__ import annotations
@@ -13,25 +12,21 @@ from time import monotonic
 
 from attrs import Factory, define, evolve
 
-from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.processes.workers import Workers
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, adapter_as
 from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.making import made_in_time
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.stage_run import StageRun
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import is_offered
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
-from kvcanon.spec.law import LAWS, Need
 
 NAME = "vectors"
 PART = 12
@@ -77,21 +72,20 @@ def hold(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
 
 def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorResult:
     """Play all vectors on one cache. Raises: UsageError: some were neither played nor counted."""
-    asked = SearchSpec(name, plan.seed, plan.against, plan.only or None, plan.black_box)
+    known = tuple(sorted(plan.known))
+    asked = SearchSpec(name, plan.seed, plan.against, plan.law_ids, plan.black_box, known)
     if plan.against == name:
         asked = evolve(asked, against=None)
     total, there = VectorResult(), len(vector_files())
     parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
 
     def again(part: range) -> Future[VectorResult]:
-        return by.next_of_all(play_vectors, asked, plan.known, part, deadline)
+        return by.next_of_all(play_vectors, asked, part, deadline)
 
     def deadly(part: range, died: ProcessDied) -> tuple[int, VectorResult]:
         return _failure_at(asked, part, died)
 
-    futures = [
-        by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
-    ]
+    futures = [by.executor.submit(play_vectors, asked, part, deadline) for part in parts]
     try:
         for part, future in zip(parts, futures, strict=True):
             play_part(part, future, again, deadly, total)
@@ -127,9 +121,7 @@ def _failure_at(asked: SearchSpec, part: range, died: ProcessDied) -> tuple[int,
     return int(number), VectorResult(Tally(cases=1), [failure], why_not_all)
 
 
-def play_vectors(
-    asked: SearchSpec, known: frozenset[str], numbers: Sequence[int], deadline: float
-) -> VectorResult:
+def play_vectors(asked: SearchSpec, numbers: Sequence[int], deadline: float) -> VectorResult:
     """Play some vectors on one cache, in any process."""
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
@@ -139,7 +131,8 @@ def play_vectors(
             held.why_not_all = OUT_OF_TIME
             break
         NOTE.place(str(number).encode())
-        held.add(play_vector(vector, Trial(adapter, against=against), asked.law_ids or (), known))
+        trial, known = Trial(adapter, against=against), frozenset(asked.known)
+        held.add(play_vector(vector, trial, asked.law_ids or (), known))
         if any(is_silence(failure.finding) for failure in held.failures):
             held.why_not_all = NO_ANSWER
             break
@@ -151,13 +144,15 @@ def play_vector(
 ) -> VectorResult:
     """Play a vector on one cache: by its states, if it shows any, and perhaps from outside, too.
 
-    All laws are checked, unless some are given; those that are known to be broken come last.
+    All laws are checked, unless some are given; those that are known to be broken end no case.
     """
     held = VectorResult()
     if not is_offered(vector.case.config, trial.adapter.offer):
         held.tally.unoffered = 1
         return held
-    for way in _ways(vector.level, vector.case, trial, law_ids or tuple(LAWS), known):
+    judges = JudgeConfig(laws=laws_of(law_ids or None), known=known)
+    inside: frozenset[str] = frozenset()
+    for way in _ways(vector, evolve(trial, judges=judges)):
         NOTE.step(0, 0)
         NOTE.more(_OUTSIDE if way.judges.black_box else _INSIDE)
         finding, tally = way.play(vector.case)
@@ -166,6 +161,7 @@ def play_vector(
             return held
         held.tally.add(evolve(tally, cases=0))
         if finding is not None:
+            inside = inside or way.laws_inside(vector.case, finding)
             held.failures.append(
                 Failure(
                     finding,
@@ -174,34 +170,15 @@ def play_vector(
                     1,
                     black_box=way.judges.black_box,
                     against=way.against.name if way.against else None,
-                    laws=frozenset(finding.broken),
+                    inside=inside,
                 )
             )
     held.tally.cases = 1
     return held
 
 
-def _ways(
-    level: VectorLevel, case: Case, trial: Trial, law_ids: Sequence[str], known: frozenset[str]
-) -> Iterator[Trial]:
-    """The ways in which a vector is played: with which laws, and by states or from outside."""
-    for asked in (
-        [law_id for law_id in law_ids if law_id not in known],
-        [law_id for law_id in law_ids if law_id in known],
-    ):
-        if not asked:
-            continue
-        laws = tuple(LAWS[law_id] for law_id in asked)
-        yield evolve(trial, judges=JudgeConfig(laws=laws))
-        if level is VectorLevel.BLACK_BOX and _shows_states(trial.adapter, case):
-            yield evolve(trial, judges=JudgeConfig(black_box=True, laws=laws), against=None)
-
-
-def _shows_states(adapter: Adapter, case: Case) -> bool:
-    """Whether a cache shows its states."""
-    if Need.SNAPSHOT in adapter.hides or adapter.kind is CacheKind.REQUEST:
-        return False
-    try:
-        return Need.SNAPSHOT in made_in_time(lambda: make_subject(adapter, case.config)).shows
-    except (UsageError, Unoffered):
-        return False
+def _ways(vector: Vector, trial: Trial) -> Iterator[Trial]:
+    """The ways in which a vector is played: by states, if there are any, and from outside."""
+    yield trial
+    if vector.level is VectorLevel.BLACK_BOX and trial.shows_states(vector.case):
+        yield evolve(trial.from_outside(), against=None)

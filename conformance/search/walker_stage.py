@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from itertools import count
+from time import monotonic
 
 from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.campaign import (
     CampaignReport,
     CaseBlocks,
     SearchSpec,
-    reduce_all,
     search_blocks,
 )
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.search.reductions import reduce_all
 from kvcanon.conformance.search.stage_run import StageRun, part_numbers
 from kvcanon.conformance.search.store import open_store, share_blocks
 
 NAME = "walker"
+LEAST_SECONDS = 4.0
+"""The time to reduce findings that come late; the machine then has less."""
 
 
 def walk_all(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
@@ -24,7 +27,8 @@ def walk_all(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
     run = StageRun(NAME, plan, deadline)
     for spec in run.specs():
         report, why = _search(plan, spec, by, run.ends)
-        run.add(spec.cache, report.tally, reduce_all(spec, report, by), why)
+        deadline = max(run.ends, monotonic() + LEAST_SECONDS)
+        run.add(spec.cache, report.tally, reduce_all(spec, report, by, deadline), why)
     return run.outcome(endless=plan.effort.walker_cases is None)
 
 

@@ -28,12 +28,13 @@ from kvcanon.conformance.protocol.adapter import (
     make_request_subject,
     make_subject,
 )
-from kvcanon.conformance.search.campaign import Search, distinct, play_block, reduced
+from kvcanon.conformance.search.campaign import Search, play_block
 from kvcanon.conformance.search.effort import EFFORTS, Effort
 from kvcanon.conformance.search.essentials import missing
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.machine import run_machine
 from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reductions import distinct, reduced
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import is_offered
@@ -113,7 +114,7 @@ def _reduced(suite: Suite, law: Law, case: Case, finding: Finding) -> Failure:
     of_the_law = evolve(finding, name=law.law_id)
     smallest = reduce_case(case, of_the_law, Trial(suite.adapter))
     case, finding = smallest or (case, finding)
-    return Failure(finding, case, f"laws, seed {suite.seed}", 1, laws=frozenset(finding.broken))
+    return Failure(finding, case, f"laws, seed {suite.seed}", 1)
 
 
 @cache

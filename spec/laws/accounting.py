@@ -133,7 +133,7 @@ def _freed_is(step: Step, reported: Counts, medium: Medium) -> Iterator[str]:
         if len(freed) != reported[component]:
             yield (
                 f"{reported[component]} {component} slots are said to be freed on {medium}, and "
-                f"{len(freed)} are free that were not: {sorted(freed)}"
+                f"{len(freed)} came free{f': {sorted(freed)}' if freed else ''}"
             )
 
 

@@ -1,6 +1,7 @@
 """Helpers for tests of reports: faulty caches, by name, and handmade results of checks.
 
-Every planted fault is a factory here, by the name of its mutant: `reported:duplicates_leak`.
+Every planted fault is a factory here, by the name of its mutant: `reported:duplicates_leak`. Two
+faults at once have both names, with `__and__` between them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kvcanon.conformance.search.result import (
 )
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.variants.override import overriding
+from kvcanon.conformance.variants.override import Overrides, overriding
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
@@ -140,10 +141,17 @@ def once(config: CacheConfig) -> ReferenceCache:
 
 
 def __getattr__(name: str) -> MakeCache:
-    for mutant in MUTANTS:
-        if mutant.name == name:
-            return overriding(mutant.plant)
-    raise AttributeError(name)
+    planted = {mutant.name: mutant.plant for mutant in MUTANTS}
+    plants = [planted.get(each) for each in name.split("__and__")]
+    known = [plant for plant in plants if plant is not None]
+    if len(known) < len(plants):
+        raise AttributeError(name)
+
+    def plant_all(patch: Overrides) -> None:
+        for plant in known:
+            plant(patch)
+
+    return overriding(plant_all)
 
 
 SERVE = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve"),), ())
@@ -158,8 +166,7 @@ def failure_in(name: str, case: Case, against: str | None = None) -> Failure:
     model = None if against is None else adapter_as(against)
     finding, _ = Trial(adapter_as(name), against=model).play(case)
     assert finding is not None
-    laws = frozenset(finding.broken)
-    return Failure(finding, case, "walker, seed 7, case 3", 12, against=against, laws=laws)
+    return Failure(finding, case, "walker, seed 7, case 3", 12, against=against)
 
 
 @cache
@@ -190,8 +197,9 @@ def result_of(
     for law in LAWS.values():
         if {need.value for need in law.needs} & set(lacks):
             standings[law.law_id] = Standing.NOT_EXERCISED
-    for failure in failures:
-        standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
+    for first in failures:
+        for failure in first.every:
+            standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
     for failure in unkept:
         standings |= dict.fromkeys(failure.laws, Standing.NOT_KEPT)
     if known:

@@ -48,15 +48,21 @@ def idle() -> CheckReport:
 def unkept() -> CheckReport:
     """A report of a cache that breaks a SHOULD law only."""
     failure = failure_in("reported:Forgetful", SERVE)
-    finding = evolve(failure.finding, name="EVICT-7", broken=("EVICT-7",), text="kept twice")
-    of_should = evolve(failure, finding=finding, laws=frozenset({"EVICT-7"}))
+    finding = evolve(
+        failure.finding,
+        name="EVICT-7",
+        broken=("EVICT-7",),
+        text="kept twice",
+        texts=("kept twice",),
+    )
+    of_should = evolve(failure, finding=finding)
     return report_of(check_of(result_of("reported:Forgetful", unkept=(of_should,))))
 
 
 # The formats.
 
 
-def text(report: CheckReport, scripts: dict[int, str] | None = None) -> str:
+def text(report: CheckReport, scripts: dict[str, str] | None = None) -> str:
     """The report as text."""
     out = Console(file=io.StringIO(), width=100, highlight=False)
     for part in text_report(report, scripts or {}):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.conformance.blackbox.request.state import ObservedRequests, Place, Prompt
+from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.conformance.protocol.request import RequestId
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Slot, Slots
 from kvcanon.spec.views import PageNumber
@@ -82,7 +83,8 @@ def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: 
         needed = seen.window_from(pages)
         seen.check(
             "MATCH-3",
-            f"{pages} pages are reused, and the table lacks page {needed} of their window"
+            f"{pages} pages are reused, and the table lacks {_page(prompt, needed)}, which is in "
+            "their window"
             if needed < min(first, pages)
             else None,
             met=pages > 0,
@@ -94,8 +96,13 @@ def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: 
         text = None
         if found != prompt.numbers[page]:
             what = "nothing" if found is None else "another page"
-            text = f"page {page} is said to be in {component} slot {slot}, which holds {what}"
+            where = f"{component} slot {slot}, which holds {what}"
+            text = f"{_page(prompt, page)} is said to be in {where}"
         seen.check("MATCH-3", text)
+
+
+def _page(prompt: Prompt, page: int) -> str:
+    return f"page {page} of {key_in_words(prompt.key)}"
 
 
 def computed_slots(
@@ -161,16 +168,17 @@ def _malformed(seen: ObservedRequests, size: int, slots: Slots) -> Iterator[str]
 
 def _check_uncomputed(seen: ObservedRequests, prompt: Prompt, page: int) -> None:
     """Note which law is broken by the reuse of a page that was not computed."""
+    name = _page(prompt, page)
     if prompt.numbers[page] in seen.forgotten:
-        seen.check("ALLOC-7", f"page {page} is reused, which was computed before the reset only")
+        seen.check("ALLOC-7", f"{name} is reused, which was computed before the reset only")
     elif seen.anywhere(prompt.key)[page] in seen.computed_anywhere:
         seen.check(
             "MATCH-1",
-            f"page {page} is reused in {prompt.key.namespace}, where no request computed it; "
-            "in another namespace the same tokens were",
+            f"{name} is reused, and no request computed it in its namespace; in another namespace "
+            "the same tokens were computed",
         )
     else:
-        seen.check("MATCH-2", f"page {page} is reused, and no request has computed it")
+        seen.check("MATCH-2", f"{name} is reused, and no request has computed it")
 
 
 def _due_pages(seen: ObservedRequests, prompt: Prompt, known: Prompt) -> int:

@@ -25,6 +25,7 @@ from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.evidence import Service
 from kvcanon.conformance.observe.explain import explain_violations
+from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
@@ -95,7 +96,7 @@ class RequestBlackboxGuard:
 
         return self._judge(
             "admit",
-            f"of request {request_id}, {_describe_key(key)}",
+            f"of request {request_id}, {key_in_words(key)}",
             lambda: _expect(Admitted, self._cache.admit(request_id, key)),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
@@ -112,7 +113,7 @@ class RequestBlackboxGuard:
 
         return self._judge(
             "extend",
-            f"of request {request_id} to {_describe_key(key)}",
+            f"of request {request_id} to {key_in_words(key)}",
             lambda: _expect(Slots, self._cache.extend(request_id, key)),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
@@ -273,8 +274,9 @@ class RequestBlackboxGuard:
             found = self._cache.read(component, GPU, slot)
             self._seen.check(
                 "DATA-1",
-                f"page {page} is said to be in {component} slot {slot}, behind which is "
-                f"{found[:16].hex()}, not {expected[:16].hex()}, which was written for it"
+                f"page {page} of {key_in_words(prompt.key)} is said to be in {component} slot "
+                f"{slot}, behind which is {found[:16].hex()}, not {expected[:16].hex()}, which was "
+                "written for it"
                 if found != expected
                 else None,
             )
@@ -309,7 +311,9 @@ class RequestBlackboxGuard:
         found = self._seen.checks.close()
         if found:
             words = explain_violations(found, self.steps, call, repr(answer))
-            raise_violations(ViolationError(words, found), self._on_should)
+            refused = ", refused" if isinstance(answer, CacheError) else ""
+            after = f"{call.partition(' ')[0]}{refused}"
+            raise_violations(ViolationError(words, found, after), self._on_should)
 
 
 def _expect(kind: type[Answer], answer: object) -> Answer:
@@ -317,10 +321,3 @@ def _expect(kind: type[Answer], answer: object) -> Answer:
     if not isinstance(answer, kind):
         raise TypeError(f"the answer was {answer!r}; it must be of type {kind.__name__}")
     return answer
-
-
-def _describe_key(key: Key) -> str:
-    """Return a key as text, its first pages only."""
-    more = ", ..." if len(key) > 12 else ""
-    pages = ", ".join(str(page) for page in key.pages[:12])
-    return f"{len(key)} pages of {key.namespace}: {pages}{more}"

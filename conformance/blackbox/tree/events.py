@@ -11,6 +11,7 @@ from functools import partial
 
 from kvcanon.conformance.blackbox.tree.pages import FULL_COLUMN, Certainty, PageRecord
 from kvcanon.conformance.blackbox.tree.state import ObservedState, Text, may_be_one_node, words
+from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash
@@ -25,7 +26,7 @@ from kvcanon.spec.operations import (
     Poll,
     Reset,
 )
-from kvcanon.spec.types import CPU, GPU
+from kvcanon.spec.types import CPU, GPU, Key
 
 SENDERS = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
 """Operations that may move full data, and so may emit events."""
@@ -39,7 +40,8 @@ def check_events(
     """Check the events of an operation one by one, and note which pages they put on the host."""
     if refused or not isinstance(operation, SENDERS):
         what = "was refused and" if refused else "moved no full data and"
-        text = f"{type(operation).__name__} {what} sent {events[0]}" if events else ""
+        sent = _event_text(state, events[0]) if events else ""
+        text = f"{type(operation).__name__} {what} sent an event: {sent}"
         state.check("EVENT-5", not events, text, met=any(state.residency.values()))
     cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
     once = isinstance(operation, Reset) and not refused
@@ -97,14 +99,15 @@ def _residency_problem(state: ObservedState, resident: set[bytes], there: set[by
     ):
         for name in sorted(names):
             page = state.pages.by_hash.get(name)
-            return f"{page.describe() if page else name.hex()[:12]} {problem}"
+            unknown = f"a page that was never inserted (hash {name.hex()[:12]})"
+            return f"{page.describe() if page else unknown} {problem}"
     return ""
 
 
 def _check_one_store(
     state: ObservedState, event: BlockStored, law_id: str, problem: Text, *, holds: bool
 ) -> None:
-    state.check(law_id, holds, lambda: f"{_store_text(event)}{words(problem)}")
+    state.check(law_id, holds, lambda: f"{_event_text(state, event)}{words(problem)}")
 
 
 def _check_store_alone(state: ObservedState, event: BlockStored) -> None:
@@ -139,9 +142,7 @@ def _check_store_of_page(state: ObservedState, operation: Operation, event: Bloc
         parent = None if page.parent is None else page.parent.hash
         right = (page.units, page.namespace, parent)
         said = (event.page, event.namespace, event.parent_hash)
-        check(
-            "EVENT-7", lambda: f": the event has {said}, the page is {right}", holds=said == right
-        )
+        check("EVENT-7", lambda: f" {_differing(said, right)}", holds=said == right)
     if event.medium is CPU:
         may = isinstance(operation, STORES_ON_HOST) or (
             state.writes_back and isinstance(operation, Evict | LoadBack)
@@ -153,8 +154,30 @@ def _check_store_of_page(state: ObservedState, operation: Operation, event: Bloc
             page.host[FULL_COLUMN] = Certainty.YES
 
 
-def _store_text(event: BlockStored) -> str:
-    return f"the page {event.page} of {event.namespace} was stored on {event.medium}"
+def _differing(said: tuple[object, ...], right: tuple[object, ...]) -> str:
+    """How the tokens, the namespace or the parent hash in an event differ from the page's."""
+    parts = zip(("tokens", "namespace", "parent hash"), said, right, strict=True)
+    return " and ".join(
+        f"with {name} {_shown(ours)}, which should be {_shown(theirs)}"
+        for name, ours, theirs in parts
+        if ours != theirs
+    )
+
+
+def _shown(value: object) -> str:
+    return value.hex()[:12] if isinstance(value, bytes) else str(value)
+
+
+def _event_text(state: ObservedState, event: Event) -> str:
+    """An event as text, with its page as it was inserted, or as the event says."""
+    if isinstance(event, AllBlocksCleared):
+        return "all pages were cleared"
+    page = state.pages.by_hash.get(event.block_hash)
+    if isinstance(event, BlockRemoved):
+        return _removal_text(page, event)
+    said = key_in_words(Key((event.page,), event.namespace))
+    unknown = f"a page with the tokens of {said} and hash {event.block_hash.hex()[:12]}"
+    return f"{page.describe() if page is not None else unknown} was stored on {event.medium}"
 
 
 def _check_removal_of_page(state: ObservedState, operation: Operation, event: BlockRemoved) -> None:
@@ -217,5 +240,6 @@ def _check_copy_stays(
 
 
 def _removal_text(page: PageRecord | None, event: BlockRemoved) -> str:
-    what = page.describe() if page is not None else f"page {event.block_hash.hex()[:12]}"
+    unknown = f"a page that was never inserted (hash {event.block_hash.hex()[:12]})"
+    what = page.describe() if page is not None else unknown
     return f"{what} was removed from {event.medium}"

@@ -42,7 +42,8 @@ def after_evict(state: ObservedState, operation: Evict, outcome: Evicted) -> Non
         len(evicted),
         [(column, page) for column, page in evicted if page in locked[column]],
         lambda each: (
-            f"{COMPONENTS[each[0]]} data of {each[1].describe()} was evicted while it was locked"
+            f"{COMPONENTS[each[0]]} data of {each[1].describe(each[0])} was evicted while it was "
+            "locked"
         ),
         met=any(locked),
     )
@@ -110,7 +111,7 @@ def _check_cascade(
         len(victims),
         [page for page in victims if page.surely_on_device(what)],
         lambda page: (
-            f"{COMPONENTS[on]} data of {page.describe()} was evicted, and its "
+            f"{COMPONENTS[on]} data of {page.describe(on)} was evicted, and its "
             f"{COMPONENTS[what]} data stays"
         ),
         met=what in state.columns,
@@ -155,8 +156,9 @@ def _check_freed(
             for page in (leaves if column == FULL_COLUMN else state.pages)
             if page.surely_on_device(column) and page not in in_use[column]
         ]
+        stays = left[0].describe(column) if left else "no page"
         text = f"{wanted[component]} {component} slots were asked for and {freed[component]} freed"
-        text = f"{text}; {left[0].describe() if left else 'no page'} stays"
+        text = f"{text}, but {stays} can be evicted, and stays"
         state.check("EVICT-1", not left, text, met=freed[component] > 0)
 
 
@@ -180,8 +182,8 @@ def _check_ranks(
         len(earliest) * len(latest),
         wrong,
         lambda each: (
-            f"{each[0].describe()} {what} before {each[1].describe()}, whose turn it was "
-            f"under {state.config.eviction_policy}"
+            f"{each[0].describe()} {what}; {each[1].describe()} stays, and should have left "
+            f"first under {state.config.eviction_policy}"
         ),
     )
 
@@ -216,10 +218,9 @@ def _check_order(
         len(victims) * len(stayed),
         wrong,
         lambda each: (
-            f"{COMPONENTS[column]} data of {each[0].describe()} was evicted, used at "
-            f"{each[0].used_from[column]}, before that of {each[1].describe()}, used at "
-            f"{each[1].used_to[column]}: the latter was kept alive by something that does not "
-            "reach it"
+            f"{COMPONENTS[column]} data of {each[0].describe(column)} was evicted, last used by "
+            f"operation {each[0].used_from[column]}; that of {each[1].describe(column)} stays, "
+            f"last used by operation {each[1].used_to[column]}, and should have left first"
         ),
     )
 
@@ -240,8 +241,8 @@ def after_evict_host(
         state.check(
             "EVICT-1",
             not stayed,
-            f"{wanted.full} host slots were asked for and {outcome.freed.full} freed; "
-            f"{stayed[0].describe() if stayed else 'no page'} stays",
+            f"{wanted.full} host slots were asked for and {outcome.freed.full} freed, but "
+            f"{stayed[0].describe() if stayed else 'no page'} can be evicted, and stays",
             met=bool(outcome.freed),
         )
     surely = [page for page in stayed if not page.hazy]

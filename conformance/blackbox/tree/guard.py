@@ -224,7 +224,9 @@ class BlackboxGuard(WrappedCache):
             return
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        raise_violations(ViolationError(words, violations), self._on_should)
+        refused = ", refused" if answered.startswith("refused: ") else ""
+        after = f"{type(operation).__name__}{refused}"
+        raise_violations(ViolationError(words, violations, after), self._on_should)
 
 
 def _check_kind(operation: Operation, answer: object) -> None:

@@ -92,7 +92,8 @@ def _place(
         return
     expected = slots.free_count(column) + freed
     seen = slots.free_list(column, expected)
-    text = f"an insert freed {freed} {component} slots, which makes {expected} free; that is not so"
+    freed_text = f"an insert freed {freed} {component} slots"
+    text = f"{freed_text}, so that {expected} should be free; {seen.in_words}"
     state.check("ALLOC-3", seen.right, text, met=bool(handed))
     for page, slot in zip(pages, handed, strict=True):
         if slot in seen.slots:
@@ -139,8 +140,8 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
         "ALLOC-1",
         earlier is None or page.doubtful[column],
         lambda: (
-            f"an insert took {COMPONENTS[column]} slot {slot} for {page.describe()}, which has "
-            f"slot {earlier}"
+            f"an insert took {COMPONENTS[column]} slot {slot} for {page.describe(column)}, which "
+            "has a slot already"
         ),
     )
     if earlier is not None and earlier != SOMEWHERE:

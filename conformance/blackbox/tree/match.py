@@ -19,14 +19,16 @@ from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.blackbox.tree.state import (
     ObservedState,
     Read,
+    Text,
     same_node_below,
 )
+from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.spec.operations import (
     Match,
     Matched,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import GPU, Slot, Slots, TransferId
+from kvcanon.spec.types import GPU, Key, Slot, Slots, TransferId
 
 
 def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
@@ -38,8 +40,7 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
     state.check(
         "MATCH-2",
         at_least <= device <= at_most,
-        f"a match of {len(operation.key)} pages found {device} usable on the device; "
-        f"{_between(at_least, at_most)} are",
+        _found_text(operation.key, device, "usable pages on the device", at_least, at_most),
         met=max(device, at_least) > 0,
     )
     at_least = usable_by(state, path, PageRecord.surely_anywhere)
@@ -47,8 +48,13 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
     state.check(
         "MATCH-1",
         at_least <= found.prefix_pages <= at_most and device <= found.prefix_pages,
-        f"a match of {len(operation.key)} pages found {found.prefix_pages} usable, {device} of "
-        f"them on the device; {_between(at_least, at_most)} are",
+        _found_text(
+            operation.key,
+            found.prefix_pages,
+            f"usable pages, {device} of them on the device",
+            at_least,
+            at_most,
+        ),
         met=max(found.prefix_pages, at_least) > 0,
     )
     if state.violations:
@@ -78,6 +84,11 @@ def usable_by(state: ObservedState, path: list[PageRecord], has: Has) -> int:
     ]
     sizes = (state.config.page_size, state.config.window_tokens or 1)
     return usable(path, table, sizes, state.columns)
+
+
+def _found_text(key: Key, found: int, what: str, at_least: int, at_most: int) -> Text:
+    right = _between(at_least, at_most)
+    return lambda: f"a match of {key_in_words(key)} found {found} {what}; there are {right}"
 
 
 def _between(at_least: int, at_most: int) -> str:
@@ -159,7 +170,7 @@ def _check_slot(state: ObservedState, column: Column, page: PageRecord, slot: Sl
         "MATCH-3",
         right,
         lambda: (
-            f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe()}, which is "
+            f"a match gave {COMPONENTS[column]} slot {slot} for {page.describe(column)}, which is "
             f"{state.slots.describe_owner(column, slot)}"
         ),
     )
@@ -197,7 +208,7 @@ def _check_read(
         count,
         wrong,
         lambda each: (
-            f"behind {COMPONENTS[column]} slot {each[1]} of {each[0].describe()} is "
-            f"{each[2].hex()}, not {next(iter(each[0].content[column])).hex()}"
+            f"{each[0].describe(column)} was read in {COMPONENTS[column]} slot {each[1]}: its "
+            f"bytes are {each[2].hex()}, not {next(iter(each[0].content[column])).hex()}"
         ),
     )

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from attrs import Factory, define
 
+from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.types import Component, Key, Namespace, Slot
@@ -53,6 +54,8 @@ class PageRecord:
     """The operation that inserted the page; pages of one operation may be one node."""
     children: dict[Units, PageRecord] = Factory(dict)
     device: list[Slot | None] = Factory(lambda: [None, None, None])
+    device_before: list[Slot | None] = Factory(lambda: [None, None, None])
+    """The slots of the data that was on the device last, and is gone."""
     loading: list[bool] = Factory(lambda: [False, False, False])
     """Whether the data is still being copied to the device."""
     doubtful: list[bool] = Factory(lambda: [False, False, False])
@@ -89,6 +92,8 @@ class PageRecord:
 
     def lose(self, column: Column) -> None:
         """Record that its device data is gone."""
+        if self.device[column] is not None:
+            self.device_before[column] = self.device[column]
         self.device[column] = None
         self.loading[column] = self.doubtful[column] = False
         self.forget_content(column)
@@ -117,10 +122,25 @@ class PageRecord:
         if not self.hazy:
             self.run, self.hits, self.hits_at_most, self.priority = run, 0, 0, 0
 
-    def describe(self) -> str:
-        """Return the page as text."""
-        units = ", ".join(map(str, self.units))
-        return f"page {self.depth} ({units}) of {_describe_namespace(self.namespace)}"
+    def describe(self, column: Column = FULL_COLUMN) -> str:
+        """Return the page as text: its prompt up to it, and where its data is or was."""
+        pages = [self.units]
+        above = self.parent
+        while above is not None:
+            pages.append(above.units)
+            above = above.parent
+        key = key_in_words(Key(tuple(reversed(pages)), self.namespace))
+        return f"page {self.depth} of {key}{self._describe_place(column)}"
+
+    def _describe_place(self, column: Column) -> str:
+        name = tuple(COLUMN)[column]
+        slot, before = self.device[column], self.device_before[column]
+        if slot is not None:
+            return f" ({name} slot {slot})" if slot != SOMEWHERE else " (on the device)"
+        if self.host[column] is Certainty.YES:
+            return " (on the host)"
+        known = before is not None and before != SOMEWHERE
+        return f" (was in {name} slot {before})" if known else ""
 
 
 class PageRecords:
@@ -207,10 +227,3 @@ def usable(
 def columns_of(components: Iterable[Component]) -> tuple[Column, ...]:
     """Return components as columns."""
     return tuple(COLUMN[component] for component in components)
-
-
-def _describe_namespace(namespace: Namespace) -> str:
-    given = [
-        f"{part}" for part in (namespace.extra_key, namespace.cache_salt, namespace.lora) if part
-    ]
-    return f"namespace {'/'.join(given)}" if given else "the default namespace"

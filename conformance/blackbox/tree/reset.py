@@ -22,9 +22,11 @@ def after_reset(state: ObservedState, _operation: Reset, _answer: None) -> None:
     for column in state.columns:
         if column not in state.slots.unseen:
             expected = state.slots.free_count(column)
+            seen = state.slots.free_list(column, expected)
+            component = COMPONENTS[column]
             state.check(
                 "ALLOC-7",
-                state.slots.free_list(column, expected).right,
-                f"after a reset not all {expected} {COMPONENTS[column]} slots are free, or more",
+                seen.right,
+                f"after a reset {expected} {component} slots should be free; {seen.in_words}",
                 met=there_were,
             )

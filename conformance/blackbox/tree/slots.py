@@ -43,6 +43,8 @@ class FreeList:
     slots: frozenset[Slot]
     right: bool
     """Whether there are as many as expected, each of them once."""
+    in_words: str
+    """How many there are, as "3 are"."""
 
 
 class SlotRecords:
@@ -72,11 +74,14 @@ class SlotRecords:
         if self._shown:
             shown = self._cache.free_slots(component, GPU)
             slots = frozenset(shown)
-            return FreeList(slots, right=len(shown) == len(slots) == expected)
+            twice = ", some of them listed twice" if len(shown) != len(slots) else ""
+            right = len(shown) == len(slots) == expected
+            return FreeList(slots, right, f"{len(slots)} are{twice}")
         if expected < 0 or self._take(component, expected + 1) is not None:
-            return FreeList(frozenset(), right=False)
+            return FreeList(frozenset(), right=False, in_words="an allocation shows that more are")
         taken = self._take(component, expected)
-        return FreeList(frozenset(taken or ()), right=len(set(taken or ())) == expected)
+        right = len(set(taken or ())) == expected
+        return FreeList(frozenset(taken or ()), right, "an allocation shows that fewer are")
 
     def _take(self, component: Component, count: int) -> tuple[Slot, ...] | None:
         """Allocate `count` slots and free them; None if that is refused."""

@@ -166,7 +166,8 @@ class ObservedState:
                 continue
             component, expected = COMPONENTS[column], self.slots.free_count(column)
             seen = self.slots.free_list(column, expected)
-            text = f"{said}, which leaves {expected} {component} slots free; that is not so"
+            should = f"so that {expected} {component} slots should be free"
+            text = f"{said}, {should}; {seen.in_words}"
             self.check(law_id, seen.right, text, met=met)
             for slot in self.slots.owned(column, seen.slots):
                 held = self.slots.owners[column][slot] is HELD
@@ -295,8 +296,8 @@ class ObservedState:
         self.check(
             "ALLOC-3",
             seen.right,
-            f"{came_free} {component} slots were said to come free and {taken} to be taken, which "
-            f"leaves {expected} free; that is not so",
+            f"{came_free} {component} slots were said to come free and {taken} to be taken, so "
+            f"that {expected} should be free; {seen.in_words}",
             met=came_free + taken > 0,
         )
         found: list[PageRecord] = []

@@ -35,4 +35,4 @@ def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence
             action=max(0, len(broken.path) - 1),
             operation=0,
         )
-    return Failure(finding, case, f"exploration of {scope.name}", 1, laws=frozenset(finding.broken))
+    return Failure(finding, case, f"exploration of {scope.name}", 1)

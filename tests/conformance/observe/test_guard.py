@@ -87,7 +87,7 @@ def test_guard_names_law_and_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecViolation) as caught:
         guarded.match(KEY)
     said = str(caught.value)
-    assert "after operation 7, Match(key=<3 pages of Namespace(" in said
+    assert "after operation 7, Match(key=Key(((1, 2), (3, 4), (5, 6))))" in said
     assert "which was answered Matched(prefix_pages=3" in said
     assert "EVENT-5 silence: Match sent AllBlocksCleared" in said
     assert "The law: Operations that move no full data emit no events: matches, locks" in said

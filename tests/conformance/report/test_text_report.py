@@ -43,12 +43,60 @@ def test_text_tells_a_failure_from_its_law_to_its_last_call(report: CheckReport)
     """The text of a failure has its law, its explanation, and its calls with answers."""
     printed = text(report)
     finding = report.caches[0].failures[0].failure.finding
-    assert f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name}" in printed
+    assert f"Failure 1 of reported:Forgetful: LOCK-8 {LAWS['LOCK-8'].name}" in printed
     assert words(finding.words) in words(printed)
     assert "First found by the walker, seed 7, case 3; 12 times in all." in printed
     assert "at operation 5, in action 1 of 1, serve" in printed
     assert re.search(r"\n +3 +slots_1 = allocate\(Counts\(full=2\)\) +full 0 1 *\n", printed)
     assert re.search(r"\n +5 +unlock\(receipt_1\) +done <- breaks LOCK-8 *\n", printed)
+
+
+def test_the_first_screen_tells_what_is_wrong_and_what_to_do() -> None:
+    """The first 24 lines have the verdict, the sentence, the calls, the script and the law."""
+    first, other = (failure_in("reported:Forgetful", SERVE) for _ in range(2))
+    finding = other.finding.of_law("LOCK-8")
+    other = evolve(
+        other,
+        finding=evolve(finding, name="RES-4", broken=("RES-4",), text="so", texts=("so",)),
+        why_folded="after the same call",
+    )
+    failing = result_of("reported:Forgetful", evolve(first, folded=(other,)))
+    shown = report_of(check_of(failing))
+    whole = text(shown, {"1": "s/one.py", "1.1": "s/two.py"}).splitlines()
+    screen = [line.rstrip() for line in whole[:24]]
+    assert screen[1] == "BROKEN: RES-4, LOCK-8"
+    assert screen[3] == f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name}"
+    assert first.finding.text[:60] in screen[4]
+    assert "  also broken: RES-4 (after the same call)" in screen
+    assert any(line.endswith("done <- breaks LOCK-8") for line in screen)
+    assert "  Play it again:  python s/one.py" in screen
+    assert "  The law:        kvcanon laws LOCK-8" in screen
+    assert any("1.1: RES-4" in line for line in whole)
+    assert "    RES-4: so" in [line.rstrip() for line in whole]
+    assert "    Play it again:  python s/two.py" in [line.rstrip() for line in whole]
+
+
+def test_what_is_folded_is_whole_in_every_format() -> None:
+    """A folded failure is whole in JSON, fails its own test in JUnit, and is on the page."""
+    first = failure_in("reported:Forgetful", SERVE)
+    finding = evolve(first.finding, name="RES-4", broken=("RES-4",), text="so", texts=("so",))
+    other = evolve(first, finding=finding, why_folded="after the same call", reduced=False)
+    shown = report_of(check_of(result_of("reported:Forgetful", evolve(first, folded=(other,)))))
+    value = json.loads(json_text(check_json(shown)))
+    VALIDATOR.validate(value)
+    (failure,) = value["caches"][0]["failures"]
+    (inner,) = failure["folded"]
+    assert inner["case"] == failure["case"]
+    assert inner["script"].startswith('"""RES-4')
+    assert (inner["why_folded"], inner["evidence"]) == ("after the same call", {"RES-4": "so"})
+    assert (failure["reduced"], inner["reduced"]) == (True, False)
+    failed = junit(shown).find(f".//testcase[@name='RES-4 {LAWS['RES-4'].name}']/failure")
+    assert failed is not None
+    caused = f"so (most likely caused by LOCK-8 {LAWS['LOCK-8'].name})"
+    assert failed.get("message") == caused
+    said = " ".join(page(shown).said)
+    assert "also broken: RES-4 (after the same call)" in said
+    assert "A shorter case may show it: the time to reduce it was over." in said
 
 
 def test_text_has_every_script_or_its_file(report: CheckReport) -> None:
@@ -57,8 +105,8 @@ def test_text_has_every_script_or_its_file(report: CheckReport) -> None:
     for cache in report.caches:
         for replay in cache.failures:
             assert replay.script in printed
-    printed = text(report, {1: "one.py", 2: "two.py", 3: "three.py"})
-    assert "Script: two.py" in printed
+    printed = text(report, {"1": "one.py", "2": "two.py", "3": "three.py"})
+    assert "Play it again:  python two.py" in printed
     assert "import judged" not in printed
 
 
@@ -182,7 +230,7 @@ def test_a_crash_is_broken_though_no_law_is() -> None:
             (),
             (KnownDifference("RES-4", "so", "https://example.org"),),
             (),
-            "no vector exercised it",
+            "known to be broken, but nothing in this check shows it: so (https://example.org)",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 from time import monotonic
 
@@ -11,6 +12,7 @@ from attrs import evolve
 import faulty
 from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.search import campaign
 from kvcanon.conformance.search.campaign import (
     ENOUGH,
     OUT_OF_TIME,
@@ -19,13 +21,12 @@ from kvcanon.conformance.search.campaign import (
     CaseBlocks,
     Search,
     SearchSpec,
-    distinct,
     play_block,
-    reduce_all,
-    reduced,
     search_blocks,
+    time_to_reduce,
 )
 from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.reductions import Share, distinct, reduce_all, reduced
 from kvcanon.conformance.search.result import Failure
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS
@@ -216,13 +217,89 @@ def test_what_can_be_seen_from_outside_is_reported_so() -> None:
 def test_failures_of_one_fingerprint_are_one() -> None:
     """Failures with one fingerprint become one, with all their findings counted."""
     one, *_ = failures_of(LEAKY)
-    longer = evolve(
-        one, case=LEAKY.case(3), times=5, laws=frozenset({"TREE-1"}), origin="elsewhere"
-    )
+    longer = evolve(one, case=LEAKY.case(3), times=5, origin="elsewhere")
     (joined,) = distinct([longer, one])
     assert joined.case == one.case
     assert joined.times == one.times + 5
-    assert joined.laws == one.laws | {"TREE-1"}
+
+
+def test_a_law_that_only_a_longer_failure_breaks_keeps_it() -> None:
+    """A longer failure is kept for a law that no other breaks, and is named after that law."""
+    one, *_ = failures_of(LEAKY)
+    name, broken = one.finding.name, (*one.finding.broken, "TREE-1")
+    texts = (*one.finding.texts, "so it is")
+    finding = evolve(one.finding, broken=broken, texts=texts)
+    first, other = distinct([evolve(one, finding=finding, case=LEAKY.case(3)), one])
+    assert first.finding == one.finding
+    assert first.finding.name == name
+    assert (other.finding.name, other.finding.text) == ("TREE-1", "so it is")
+
+
+def test_one_case_for_two_laws_is_one_failure_named_after_the_more_frequent() -> None:
+    """Two laws that break at the same call of one case are one failure."""
+    one, *_ = failures_of(LEAKY)
+    broken = evolve(one.finding, broken=("ALLOC-1", "ALLOC-3"), texts=("a", "c"))
+    rare = evolve(one, finding=broken.of_law("ALLOC-1"), times=1)
+    often = evolve(one, finding=broken.of_law("ALLOC-3"), times=7)
+    (joined,) = distinct([rare, often])
+    assert (joined.finding.name, joined.finding.text, joined.times) == ("ALLOC-3", "c", 8)
+
+
+def test_every_law_that_was_broken_is_broken_by_a_reduced_case() -> None:
+    """Each law that the search saw broken has a failure with a sentence for it."""
+    search = SearchSpec("reported:copies_release_twice")
+    report, _ = searched(search)
+    seen = {name for group in (report.found, report.beside) for _, _, name in group}
+    assert len(seen) > 4
+    assert report.beside.keys() - report.found.keys()
+    evidence: dict[str, str] = {}
+    for failure in failures_of(search):
+        evidence |= failure.finding.evidence
+        assert failure.finding.text == failure.finding.evidence[failure.finding.name]
+    assert seen <= evidence.keys()
+    assert all(evidence.values())
+
+
+def test_a_search_that_found_something_leaves_time_to_reduce_it() -> None:
+    """With findings, a search ends before its deadline; without, it does not."""
+    assert time_to_reduce(monotonic() + 100) == pytest.approx(40, abs=1)
+    assert time_to_reduce(monotonic() + 1e6) == 120
+    assert time_to_reduce(0) == 0
+
+
+def test_a_search_with_findings_ends_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks after a finding have an earlier deadline than those before it."""
+    one, *_ = failures_of(LEAKY)
+    deadlines: list[float] = []
+
+    def play(_search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
+        deadlines.append(deadline)
+        report = CampaignReport()
+        if 1 in numbers:
+            report.note(one.finding, one.case, 1)
+        return report
+
+    monkeypatch.setattr(campaign, "_play", play)
+    deadline = monotonic() + 100
+    with workers(1) as by:
+        blocks = CaseBlocks(iter(range(4)), 1, lambda _block, _report: None)
+        search_blocks(LEAKY, blocks, by, deadline)
+    assert deadlines[:2] == [deadline] * 2
+    assert deadlines[2:] == pytest.approx([deadline - 40] * 2, abs=1)
+
+
+def test_reductions_share_the_time_that_is_left() -> None:
+    """Each reduction has its share of the time; what was not reduced says so."""
+    assert Share(math.inf, 2, 5).ends() == math.inf
+    now = monotonic()
+    assert Share(now + 30, 2, 6).ends() == pytest.approx(now + 10, abs=1)
+    assert Share(now + 30, 2, 1).ends() == pytest.approx(now + 30, abs=1)
+    report, _ = searched(LEAKY)
+    with workers(1) as by:
+        failures = reduce_all(LEAKY, report, by, now - 1)
+    assert failures
+    assert not any(failure.reduced for failure in failures)
+    assert all(failure.reduced for failure in failures_of(LEAKY))
 
 
 def test_a_failure_names_the_cache_as_the_command_line_does() -> None:

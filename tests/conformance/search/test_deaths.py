@@ -17,13 +17,14 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.search import campaign
-from kvcanon.conformance.search.campaign import CaseBlocks, SearchSpec, reduce_all, search_blocks
+from kvcanon.conformance.search.campaign import CaseBlocks, SearchSpec, search_blocks
 from kvcanon.conformance.search.check import check
 from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, apart, is_death, without_judge
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.facts import facts_of
 from kvcanon.conformance.search.finding import Finding, Grounds
 from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reductions import reduce_all
 from kvcanon.conformance.search.time_limit import LIMIT, VARIABLE
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import draw_case

@@ -16,7 +16,13 @@ from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.conformance.search import machine
 from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.machine import CI, HypothesisFailure, machine_of, run_machine
+from kvcanon.conformance.search.machine import (
+    CI,
+    HypothesisFailure,
+    draw_cases,
+    machine_of,
+    run_machine,
+)
 from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.variants.override import Overrides, overriding
@@ -199,6 +205,21 @@ def test_cache_that_changes_its_mind_is_found() -> None:
     assert failure.finding.name == "RuntimeError"
 
 
+def test_no_case_begins_after_the_end_and_none_is_reduced_after_the_deadline() -> None:
+    """A run ends in time, and says whether cases are missing or a case was not reduced."""
+    none = draw_cases(Trial(REFERENCE), examples=20, ends=0)
+    assert (none.failures, none.tally.cases, none.cut) == ((), 0, True)
+    in_time = draw_cases(SILENT, examples=100)
+    late = draw_cases(SILENT, examples=100, deadline=0)
+    assert not in_time.cut
+    assert not late.cut
+    assert in_time.tally == late.tally
+    (short,), (long,) = in_time.failures, late.failures[:1]
+    assert (short.reduced, long.reduced) == (True, False)
+    assert len(short.case.actions) <= len(long.case.actions)
+    assert short.finding.name == long.finding.name
+
+
 def test_profiles_are_fixed() -> None:
     """The settings do not depend on the clock, a database or the user's profile."""
     assert CI.derandomize
@@ -206,4 +227,4 @@ def test_profiles_are_fixed() -> None:
     assert CI.deadline is None
     assert not CI.report_multiple_bugs
     assert not machine.DEEP.derandomize
-    assert Phase.shrink in CI.phases
+    assert set(CI.phases) == {Phase.reuse, Phase.generate}

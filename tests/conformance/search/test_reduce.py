@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
+from time import monotonic
 
 from attrs import evolve, frozen
 
@@ -12,7 +14,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.wide_actions import WIDE
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
-from kvcanon.conformance.search.reduce import reduce_case
+from kvcanon.conformance.search.reduce import Reduction, reduce_case, reduce_until
 from kvcanon.conformance.search.trial import Trial, same_fault
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
@@ -21,7 +23,7 @@ from kvcanon.spec.events import Event
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import Counts, EvictionPolicy, Key, WritePolicy
+from kvcanon.spec.types import Counts, EvictionPolicy, Key, Slots, WritePolicy
 
 LEAKY = Trial(Adapter("leaky", Leaky))
 CRASHING = Trial(Adapter("crashing", Crashing))
@@ -200,6 +202,35 @@ def test_plays_are_bounded() -> None:
     plays.clear()
     assert reduced(trial, case, finding, plays=7) != (case, finding)
     assert len(plays) == 7
+
+
+def test_the_time_is_bounded_and_decides_nothing_if_it_is_enough() -> None:
+    """A reduction ends at its deadline, and says that it was not done."""
+    case, finding = first_finding(LEAKY)
+    late = reduce_until(case, finding, LEAKY, monotonic() - 1)
+    assert late == Reduction(case, finding, done=False)
+    in_time = reduce_until(case, finding, LEAKY, monotonic() + 600)
+    assert in_time == reduce_until(case, finding, LEAKY, math.inf)
+    assert in_time is not None
+    assert in_time.done
+
+
+def test_a_call_that_must_be_refused_is_not_taken_for_a_lawful_one() -> None:
+    """A lawful call that breaks a law is not reduced to one that must be refused."""
+    trial = Trial(Adapter("nonsense", Obedient))
+    case = Case(CacheConfig(device_slots=Counts(full=4)), (Action("admit"), Action("abort")), ())
+    finding, _ = trial.play(case)
+    assert finding is not None
+    assert not finding.is_unlawful_call
+    _, seen = reduced(trial, case, finding)
+    assert not seen.is_unlawful_call
+
+
+class Obedient(ReferenceCache):
+    """Frees nothing, also if the slots are nobody's."""
+
+    def free(self, slots: Slots) -> None:
+        """Do nothing."""
 
 
 def test_a_fault_that_does_not_show_again_is_not_reduced() -> None:

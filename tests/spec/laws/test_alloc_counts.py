@@ -106,7 +106,7 @@ def test_alloc_3_freed_slots_are_free() -> None:
     [
         (Evict(Counts(full=1)), Counts(1, 2, 1), "1 full slots are said to be freed on GPU, and 2"),
         (Evict(Counts(full=1)), Counts(2, 0, 1), "0 swa slots are said to be freed on GPU, and 2"),
-        (EvictHost(Counts(full=2)), Counts(full=2), "freed on CPU_PINNED, and 0 are free that"),
+        (EvictHost(Counts(full=2)), Counts(full=2), "freed on CPU_PINNED, and 0 came free"),
     ],
 )
 def test_alloc_3_other_counts_are_named(operation: Operation, told: Counts, said: str) -> None:
@@ -144,7 +144,7 @@ def test_alloc_3_handed_over_slots_are_adopted_or_free() -> None:
         == []
     )
     said = ask("ALLOC-3", step(state(), insert, after, dropped))
-    assert any("1 full slots are said to be freed on GPU, and 0 are" in each for each in said)
+    assert any("1 full slots are said to be freed on GPU, and 0 came free" in each for each in said)
     assert any("0 full slots are reported as adopted; the tree has [7]" in each for each in said)
     short = Inserted(0, adopted=Counts(1, 0), freed=Counts())
     said = ask("ALLOC-3", step(state(), insert, after, short))
