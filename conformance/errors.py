@@ -21,13 +21,17 @@ class UsageError(Exception):
     """The call is wrong, or the cache that it names cannot be judged."""
 
 
+def message_of(error: BaseException) -> str:
+    """The message of an exception, whatever its class does when it is asked for one."""
+    try:
+        return str(error)
+    except BaseException as worse:  # noqa: BLE001  # A cache's own exception may raise anything.
+        return f"its message cannot be made, {type(worse).__name__}"
+
+
 def describe_exception(error: BaseException) -> str:
     """An exception in one line: its class, its message, and the line that raised it."""
-    try:
-        message = str(error)
-    except BaseException as worse:  # noqa: BLE001  # A cache's own exception may raise anything.
-        message = f"its message cannot be made, {type(worse).__name__}"
-    words = f"{type(error).__name__}: {message}".rstrip(": ")
+    words = f"{type(error).__name__}: {message_of(error)}".rstrip(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or frames[-1].filename.startswith("<"):
         return words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
-from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.errors import ViolationError, message_of
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError
@@ -63,7 +63,7 @@ def _(answer: bytes) -> str:
 def _(answer: BaseException) -> str:
     if isinstance(answer, CacheEnded):
         return str(answer)
-    return f"raised {type(answer).__name__}: {answer}".rstrip(": ")
+    return f"raised {type(answer).__name__}: {message_of(answer)}".rstrip(": ")
 
 
 @_in_words.register
