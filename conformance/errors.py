@@ -28,6 +28,19 @@ def describe_exception(error: BaseException) -> str:
     return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
 
 
+def shown(value: object, most: int = 160) -> str:
+    """A value as text, of at most `most` characters; also of a class whose `repr` raises."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # The class is the user's own.
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+class AnswerError(Exception):
+    """A cache answered a call with a value of the wrong type: a finding, in one sentence."""
+
+
 class ViolationError(SpecViolation):
     """An operation after which laws do not hold."""
 

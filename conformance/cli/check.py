@@ -15,7 +15,8 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
+from kvcanon.conformance.cli.files import require_files, require_folder, write_file
+from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
@@ -39,7 +40,8 @@ from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 Caches: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        metavar="CACHE...", help="reference, or package.module:factory; one or more of them."
+        metavar="CACHE...",
+        help="reference, package.module:factory, or pipe:COMMAND; one or more of them.",
     ),
 ]
 Against: TypeAlias = Annotated[
@@ -80,7 +82,8 @@ OutFile: TypeAlias = Annotated[
     typer.Option(metavar="FILE", dir_okay=False, help="Also write the report to this file."),
 ]
 Minutes: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, metavar="N", help="How long a deep check runs.")
+    float | None,
+    typer.Option(parser=minutes_of, metavar="N", help="How long a deep check runs."),
 ]
 StoreLocation: TypeAlias = Annotated[
     str | None,
@@ -113,6 +116,8 @@ def check_command(
     store: StoreLocation = None,
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised."""
+    require_files({"--json": json, "--junit": junit, "--html": html})
+    require_folder(scripts)
     writers = _writers(json, junit, html)
     chosen = _chosen(only)
     differences = read_known(known) if known is not None else ()
@@ -132,17 +137,17 @@ def check_command(
             progress=progress,
         )
     report = report_of(result, chosen, differences)
-    for path, write in writers.items():
-        path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}
     print_parts(ReportConsole(), text_report(report, files))
+    for path, write in writers.items():
+        write_file(path, write(report))
     if known is not None:
         _require_shown(known, differences, result)
     _exit(report.verdict)
 
 
 def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writers:
-    """The files to write. Raises: UsageError: a file's folder does not exist."""
+    """The files to write, and how."""
     writers: dict[Path, Callable[[CheckReport], str]] = {}
     if json is not None:
         writers[json] = lambda report: json_text(check_json(report))
@@ -150,9 +155,6 @@ def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writer
         writers[junit] = check_junit
     if html is not None:
         writers[html] = check_html
-    for path in writers:
-        if not path.parent.is_dir():
-            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
     return writers
 
 
@@ -183,14 +185,13 @@ def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
 
 def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
     """Write a script for each failure; return the files by the number of the failure."""
-    folder.mkdir(parents=True, exist_ok=True)
     files: dict[int, str] = {}
     failures = [
         (cache.name, each) for cache in report.caches for each in (*cache.failures, *cache.unkept)
     ]
     for number, (cache, each) in enumerate(failures, 1):
         path = folder / file_name(cache, each.failure.finding)
-        path.write_text(each.script, encoding="utf-8")
+        write_file(path, each.script)
         files[number] = str(path)
     return files
 

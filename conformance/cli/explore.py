@@ -17,7 +17,8 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
+from kvcanon.conformance.cli.files import require_folder, write_file
+from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.report import replayed
@@ -60,7 +61,8 @@ def explore_command(
         typer.Option(min=1, metavar="N", help="Go at most N moves from the start."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop each scope after N minutes.")
+        float | None,
+        typer.Option(parser=minutes_of, metavar="N", help="Stop each scope after N minutes."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -81,8 +83,8 @@ def explore_command(
     """Visit every state of a cache within a scope, and check every law in each state and step."""
     chosen = scopes_named(scope)
     law_ids = tuple(find_law(each.strip()).law_id for each in only.split(",")) if only else ()
-    if checkpoint is not None:
-        checkpoint.mkdir(parents=True, exist_ok=True)
+    require_folder(checkpoint)
+    require_folder(scripts)
     found: list[Exploration] = []
     out, quiet = ReportConsole(), markdown or json
     for each in chosen:
@@ -121,9 +123,8 @@ def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, prem
     replay = replayed(failure, adapter, found.law_ids)
     file = None
     if scripts is not None:
-        scripts.mkdir(parents=True, exist_ok=True)
         file = scripts / file_name(found.cache, replay.failure.finding)
-        file.write_text(replay.script, encoding="utf-8")
+        write_file(file, replay.script)
     print_parts(out, failure_text(replay, None if file is None else str(file)))
 
 

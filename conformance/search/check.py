@@ -31,6 +31,7 @@ from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.search.store import require_store
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 from kvcanon.conformance.search.vector_stage import hold
@@ -79,7 +80,9 @@ def check(
         store=store,
         progress=progress,
     )
-    everyone = (*plan.names, *((against,) if against else ()))
+    if store is not None:
+        require_store(store)
+    everyone = (*plan.names, *((against,) if against is not None else ()))
     adapters = {name: adapter_as(name, black_box=black_box) for name in everyone}
     made = {name: _made(adapter) for name, adapter in adapters.items()}
     for name, subject in made.items():
@@ -118,12 +121,16 @@ def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _made(adapter: Adapter) -> Subject | RequestSubject:
     """Make one cache, to see what it offers and shows. Raises: UsageError."""
     make = make_request_subject if adapter.kind is CacheKind.REQUEST else make_subject
+    last = Unoffered()
     for seed in range(CONFIGS_TRIED):
         try:
             return make(adapter, draw_case(seed, adapter.offer).config)
-        except Unoffered:
-            continue
-    raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations")
+        except Unoffered as refusal:
+            last = refusal
+    raise UsageError(
+        f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({last}); list in "
+        "its Offer what it supports"
+    )
 
 
 def _run(plan: CheckPlan, stages: Sequence[str]) -> list[StageOutcome]:

@@ -1,7 +1,7 @@
 """The time limit of an action: finds a cache that never answers, instead of hanging with it.
 
 The limit does not measure speed. A cache in a child process has limits of its own, in
-`protocol/pipe.py`: an answer may take 10 seconds, the hello 60.
+`protocol/pipe.py`: an answer may take 10 seconds, the hello 20.
 """
 
 from __future__ import annotations
