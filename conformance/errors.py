@@ -6,6 +6,7 @@ finding: an `AssertionError` that fails a test, not an outcome to handle.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,21 @@ def describe_exception(error: BaseException) -> str:
     if not frames or frames[-1].filename.startswith("<"):
         return words
     return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+
+
+def explain_exception(error: BaseException) -> str:
+    """An exception that a cache raised: its class and message, then the frames of its own code.
+
+    The judge's frames above the call say nothing about the cache, and are left out.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith(_JUDGE)]
+    lines = [line.rstrip() for line in traceback.format_list(own or frames[-1:])]
+    return "\n".join([f"raised {describe_exception(error)}", *lines])
+
+
+_JUDGE = tuple(f"{Path(__file__).parent.parent / name}{os.sep}" for name in ("conformance", "spec"))
+"""The folders of the judge's own code."""
 
 
 def shown(value: object, most: int = 160) -> str:

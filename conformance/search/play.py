@@ -6,7 +6,6 @@ each is judged by the calls that it got.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -19,7 +18,14 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
-from kvcanon.conformance.errors import OnShould, UsageError, ViolationError, describe_exception
+from kvcanon.conformance.errors import (
+    AnswerError,
+    OnShould,
+    UsageError,
+    ViolationError,
+    describe_exception,
+    explain_exception,
+)
 from kvcanon.conformance.observe.agreement import Recorder, first_difference
 from kvcanon.conformance.observe.guard import GuardedCache, guard
 from kvcanon.conformance.protocol.adapter import (
@@ -88,14 +94,20 @@ def make_judged(
     """
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
-        return subject, guard(
-            subject.cache,
-            laws=judges.laws_for(subject.shows),
-            copies=subject.copies,
-            new=True,
-            on_should=on_should,
-            thorough=judges.thorough,
-        )
+        try:
+            return subject, guard(
+                subject.cache,
+                laws=judges.laws_for(subject.shows),
+                copies=subject.copies,
+                new=True,
+                on_should=on_should,
+                thorough=judges.thorough,
+            )
+        except Exception as error:
+            raise UsageError(
+                f"{adapter.name}: the second snapshot of a new cache raised "
+                f"{describe_exception(error)}"
+            ) from error
     late = judges.events_late
     return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
 
@@ -190,7 +202,8 @@ class CaseRun:
                 difference = first_difference(ours, theirs, numbers)
             except Exception as error:  # noqa: BLE001  # Perhaps no law checked the state.
                 text = f"shows a state that cannot be compared: {describe_exception(error)}"
-                self._found(Grounds.AGREEMENT, "state", text, traceback.format_exc())
+                words = f"{text}\n{explain_exception(error)}"
+                self._found(Grounds.AGREEMENT, "state", text, words)
                 return
             if difference is not None:
                 self._found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
@@ -214,12 +227,14 @@ class CaseRun:
         except CacheError as refusal:
             text = f"refused in the drain, where no client holds anything: {refusal}"
             self._found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except AnswerError as wrong:
+            self._found(Grounds.CRASH, type(wrong).__name__, str(wrong), str(wrong))
         except CacheSilent as silence:
             text = str(silence)
-            self._found(Grounds.CRASH, type(silence).__name__, text, traceback.format_exc())
+            self._found(Grounds.CRASH, type(silence).__name__, text, explain_exception(silence))
         except Exception as error:  # noqa: BLE001  # A cache may raise nothing but refusals.
             text = f"raised {describe_exception(error)}"
-            self._found(Grounds.CRASH, type(error).__name__, text, traceback.format_exc())
+            self._found(Grounds.CRASH, type(error).__name__, text, explain_exception(error))
 
     def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding that is of no law; it ends the run."""

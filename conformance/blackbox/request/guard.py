@@ -22,7 +22,8 @@ from kvcanon.conformance.blackbox.request.checks import (
 )
 from kvcanon.conformance.blackbox.request.events import EventChecker
 from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
-from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
+from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
+from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer
 from kvcanon.conformance.observe.evidence import Service
 from kvcanon.conformance.observe.explain import explain_violations
 from kvcanon.conformance.protocol.adapter import RequestSubject
@@ -68,8 +69,8 @@ class RequestBlackboxGuard:
         """The bytes that were written for a page, or for the mamba state at its end."""
         self._untaken: list[Event] = []
         """Events that the client has not taken yet."""
-        if Need.EVENTS in self._shows:
-            self._untaken += self._cache.take_events()
+        self._begun = Need.EVENTS not in self._shows
+        """Whether the events of the new cache were taken."""
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -95,7 +96,7 @@ class RequestBlackboxGuard:
         return self._judge(
             "admit",
             f"of request {request_id}, {_describe_key(key)}",
-            lambda: _expect(Admitted, self._cache.admit(request_id, key)),
+            lambda: self._cache.admit(request_id, key),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
         )
@@ -112,7 +113,7 @@ class RequestBlackboxGuard:
         return self._judge(
             "extend",
             f"of request {request_id} to {_describe_key(key)}",
-            lambda: _expect(Slots, self._cache.extend(request_id, key)),
+            lambda: self._cache.extend(request_id, key),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
             runs=running is not None,
@@ -156,7 +157,7 @@ class RequestBlackboxGuard:
         answer = self._judge(
             "evict",
             f"of {counts}",
-            lambda: _expect(Evicted, self._cache.evict(counts)),
+            lambda: self._cache.evict(counts),
             check,
             lambda refusal: self._seen.check("REFUSE-1", f"an eviction was refused: {refusal}"),
         )
@@ -218,6 +219,28 @@ class RequestBlackboxGuard:
         """
         self.steps += 1
         try:
+            return self._called(name, arguments, call, accepted, refused, runs=runs)
+        except AnswerError as wrong:
+            self._seen.checks.close()
+            if LAW_ID not in self._seen.checks.law_ids:
+                raise
+            raise answer_violation(wrong, self.steps, f"{name} {arguments}") from None
+
+    def _called(
+        self,
+        name: str,
+        arguments: str,
+        call: Callable[[], Answer],
+        accepted: Callable[[Answer], None],
+        refused: Callable[[CacheError], None],
+        *,
+        runs: bool,
+    ) -> Answer:
+        """Make a call and judge it. Raises: as the cache, ViolationError, AnswerError."""
+        if not self._begun:
+            self._begun = True
+            self._untaken += self._take_events()
+        try:
             answer = call()
         except CacheError as refusal:
             self.service.refused[name] += runs
@@ -225,6 +248,7 @@ class RequestBlackboxGuard:
             self._check_events_and_state(name, refused=True)
             self._raise_violations(f"{name} {arguments}", refusal)
             raise
+        require_answer(name, answer)
         self.service.served[name] += 1
         accepted(answer)
         self._check_events_and_state(name, refused=False)
@@ -234,11 +258,18 @@ class RequestBlackboxGuard:
     def _check_events_and_state(self, name: str, *, refused: bool) -> None:
         """Check the events and the state, as far as the cache shows them."""
         if Need.EVENTS in self._shows:
-            events = self._cache.take_events()
+            events = self._take_events()
             self._untaken += events
             self._events.check_events(name, events, refused=refused)
         if Need.SNAPSHOT in self._shows:
-            self._check_state(self._cache.snapshot())
+            state = self._cache.snapshot()
+            require_answer("snapshot", state)
+            self._check_state(state)
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events = self._cache.take_events()
+        require_answer("take_events", events)
+        return events
 
     def _check_state(self, state: Snapshot) -> None:
         """Check the laws of states, those of the tree's shape first."""
@@ -269,6 +300,7 @@ class RequestBlackboxGuard:
             if expected is None or not 0 <= slot < self.config.capacity(component, GPU):
                 continue
             found = self._cache.read(component, GPU, slot)
+            require_answer("read", found)
             self._seen.check(
                 "DATA-1",
                 f"page {page} is said to be in {component} slot {slot}, behind which is "
@@ -308,13 +340,6 @@ class RequestBlackboxGuard:
         if found:
             words = explain_violations(found, self.steps, call, repr(answer))
             raise_violations(ViolationError(words, found), self._on_should)
-
-
-def _expect(kind: type[Answer], answer: object) -> Answer:
-    """Return an answer of the right type. Raises: TypeError."""
-    if not isinstance(answer, kind):
-        raise TypeError(f"the answer was {answer!r}; it must be of type {kind.__name__}")
-    return answer
 
 
 def _describe_key(key: Key) -> str:

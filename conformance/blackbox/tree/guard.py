@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from kvcanon.conformance.blackbox.checks import Checks
@@ -28,7 +29,13 @@ from kvcanon.conformance.blackbox.tree.refusal import after_refusal
 from kvcanon.conformance.blackbox.tree.reset import after_reset
 from kvcanon.conformance.blackbox.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.blackbox.tree.state import ObservedState
-from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
+from kvcanon.conformance.errors import (
+    AnswerError,
+    OnShould,
+    ViolationError,
+    raise_violations,
+)
+from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer, typed_read
 from kvcanon.conformance.observe.explain import explain_violations, in_words
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
@@ -40,31 +47,25 @@ from kvcanon.spec.operations import (
     Allocate,
     Done,
     Evict,
-    Evicted,
     EvictHost,
     Flush,
     Free,
-    HostInserted,
     Insert,
-    Inserted,
     InsertHost,
     LoadBack,
-    LoadedBack,
     Lock,
     Match,
-    Matched,
     Operation,
     Poll,
-    Receipt,
     Refused,
     Reset,
-    Settled,
     TakeEvents,
     Unlock,
     UnlockWindow,
     Write,
+    method_of,
 )
-from kvcanon.spec.types import Component, Slot, Slots
+from kvcanon.spec.types import Component, Slot
 from kvcanon.spec.views import COLUMN
 
 CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
@@ -84,20 +85,6 @@ CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
     Reset: after_reset,
 }
 """A check of an operation and its answer against the observed state."""
-ANSWERS: dict[type[Operation], type] = {
-    Match: Matched,
-    Lock: Receipt,
-    Allocate: Slots,
-    Insert: Inserted,
-    InsertHost: HostInserted,
-    Evict: Evicted,
-    EvictHost: Evicted,
-    LoadBack: LoadedBack,
-    Poll: Settled,
-    Flush: Settled,
-    TakeEvents: tuple,
-}
-"""The type of each operation's answer; other operations return nothing."""
 
 
 class BlackboxGuard(WrappedCache):
@@ -126,9 +113,11 @@ class BlackboxGuard(WrappedCache):
             slots=SlotRecords(subject.cache, config, shown=shown),
             checks=Checks(frozenset(law.law_id for law in laws)),
             takes_events=takes_events,
-            read=subject.cache.read if Need.BYTES in subject.shows else None,
+            read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
         )
-        self._untaken: list[Event] = list(subject.cache.take_events()) if takes_events else []
+        self._begun = not takes_events
+        """Whether the events of the new cache were taken."""
+        self._untaken: list[Event] = []
         """Events that were checked, and that the client has not taken yet."""
 
     @property
@@ -139,6 +128,7 @@ class BlackboxGuard(WrappedCache):
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes of a device slot that a request holds."""
         operation, state = Write(component, slot, data), self._state
+        self._begin()
         try:
             super().write(component, slot, data)
         except CacheError as error:
@@ -161,16 +151,38 @@ class BlackboxGuard(WrappedCache):
     ) -> Answer:
         self._note_before(operation)
         try:
-            answer = call(*args, **kwargs)
+            return self._called(operation, partial(call, *args, **kwargs))
+        except AnswerError as wrong:
+            self._state.checks.close()
+            if LAW_ID not in self._state.checks.law_ids:
+                raise
+            raise answer_violation(wrong, self.steps, in_words(operation)) from None
+
+    def _called(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
+        """Make a call and judge it. Raises: as the cache, ViolationError, AnswerError."""
+        self._begin()
+        try:
+            answer = call()
         except CacheError as error:
             self._check_events(operation, refused=True)
             after_refusal(self._state, operation, error)
             self._raise_violations(operation, f"refused: {error}")
             raise
-        _check_kind(operation, answer)
+        require_answer(method_of(type(operation)), answer)
         self._judge(operation, answer)
         self._raise_violations(operation, answer)
         return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
+
+    def _begin(self) -> None:
+        """Take the events of the new cache, before its first operation."""
+        if not self._begun:
+            self._begun = True
+            self._untaken += self._take_events()
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events = self._cache.take_events()
+        require_answer("take_events", events)
+        return events
 
     def _note_before(self, operation: Operation) -> None:
         """Note the state before the operation that the checks after it need."""
@@ -203,7 +215,7 @@ class BlackboxGuard(WrappedCache):
 
     def _check_events(self, operation: Operation, *, refused: bool) -> None:
         if self._state.takes_events:
-            events = self._cache.take_events()
+            events = self._take_events()
             self._untaken += events
             check_events(self._state, operation, events, refused=refused)
 
@@ -225,11 +237,3 @@ class BlackboxGuard(WrappedCache):
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
         raise_violations(ViolationError(words, violations), self._on_should)
-
-
-def _check_kind(operation: Operation, answer: object) -> None:
-    """Check the type of an answer. Raises: TypeError."""
-    kind = ANSWERS.get(type(operation), object)
-    if not isinstance(answer, kind):
-        name = type(operation).__name__
-        raise TypeError(f"{name} was answered {answer!r}; it must return {kind.__name__}")

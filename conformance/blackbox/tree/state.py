@@ -27,14 +27,13 @@ from kvcanon.conformance.blackbox.tree.pages import (
     columns_of,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, HELD, LOADING, SlotRecords
+from kvcanon.conformance.observe.answers import Read
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.law import Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, TransferId, WritePolicy
-
-Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
+from kvcanon.spec.types import CPU, GPU, Medium, ReceiptId, Slot, TransferId, WritePolicy
 
 Text: TypeAlias = str | Callable[[], str]
 """A text, or a function that makes it: most texts are never needed."""
