@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kvcanon.conformance.blackbox.guard import guard
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation, guard
+    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from kvcanon.conformance.suite.checks import check_cache
 
 _MODULES = {
+    "blackbox.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
-    "observe.guard": ("GuardedCache", "StepViolation", "guard"),
+    "observe.guard": ("GuardedCache", "StepViolation"),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
     "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),

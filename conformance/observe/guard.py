@@ -1,9 +1,9 @@
-"""The guard: a wrapper that judges a cache while it works.
+"""The guard of caches with snapshots: a wrapper that judges a cache while it works.
 
-`guard(cache)` returns a cache with the same methods. Around each operation, or around a sample of
-them, it takes snapshots and checks the laws: of the state, of the step, and of all events since the
-last judged operation. A violation is raised as a `SpecViolation` that names the law and the
-operation.
+`guard_states(cache)` returns a cache with the same methods. Around each operation, or around a
+sample of them, it takes snapshots and checks the laws: of the state, of the step, and of all events
+since the last judged operation. A violation is raised as a `SpecViolation` that names the law and
+the operation. `blackbox.guard.guard` is for caches that may lack snapshots.
 
 Trap: make every call through the guard. A caller that uses the wrapped cache directly, or takes its
 events there, causes false violations.
@@ -61,7 +61,7 @@ class StepViolation(ViolationError):
         self.step = step
 
 
-def guard(
+def guard_states(
     cache: Cache,
     rate: float = 1.0,
     seed: int = 0,
@@ -128,6 +128,7 @@ class GuardedCache(WrappedCache):
         self._checker = LawChecker(laws, thorough=thorough)
         self._checks_answers = any(law.law_id == LAW_ID for law in laws)
         self._written = WrittenBytes()
+        self._reads = callable(getattr(cache, "read", None))
         self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps)
         self._on_violation = on_violation
         self._begins = new
@@ -304,6 +305,8 @@ class GuardedCache(WrappedCache):
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
         """Return the bytes of the slots that a match returned, if they are known."""
+        if not self._reads:
+            return ()
         return self._written.stamps(key, matched, self._cache.config, self._cache.read)
 
     def _check(self, step: Step, stream: Stream) -> list[Violation]:

@@ -277,10 +277,10 @@ def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
     engine = ManualEngine() if _takes_engine(adapter.make) else None
     made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
-    can = frozenset(each for each in Capability if callable(getattr(made, each.value, None)))
+    can = methods_of(made)
     if Capability.SNAPSHOT in can:
         require_profile(adapter.name, adapter.profile, made)
-    shows = _needs_met(can) | ({Need.ENDS} if copies is not None else set())
+    shows = needs_met(can) | ({Need.ENDS} if copies is not None else set())
     return Subject(cast("Cache", made), can, shows - adapter.hides, copies)
 
 
@@ -289,10 +289,10 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
     _require_kind(adapter, CacheKind.REQUEST)
     made, _ = _make(adapter, config, None)
     _require_methods(adapter, made, config, request.ESSENTIAL)
-    can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
+    can = methods_of(made) & OF_REQUESTS
     if Capability.SNAPSHOT in can:
         require_profile(adapter.name, adapter.profile, made)
-    shows = _needs_met(can) - adapter.hides
+    shows = needs_met(can) - adapter.hides
     return RequestSubject(cast("FullRequestCache", made), can, shows, adapter.offer.one_pool)
 
 
@@ -362,7 +362,12 @@ INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HITS, Need.HOLD
 """Needs of laws that only a snapshot meets."""
 
 
-def _needs_met(can: frozenset[Capability]) -> frozenset[Need]:
+def methods_of(cache: object) -> frozenset[Capability]:
+    """Return the optional operations that a cache has."""
+    return frozenset(each for each in Capability if callable(getattr(cache, each.value, None)))
+
+
+def needs_met(can: frozenset[Capability]) -> frozenset[Need]:
     """Return which needs of laws a cache with these methods can meet."""
     met: set[Need] = set()
     if Capability.SNAPSHOT in can:

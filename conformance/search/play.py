@@ -27,7 +27,7 @@ from kvcanon.conformance.errors import (
     explain_exception,
 )
 from kvcanon.conformance.observe.agreement import Recorder, first_difference
-from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
@@ -95,7 +95,7 @@ def make_judged(
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         try:
-            return subject, guard(
+            return subject, guard_states(
                 subject.cache,
                 laws=judges.laws_for(subject.shows),
                 copies=subject.copies,

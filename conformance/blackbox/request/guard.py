@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kvcanon.conformance.blackbox.checks import Checks
 from kvcanon.conformance.blackbox.request.checks import (
@@ -50,9 +50,12 @@ class RequestBlackboxGuard:
         laws: Collection[Law],
         on_should: OnShould | None = None,
         *,
+        on_violation: OnShould | None = None,
         black_box: bool,
     ) -> None:
         self._on_should = on_should
+        self._on_violation = on_violation
+        """Gets all violations, in place of the caller of the cache."""
         self.service = Service()
         """How often each operation was served and refused."""
         self.steps = 0
@@ -71,6 +74,11 @@ class RequestBlackboxGuard:
         """Events that the client has not taken yet."""
         self._begun = Need.EVENTS not in self._shows
         """Whether the events of the new cache were taken."""
+
+    @property
+    def judged(self) -> int:
+        """How many operations were judged: all."""
+        return self.steps
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -219,41 +227,49 @@ class RequestBlackboxGuard:
         """
         self.steps += 1
         try:
-            return self._called(name, arguments, call, accepted, refused, runs=runs)
+            self._begin()
+        except AnswerError as wrong:
+            raise self._finding_of(wrong, f"{name} {arguments}") from None
+        refusal: CacheError | None = None
+        answer: Answer | None = None
+        try:
+            try:
+                answer = call()
+            except CacheError as error:
+                refusal = error
+                self.service.refused[name] += runs
+                refused(error)
+            else:
+                require_answer(name, answer)
+                self.service.served[name] += 1
+                accepted(answer)
+            self._check_events_and_state(name, refused=refusal is not None)
+            self._raise_violations(f"{name} {arguments}", refusal or answer)
         except AnswerError as wrong:
             self._seen.checks.close()
-            if LAW_ID not in self._seen.checks.law_ids:
-                raise
-            raise answer_violation(wrong, self.steps, f"{name} {arguments}") from None
+            self._report(self._finding_of(wrong, f"{name} {arguments}"))
+        if refusal is not None:
+            raise refusal
+        return cast("Answer", answer)
 
-    def _called(
-        self,
-        name: str,
-        arguments: str,
-        call: Callable[[], Answer],
-        accepted: Callable[[Answer], None],
-        refused: Callable[[CacheError], None],
-        *,
-        runs: bool,
-    ) -> Answer:
-        """Make a call and judge it. Raises: as the cache, ViolationError, AnswerError."""
+    def _begin(self) -> None:
+        """Take the events of the new cache, before its first operation."""
         if not self._begun:
             self._begun = True
             self._untaken += self._take_events()
-        try:
-            answer = call()
-        except CacheError as refusal:
-            self.service.refused[name] += runs
-            refused(refusal)
-            self._check_events_and_state(name, refused=True)
-            self._raise_violations(f"{name} {arguments}", refusal)
-            raise
-        require_answer(name, answer)
-        self.service.served[name] += 1
-        accepted(answer)
-        self._check_events_and_state(name, refused=False)
-        self._raise_violations(f"{name} {arguments}", answer)
-        return answer
+
+    def _finding_of(self, wrong: AnswerError, asked: str) -> ViolationError:
+        """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
+        if LAW_ID not in self._seen.checks.law_ids:
+            raise wrong
+        return answer_violation(wrong, self.steps, asked)
+
+    def _report(self, error: ViolationError) -> None:
+        """Raise violations, or pass them on."""
+        if self._on_violation is not None:
+            self._on_violation(error)
+        else:
+            raise_violations(error, self._on_should)
 
     def _check_events_and_state(self, name: str, *, refused: bool) -> None:
         """Check the events and the state, as far as the cache shows them."""
@@ -339,7 +355,7 @@ class RequestBlackboxGuard:
         found = self._seen.checks.close()
         if found:
             words = explain_violations(found, self.steps, call, repr(answer))
-            raise_violations(ViolationError(words, found), self._on_should)
+            self._report(ViolationError(words, found))
 
 
 def _describe_key(key: Key) -> str:

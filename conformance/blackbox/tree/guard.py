@@ -36,6 +36,7 @@ from kvcanon.conformance.errors import (
     raise_violations,
 )
 from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer, typed_read
+from kvcanon.conformance.observe.capture import CallResult, call_cache
 from kvcanon.conformance.observe.explain import explain_violations, in_words
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
@@ -97,10 +98,13 @@ class BlackboxGuard(WrappedCache):
         laws: Collection[Law],
         on_should: OnShould | None = None,
         *,
+        on_violation: OnShould | None = None,
         late: bool = False,
     ) -> None:
         super().__init__(subject.cache)
         self._on_should = on_should
+        self._on_violation = on_violation
+        """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
         self.steps = 0
         """How many operations were called."""
@@ -119,6 +123,11 @@ class BlackboxGuard(WrappedCache):
         """Whether the events of the new cache were taken."""
         self._untaken: list[Event] = []
         """Events that were checked, and that the client has not taken yet."""
+
+    @property
+    def judged(self) -> int:
+        """How many operations were judged: all."""
+        return self.steps
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -151,27 +160,42 @@ class BlackboxGuard(WrappedCache):
     ) -> Answer:
         self._note_before(operation)
         try:
-            return self._called(operation, partial(call, *args, **kwargs))
+            self._begin()
+            result = call_cache(partial(call, *args, **kwargs))
+        except AnswerError as wrong:
+            raise self._finding_of(wrong, operation) from None
+        try:
+            self._check(operation, result)
         except AnswerError as wrong:
             self._state.checks.close()
-            if LAW_ID not in self._state.checks.law_ids:
-                raise
-            raise answer_violation(wrong, self.steps, in_words(operation)) from None
+            self._report(self._finding_of(wrong, operation))
+        answer = result.unwrap()
+        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
 
-    def _called(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
-        """Make a call and judge it. Raises: as the cache, ViolationError, AnswerError."""
-        self._begin()
-        try:
-            answer = call()
-        except CacheError as error:
+    def _check(self, operation: Operation, result: CallResult[Answer]) -> None:
+        """Check what a call returned or raised. Raises: ViolationError, AnswerError."""
+        if result.refusal is not None:
             self._check_events(operation, refused=True)
-            after_refusal(self._state, operation, error)
-            self._raise_violations(operation, f"refused: {error}")
-            raise
+            after_refusal(self._state, operation, result.refusal)
+            self._raise_violations(operation, f"refused: {result.refusal}")
+            return
+        answer = result.unwrap()
         require_answer(method_of(type(operation)), answer)
         self._judge(operation, answer)
         self._raise_violations(operation, answer)
-        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
+
+    def _finding_of(self, wrong: AnswerError, operation: Operation) -> ViolationError:
+        """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
+        if LAW_ID not in self._state.checks.law_ids:
+            raise wrong
+        return answer_violation(wrong, self.steps, in_words(operation))
+
+    def _report(self, error: ViolationError) -> None:
+        """Raise violations, or pass them on."""
+        if self._on_violation is not None:
+            self._on_violation(error)
+        else:
+            raise_violations(error, self._on_should)
 
     def _begin(self) -> None:
         """Take the events of the new cache, before its first operation."""
@@ -207,7 +231,7 @@ class BlackboxGuard(WrappedCache):
         check = CHECKS.get(type(operation))
         if check is not None:
             check(state, operation, answer)
-        if isinstance(operation, SENDERS) and not state.violations:
+        if isinstance(operation, SENDERS) and not state.failed:
             if state.takes_events:
                 check_residency(state)
             check_due(state)
@@ -236,4 +260,4 @@ class BlackboxGuard(WrappedCache):
             return
         answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        raise_violations(ViolationError(words, violations), self._on_should)
+        self._report(ViolationError(words, violations))

@@ -29,7 +29,6 @@ from kvcanon.conformance.blackbox.tree.pages import (
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, HELD, LOADING, SlotRecords
 from kvcanon.conformance.observe.answers import Read
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
-from kvcanon.spec.law import Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
@@ -121,9 +120,9 @@ class ObservedState:
         self.columns = columns_of(self.config.components)
 
     @property
-    def violations(self) -> list[Violation]:
-        """The violations of this operation so far."""
-        return self.checks.broken
+    def failed(self) -> bool:
+        """Whether this operation broke a law so far, also one that is not checked."""
+        return self.checks.failed
 
     def check(self, law_id: str, holds: bool, text: Text = "", *, met: bool = True) -> None:
         """Note whether a law holds, and whether a faulty cache could have broken it here."""

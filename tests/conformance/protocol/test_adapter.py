@@ -138,7 +138,8 @@ def test_snapshot_that_raises_is_a_fault_in_one_line() -> None:
         def snapshot(self):  # type: ignore[no-untyped-def] # noqa: ANN202
             raise KeyError("recency")
 
-    assert "snapshot of a new cache raised KeyError: 'recency'" in fault_of(Adapter("mine", NoSnapshot))
+    said = fault_of(Adapter("mine", NoSnapshot))
+    assert "snapshot of a new cache raised KeyError: 'recency'" in said
 
 
 def test_capabilities_are_declared_by_being_there() -> None:

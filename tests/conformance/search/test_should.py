@@ -13,7 +13,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.mutants.kill_matrix import hunt_by_machine, hunt_inside
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
@@ -70,9 +70,9 @@ def serve(cache: Cache, key: Key) -> None:
 def test_a_guard_raises_or_calls_on_should() -> None:
     """A guard raises for a SHOULD law, or calls `on_should` and goes on."""
     with pytest.raises(ViolationError, match=SHOULD_ID):
-        serve(guard(ReferenceCache(CONFIG)), KEY)
+        serve(guard_states(ReferenceCache(CONFIG)), KEY)
     told: list[ViolationError] = []
-    cache = guard(ReferenceCache(CONFIG), on_should=told.append)
+    cache = guard_states(ReferenceCache(CONFIG), on_should=told.append)
     serve(cache, KEY)
     assert cache.match(KEY).device_pages == 2
     assert [each.violations[0].law.law_id for each in told] == [SHOULD_ID]
