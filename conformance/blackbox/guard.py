@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from typing import TypeAlias, cast, overload
 
+from attrs import evolve
+
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
@@ -24,13 +26,12 @@ from kvcanon.conformance.protocol.adapter import (
     RequestSubject,
     Subject,
     WatchedCopies,
-    methods_of,
-    needs_met,
+    subject_of,
 )
 from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CANON
+from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law, Need, Violation
 from kvcanon.spec.types import CPU, GPU
 from kvcanon.spec.views import Step
@@ -121,39 +122,65 @@ def guard(
     Raises: UsageError: an unknown law, a rate that is not possible, or a cache in use.
     """
     chosen = _chosen(laws)
-    can = methods_of(cache)
-    shows = needs_met(can) | ({Need.ENDS} if copies is not None else set())
-    shows -= {*hides, *(adapter.hides if adapter is not None else ())}
-    by_requests = _is_by_requests(cache, adapter)
-    if Need.SNAPSHOT in shows and not by_requests:
-        checked = [law for law in chosen if law.needs <= shows]
-        return guard_states(
-            cast("Cache", cache),
+    subject = subject_of(cache, copies)
+    hidden = {*hides, *(adapter.hides if adapter is not None else ())}
+    subject = evolve(subject, shows=subject.shows - hidden)
+    profile = CANON if adapter is None else adapter.profile
+    if not _is_by_requests(cache, adapter):
+        return guard_subject(
+            subject,
             rate,
             seed,
-            checked,
-            on_violation,
-            copies=copies,
+            chosen,
+            profile=profile,
+            on_violation=on_violation,
             new=new,
             on_should=on_should,
         )
+    require_all(rate)
+    one_pool = adapter is not None and adapter.offer.one_pool
+    can, shows = subject.can & OF_REQUESTS, subject.shows
+    requests = RequestSubject(cast("FullRequestCache", cache), can, shows, one_pool)
+    pass_on = _passing_on(on_violation)
+    return RequestBlackboxGuard(
+        requests, profile, chosen, on_should, on_violation=pass_on, black_box=False
+    )
+
+
+def guard_subject(
+    subject: Subject,
+    rate: float,
+    seed: int,
+    laws: Collection[Law],
+    *,
+    profile: Profile,
+    on_violation: OnViolation | None = None,
+    new: bool = False,
+    on_should: OnShould | None = None,
+) -> GuardedCache | BlackboxGuard:
+    """As `guard`, for a cache by prefixes of which is known what it can and shows."""
+    if Need.SNAPSHOT in subject.shows:
+        return guard_states(
+            subject.cache,
+            rate,
+            seed,
+            [law for law in laws if law.needs <= subject.shows],
+            on_violation,
+            copies=subject.copies,
+            new=new,
+            on_should=on_should,
+        )
+    require_all(rate)
+    _require_unused(subject)
+    return BlackboxGuard(subject, profile, laws, on_should, on_violation=_passing_on(on_violation))
+
+
+def require_all(rate: float) -> None:
+    """Refuse a sample of calls: answers are compared with those before. Raises: UsageError."""
     if rate != 1:
         raise UsageError(
             f"rate is {rate:g}; a cache without `snapshot` is judged at each call, so leave it at 1"
         )
-    profile = CANON if adapter is None else adapter.profile
-    pass_on = _passing_on(on_violation)
-    if by_requests:
-        one_pool = adapter is not None and adapter.offer.one_pool
-        requests = RequestSubject(
-            cast("FullRequestCache", cache), can & OF_REQUESTS, shows, one_pool
-        )
-        return RequestBlackboxGuard(
-            requests, profile, chosen, on_should, on_violation=pass_on, black_box=False
-        )
-    subject = Subject(cast("Cache", cache), can, shows, copies)
-    _require_unused(subject)
-    return BlackboxGuard(subject, profile, chosen, on_should, on_violation=pass_on)
 
 
 def _chosen(laws: Laws | None) -> list[Law]:

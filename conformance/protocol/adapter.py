@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol import request, tree
@@ -271,17 +271,26 @@ class RequestSubject:
     """Whether its components share one pool, where a slot belongs to one component at a time."""
 
 
-def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
-    """Make an empty cache that is used by prefixes. Raises: Unoffered, UsageError."""
+def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = False) -> Subject:
+    """Make an empty cache that is used by prefixes. Raises: Unoffered, UsageError.
+
+    With `own_copies` its factory gets no engine, so that it decides itself when copies end.
+    """
     _require_kind(adapter, CacheKind.TREE)
-    engine = ManualEngine() if _takes_engine(adapter.make) else None
+    engine = ManualEngine() if _takes_engine(adapter.make) and not own_copies else None
     made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
-    can = methods_of(made)
-    if Capability.SNAPSHOT in can:
+    if Capability.SNAPSHOT in methods_of(made):
         require_profile(adapter.name, adapter.profile, made)
+    subject = subject_of(made, copies)
+    return evolve(subject, shows=subject.shows - adapter.hides)
+
+
+def subject_of(cache: object, copies: WatchedCopies | None = None) -> Subject:
+    """Return a cache that was made already, with what it can do and what it shows."""
+    can = methods_of(cache)
     shows = needs_met(can) | ({Need.ENDS} if copies is not None else set())
-    return Subject(cast("Cache", made), can, shows - adapter.hides, copies)
+    return Subject(cast("Cache", cache), can, shows, copies)
 
 
 def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubject:

@@ -231,7 +231,7 @@ class BlackboxGuard(WrappedCache):
         check = CHECKS.get(type(operation))
         if check is not None:
             check(state, operation, answer)
-        if isinstance(operation, SENDERS) and not state.failed:
+        if isinstance(operation, SENDERS) and not state.has_failed():
             if state.takes_events:
                 check_residency(state)
             check_due(state)

@@ -51,11 +51,11 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
         f"them on the device; {_between(at_least, at_most)} are",
         met=max(found.prefix_pages, at_least) > 0,
     )
-    if state.failed:
+    if state.has_failed():
         return
     _check_pending(state, path[: found.prefix_pages], found.pending)
     _check_slots(state, path[:device], found.slots)
-    if not state.failed and state.read is not None:
+    if not state.has_failed() and state.read is not None:
         _check_bytes(state, path[:device], found.slots, state.read)
     state.use_prefix(path, found.prefix_pages)
     if state.profile.hits_counted_at_match and found.prefix_pages:

@@ -119,8 +119,7 @@ class ObservedState:
     def __attrs_post_init__(self) -> None:
         self.columns = columns_of(self.config.components)
 
-    @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether this operation broke a law so far, also one that is not checked."""
         return self.checks.failed
 

@@ -19,6 +19,7 @@ from kvcanon.conformance.protocol.adapter import (
     CacheKind,
     make_request_subject,
     make_subject,
+    subject_of,
 )
 from kvcanon.conformance.search.campaign import Search, SearchSpec, play_block
 from kvcanon.conformance.search.check import check
@@ -245,7 +246,7 @@ def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) 
 def test_a_replay_goes_on_where_it_is_not_kept() -> None:
     """A replay goes on after a broken SHOULD law, and reports it."""
     requests = [Request(3, lambda: (1, 2, 3)), Request(3, lambda: (4, 5, 6))]
-    judgement = replay(ReferenceCache(CONFIG), requests, guard_rate=1.0).judgement
+    judgement = replay(subject_of(ReferenceCache(CONFIG)), requests, guard_rate=1.0).judgement
     assert judgement is not None
     assert judgement.unkept == (SHOULD_ID,)
     assert not judgement.broken
