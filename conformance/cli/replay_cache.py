@@ -18,20 +18,18 @@ from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     Capability,
-    Offer,
     RequestSubject,
     Subject,
     Unoffered,
     make_request_subject,
     make_subject,
 )
+from kvcanon.conformance.protocol.offered import ALL
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import DEFAULT_NAMESPACE, WritePolicy
 
 Value = TypeVar("Value")
 
-ALL = Offer()
-"""An offer with this value in a field sets no limit there."""
 STATES = 64
 """The pool of mamba states of a cache that has them always."""
 

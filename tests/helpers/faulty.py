@@ -107,3 +107,4 @@ OPAQUE = Adapter("opaque", ReferenceCache, SIMPLE, hides=frozenset(Need))
 """Shows only its answers."""
 
 SIMPLE_CONFIG = CacheConfig(device_slots=Counts(full=8))
+PLAIN_ONLY = Adapter("plain", ReferenceCache, SIMPLE)
