@@ -102,6 +102,7 @@ def test_replay_counts_what_events_say(config: CacheConfig) -> None:
     """Stores minus removes are the pages in the tree."""
     result = replay(subject_of(ReferenceCache(config)), REQUESTS)
     on_device = result.events["stored GPU"] - result.events["removed GPU"]
+    assert result.tree is not None
     assert on_device == result.tree.device_pages
     assert result.evicted.full == result.events["removed GPU"]
     if config.host_tier:
@@ -121,6 +122,7 @@ def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
 def test_replay_makes_the_tree_that_it_should() -> None:
     """Prompts that diverge cut nodes, and evicted windows leave tombstones."""
     result = replay(subject_of(ReferenceCache(WINDOW)), REQUESTS)
+    assert result.tree is not None
     assert result.tree.branches > 0
     assert 0 < result.tree.tombstones < result.tree.nodes
     assert result.evicted.swa > 0
