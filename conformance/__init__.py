@@ -38,10 +38,11 @@ if TYPE_CHECKING:
         tokens_of,
     )
     from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
+    from kvcanon.conformance.blackbox.guard import guard
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation, guard
+    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -83,10 +84,11 @@ _MODULES = {
         "tokens_of",
     ),
     "adapter_parts.tree_view": ("LastMatch", "TreeView"),
+    "blackbox.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
-    "observe.guard": ("GuardedCache", "StepViolation", "guard"),
+    "observe.guard": ("GuardedCache", "StepViolation"),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
     "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),

@@ -6,6 +6,7 @@ finding: an `AssertionError` that fails a test, not an outcome to handle.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -38,12 +39,32 @@ def describe_exception(error: BaseException) -> str:
     return f"{words} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback of an exception, or the exception in one line if it lets nobody print it."""
+def explain_exception(error: BaseException) -> str:
+    """An exception that a cache raised: its class and message, then the frames of its own code.
+
+    The judge's frames above the call say nothing about the cache, and are left out.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith(_JUDGE)]
+    lines = [line.rstrip() for line in traceback.format_list(own or frames[-1:])]
+    return "\n".join([f"raised {describe_exception(error)}", *lines])
+
+
+_JUDGE = tuple(f"{Path(__file__).parent.parent / name}{os.sep}" for name in ("conformance", "spec"))
+"""The folders of the judge's own code."""
+
+
+def shown(value: object, most: int = 160) -> str:
+    """A value as text, of at most `most` characters; also of a class whose `repr` raises."""
     try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001  # A cache's own exception may raise anything.
-        return describe_exception(error)
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # The class is the user's own.
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+class AnswerError(Exception):
+    """A cache answered a call with a value of the wrong type: a finding, in one sentence."""
 
 
 class ViolationError(SpecViolation):

@@ -3,6 +3,9 @@
 Requests are served one after another: matched, locked, loaded back if the prefix is on the host
 only, given exactly the slots that they lack, inserted and unlocked.
 
+A cache may lack what is optional. Without `evict` a request that does not fit is rejected; without
+`load_back` only what is on the device is reused.
+
 An engine never reuses a whole prompt. It must compute at least one token to sample from, so a
 request matches the pages of its first n - 1 tokens.
 """
@@ -16,6 +19,7 @@ from attrs import Factory, define
 
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.observe.stamps import write_stamps
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.operations import LoadDecision
@@ -23,6 +27,9 @@ from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.oracle.pages import whole_pages
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots, TransferId
+
+EVERYTHING = frozenset(Capability)
+"""What a cache with the whole protocol of `spec.cache` can do."""
 
 
 @define
@@ -52,10 +59,23 @@ class ReplayStats:
 class Engine:
     """Serves requests from a cache that was empty when the engine got it."""
 
-    def __init__(self, cache: Cache, *, stamped: bool) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        stamped: bool,
+        can: frozenset[Capability] = EVERYTHING,
+        copies: CopyControl | None = None,
+    ) -> None:
+        """Begin with a cache of which only the optional operations in `can` are called.
+
+        `copies` controls its copies, if the cache does not end them itself.
+        """
         self.tally = ReplayStats()
         self._cache = cache
-        self._stamped = stamped
+        self._can = can
+        self._copies = copies
+        self._stamped = stamped and Capability.WRITE in can
         """Whether to write bytes to the slots that it fills: only a judge reads them."""
         config = cache.config
         self._capacity = {c: config.capacity(c, GPU) for c in config.components}
@@ -75,7 +95,8 @@ class Engine:
             return
         reusable = key.prefix(whole_pages(request.length_tokens - 1, page_size))
         found = self._cache.match(reusable)
-        prefix = reusable.prefix(found.prefix_pages)
+        loads = Capability.LOAD_BACK in self._can
+        prefix = reusable.prefix(found.prefix_pages if loads else found.device_pages)
         receipt = self._cache.lock(prefix) if prefix.pages else None
         present_pages = found.device_pages
         if present_pages < len(prefix):
@@ -90,7 +111,7 @@ class Engine:
         if receipt is not None:
             self._cache.unlock(receipt)
         self._settle(wait=False)
-        if self._cache.config.events:
+        if self._cache.config.events and Capability.TAKE_EVENTS in self._can:
             self._count_events(self._cache.take_events())
 
     def _load_back(self, prefix: Key) -> int:
@@ -121,7 +142,7 @@ class Engine:
             room = self._capacity.get(component, 0) - locked[component]
             wanted[component] = max(0, min(wanted[component], room))
         short = counts_of({c: pre_evict_need(wanted[c], self._free[c]) for c in wanted})
-        if short:
+        if short and Capability.EVICT in self._can:
             self._add_evicted(self._cache.evict(short).freed)
         if any(self._free[component] < wanted[component] for component in wanted):
             return None
@@ -139,7 +160,15 @@ class Engine:
 
     def _settle(self, *, wait: bool) -> None:
         """Settle acknowledged transfers; slots of a load that failed are free again."""
-        settled = self._cache.flush() if wait else self._cache.poll()
+        if self._copies is not None:
+            for transfer_id in tuple(self._copies.open_transfer_ids):
+                self._copies.acknowledge(transfer_id)
+        if wait and Capability.FLUSH in self._can:
+            settled = self._cache.flush()
+        elif Capability.POLL in self._can:
+            settled = self._cache.poll()
+        else:
+            return
         for transfer_id, status in settled.transfers:
             loading = self._loading.pop(transfer_id, Counts())
             if status is TransferStatus.DONE:
@@ -157,7 +186,7 @@ class Engine:
         self._free.update({c: sign * counts[c] for c in Component})
 
     def _count_events(self, events: tuple[Event, ...]) -> None:
-        self.tally.events.update(_event_name(event) for event in events)
+        self.tally.events.update(event_name(event) for event in events)
 
 
 def counts_of(by_component: Mapping[Component, int]) -> Counts:
@@ -165,7 +194,8 @@ def counts_of(by_component: Mapping[Component, int]) -> Counts:
     return Counts(**{component.value: count for component, count in by_component.items()})
 
 
-def _event_name(event: Event) -> str:
+def event_name(event: Event) -> str:
+    """Return the kind and medium of an event, as "stored GPU"."""
     if isinstance(event, AllBlocksCleared):
         return "cleared"
     return f"{'stored' if isinstance(event, BlockStored) else 'removed'} {event.medium.value}"

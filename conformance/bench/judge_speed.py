@@ -24,7 +24,7 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import PICKS
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.draw_config import usual_config
@@ -198,7 +198,7 @@ def cost_at(adapter: Adapter, judges: JudgeConfig, nodes: int, actions: int = 10
     client.cache.flush()
     client.cache.take_events()
     if isinstance(judge, GuardedCache):
-        judge = guard(subject.cache, thorough=judges.thorough)
+        judge = guard_states(subject.cache, thorough=judges.thorough)
         client.cache = judge
     steps, began = judge.steps, process_time()
     for _ in range(actions):

@@ -7,18 +7,26 @@ law.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.bench.engine import Engine, ReplayStats, counts_of
+from kvcanon.conformance.bench.request_engine import RequestEngine, TimedRequestCache
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.observe.guard import StepViolation, guard
+from kvcanon.conformance.blackbox.guard import guard_subject, require_all
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.errors import OnShould, ViolationError
+from kvcanon.conformance.observe.guard import GuardedCache
 from kvcanon.conformance.observe.latency import Latency, TimedCache
-from kvcanon.spec.cache import Cache
-from kvcanon.spec.law import LAWS
+from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
+from kvcanon.spec.config import CANON, Profile
+from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Counts
+
+Judge: TypeAlias = GuardedCache | BlackboxGuard | RequestBlackboxGuard
 
 
 @frozen
@@ -75,7 +83,8 @@ class Replay:
     events: Mapping[str, int]
     """By kind and medium."""
     operations: Mapping[str, Latency]
-    tree: TreeShape
+    tree: TreeShape | None
+    """None if the cache does not show its state."""
     judgement: Judgement | None
     """None if the replay was not judged."""
 
@@ -106,29 +115,47 @@ class Replay:
 
 
 def replay(
-    cache: Cache, requests: Iterable[Request], guard_rate: float = 0.0, seed: int = 0
+    subject: Subject | RequestSubject,
+    requests: Iterable[Request],
+    guard_rate: float = 0.0,
+    seed: int = 0,
+    profile: Profile = CANON,
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    It ends early only if a law is broken.
+    It ends early only if a law is broken. Operations that the cache lacks are left out.
 
     Raises:
         CacheError: the cache refused a call that a sound cache cannot refuse.
+        UsageError: a sample of the steps cannot be judged, as the cache shows no states.
     """
-    timed = TimedCache(cache)
     unkept: set[str] = set()
 
     def note(found: ViolationError) -> None:
         unkept.update(each.law.law_id for each in found.violations)
 
-    judge = guard(timed, rate=guard_rate, seed=seed, on_should=note) if guard_rate else None
-    engine = Engine(timed if judge is None else judge, stamped=judge is not None)
+    timed: TimedCache | TimedRequestCache
+    judge: Judge | None
+    engine: Engine | RequestEngine
+    if isinstance(subject, RequestSubject):
+        timed = TimedRequestCache(subject.cache)
+        judge = _request_judge(subject, timed, guard_rate, profile, note)
+        engine = RequestEngine(timed if judge is None else judge, can=subject.can)
+    else:
+        timed = TimedCache(subject.cache)
+        judge = _tree_judge(subject, timed, guard_rate, seed, profile=profile, on_should=note)
+        engine = Engine(
+            timed if judge is None else judge,
+            stamped=judge is not None,
+            can=subject.can,
+            copies=subject.copies,
+        )
     broken: tuple[str, ...] = ()
     words = ""
     try:
         for request in requests:
             engine.serve(request)
-    except StepViolation as violation:
+    except ViolationError as violation:
         broken = tuple(dict.fromkeys(each.law.law_id for each in violation.violations))
         words = str(violation)
     judgement = None
@@ -142,7 +169,42 @@ def replay(
             words,
             tuple(law_id for law_id in LAWS if law_id in unkept),
         )
-    return _replay(engine.tally, timed, tree_shape(cache.snapshot()), judgement)
+    shows_tree = Need.SNAPSHOT in subject.shows
+    tree = tree_shape(subject.cache.snapshot()) if shows_tree else None
+    return _replay(engine.tally, timed.latencies(), tree, judgement)
+
+
+def _tree_judge(
+    subject: Subject,
+    timed: TimedCache,
+    rate: float,
+    seed: int,
+    *,
+    profile: Profile,
+    on_should: OnShould,
+) -> GuardedCache | BlackboxGuard | None:
+    """The judge of a replay; None at a rate of 0. Copies end by themselves in a replay."""
+    if not rate:
+        return None
+    watched = evolve(subject, cache=timed, copies=None, shows=subject.shows - {Need.ENDS})
+    laws = tuple(LAWS.values())
+    return guard_subject(watched, rate, seed, laws, profile=profile, on_should=on_should)
+
+
+def _request_judge(
+    subject: RequestSubject,
+    timed: TimedRequestCache,
+    rate: float,
+    profile: Profile,
+    on_should: OnShould,
+) -> RequestBlackboxGuard | None:
+    """The judge of a replay by requests; None at a rate of 0."""
+    if not rate:
+        return None
+    require_all(rate)
+    watched = evolve(subject, cache=timed)
+    laws = tuple(LAWS.values())
+    return RequestBlackboxGuard(watched, profile, laws, on_should, black_box=False)
 
 
 def tree_shape(state: Snapshot) -> TreeShape:
@@ -166,7 +228,10 @@ def tree_shape(state: Snapshot) -> TreeShape:
 
 
 def _replay(
-    tally: ReplayStats, timed: TimedCache, tree: TreeShape, judgement: Judgement | None
+    tally: ReplayStats,
+    operations: Mapping[str, Latency],
+    tree: TreeShape | None,
+    judgement: Judgement | None,
 ) -> Replay:
     return Replay(
         requests=tally.requests,
@@ -181,7 +246,7 @@ def _replay(
         failed_transfers=tally.failed_transfers,
         evicted=counts_of(tally.evicted),
         events=dict(tally.events),
-        operations=timed.latencies(),
+        operations=operations,
         tree=tree,
         judgement=judgement,
     )

@@ -27,11 +27,15 @@ class Checks:
     """In how many operations each law was exercised."""
     broken: list[Violation] = Factory(list)
     """What this operation has broken so far."""
+    failed: bool = False
+    """Whether this operation broke any law so far, also one that is not checked: what it answered
+    cannot be relied on then."""
     _met: set[str] = Factory(set)
     """The laws that this operation has exercised so far."""
 
     def note(self, law_id: str, problem: str | None, *, met: bool) -> None:
         """Note a check and its problem, if any; `met` says whether it exercises the law."""
+        self.failed |= problem is not None
         if law_id not in self.law_ids:
             return
         if met:
@@ -41,7 +45,7 @@ class Checks:
 
     def close(self) -> list[Violation]:
         """End the operation; returns its violations."""
-        broken, self.broken = self.broken, []
+        broken, self.broken, self.failed = self.broken, [], False
         if not broken:
             self.laws_exercised.update(self._met)
         self._met.clear()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Replay, replay
@@ -28,7 +28,13 @@ from kvcanon.conformance.cli.options import (
     SwaTokens,
     Trace,
 )
-from kvcanon.conformance.cli.replay_cache import make_cache
+from kvcanon.conformance.cli.replay_cache import (
+    EVERY_SIZE,
+    Fit,
+    make_cache,
+    offered_events,
+    offered_windows,
+)
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
@@ -40,6 +46,7 @@ from kvcanon.conformance.cli.workload import Workload, WorkloadSizes
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.workers import workers
+from kvcanon.conformance.protocol.cache_names import load_adapter
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
 bench.command("gpu")(bench_gpu)
@@ -112,7 +119,7 @@ def bench_replay(
 ) -> None:
     """Time a cache: full, and full + swa, without events and with them; nothing is judged."""
     workload = Workload(trace, conversations, seed, limit)
-    usual = workload.bench_sizes
+    usual, adapter = workload.bench_sizes, load_adapter(cache)
     cases = [
         BenchCase(
             cache,
@@ -126,8 +133,8 @@ def bench_replay(
             ),
         )
         for size in page_size or [usual.page_size]
-        for windowed in (False, True)
-        for emits in ((False, True) if events is None else (events,))
+        for windowed in offered_windows(adapter)
+        for emits in (offered_events(adapter) if events is None else (events,))
     ]
     with progress(cases, f"bench {cache}") as shown:
         measured = [_in_a_process(case) for case in shown]
@@ -147,8 +154,10 @@ def bench_replay(
 
 def measure(case: BenchCase) -> ReplayRate:
     """Measure a case in this process."""
-    requests = case.workload.requests()
-    subject = make_cache(case.cache, case.sizes.config(requests))
+    adapter = evolve(load_adapter(case.cache), name=case.cache)
+    fit = Fit(adapter, EVERY_SIZE)
+    sizes, requests = fit.sizes(case.sizes), fit.requests(case.workload.requests())
+    subject = make_cache(adapter, sizes.config(requests))
     try:
         result = replay(subject, requests)
     except Exception as error:

@@ -24,13 +24,20 @@ from kvcanon.conformance.bench.judge_speed import (
     shares,
 )
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.replay_cache import make_cache
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
     print_json,
     print_title,
     progress,
+)
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    Subject,
+    Unoffered,
+    lacks_of,
+    make_subject,
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.draw_config import usual_config
@@ -75,8 +82,12 @@ def bench_judge(
     as_json: AsJson = False,
 ) -> None:
     """Time the judge on the usual configuration: steps a second, shares, and larger trees."""
-    make_cache(cache, usual_config())
     adapter = load_adapter(cache)
+    lacks = lacks_of(_made(adapter))
+    if lacks:
+        raise UsageError(
+            f"{cache} lacks {', '.join(lacks)}; the judge is timed on a cache with all methods"
+        )
     sizes = nodes or list(NODES)
     if len(set(sizes)) < 2:
         raise typer.BadParameter("one size shows no growth; give two.", param_hint="'--nodes'")
@@ -94,6 +105,14 @@ def bench_judge(
         print_json({"kvcanon": __version__, "cache": cache, "levels": levels})
     else:
         _print_tables(cache, measured)
+
+
+def _made(adapter: Adapter) -> Subject:
+    """Make a cache with the usual configuration. Raises: UsageError."""
+    try:
+        return make_subject(adapter, usual_config())
+    except Unoffered as refusal:
+        raise UsageError(str(refusal)) from refusal
 
 
 def _print_tables(cache: str, measured: dict[str, JudgeRate]) -> None:

@@ -15,7 +15,8 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
+from kvcanon.conformance.cli.files import require_files, require_folder, write_file
+from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     print_parts,
@@ -43,7 +44,8 @@ from kvcanon.conformance.search.result import Standing
 Caches: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        metavar="CACHE...", help="reference, or package.module:factory; one or more of them."
+        metavar="CACHE...",
+        help="reference, package.module:factory, or pipe:COMMAND; one or more of them.",
     ),
 ]
 Against: TypeAlias = Annotated[
@@ -84,7 +86,8 @@ OutFile: TypeAlias = Annotated[
     typer.Option(metavar="FILE", dir_okay=False, help="Also write the report to this file."),
 ]
 Minutes: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, metavar="N", help="How long a deep check runs.")
+    float | None,
+    typer.Option(parser=minutes_of, metavar="N", help="How long a deep check runs."),
 ]
 StoreLocation: TypeAlias = Annotated[
     str | None,
@@ -117,6 +120,8 @@ def check_command(
     store: StoreLocation = None,
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised."""
+    require_files({"--json": json, "--junit": junit, "--html": html})
+    require_folder(scripts)
     writers = _writers(json, junit, html)
     chosen = _chosen(only)
     differences = read_known(known) if known is not None else ()
@@ -136,17 +141,17 @@ def check_command(
             progress=progress,
         )
         report = report_of(result, chosen, differences, replay_apart(seed))
-    for path, write in writers.items():
-        path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}
     print_parts(ReportConsole(), text_report(report, files))
+    for path, write in writers.items():
+        write_file(path, write(report))
     if known is not None:
         _require_shown(known, differences, report)
     _exit(report.verdict)
 
 
 def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writers:
-    """The files to write. Raises: UsageError: a file's folder does not exist."""
+    """The files to write, and how."""
     writers: dict[Path, Callable[[CheckReport], str]] = {}
     if json is not None:
         writers[json] = lambda report: json_text(check_json(report))
@@ -154,9 +159,6 @@ def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writer
         writers[junit] = check_junit
     if html is not None:
         writers[html] = check_html
-    for path in writers:
-        if not path.parent.is_dir():
-            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
     return writers
 
 
@@ -188,11 +190,10 @@ def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
 
 def _write_scripts(report: CheckReport, folder: Path) -> Mapping[str, str]:
     """Write a script for each failure; return the files by the number of the failure."""
-    folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str] = {}
     for each in report.numbered:
         path = folder / file_name(each.cache, each.replay.failure.finding)
-        path.write_text(each.replay.script, encoding="utf-8")
+        write_file(path, each.replay.script)
         files[each.number] = str(path)
     return files
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,10 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts
+from kvcanon.conformance.cli.files import require_folder, write_file
+from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.report import replayed
 from kvcanon.conformance.report.script import file_name
@@ -30,6 +32,7 @@ from kvcanon.conformance.verify.explore.exploration import (
     explore,
 )
 from kvcanon.conformance.verify.explore.failure_case import failure_of
+from kvcanon.conformance.verify.explore.offered_scopes import why_left_out
 from kvcanon.conformance.verify.explore.report import (
     failure_text,
     json_of,
@@ -60,7 +63,8 @@ def explore_command(
         typer.Option(min=1, metavar="N", help="Go at most N moves from the start."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop each scope after N minutes.")
+        float | None,
+        typer.Option(parser=minutes_of, metavar="N", help="Stop each scope after N minutes."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -81,11 +85,12 @@ def explore_command(
     """Visit every state of a cache within a scope, and check every law in each state and step."""
     chosen = scopes_named(scope)
     law_ids = tuple(find_law(each.strip()).law_id for each in only.split(",")) if only else ()
-    if checkpoint is not None:
-        checkpoint.mkdir(parents=True, exist_ok=True)
+    require_folder(checkpoint)
+    require_folder(scripts)
     found: list[Exploration] = []
     out, quiet = ReportConsole(), markdown or json
-    for each in chosen:
+    offered, left_out = _offered(cache, chosen)
+    for each in offered:
         limits = ExplorationLimits(
             levels,
             None if minutes is None else 60 * minutes,
@@ -102,8 +107,26 @@ def explore_command(
         print_json([json_of(each) for each in found])
     else:
         out.print(verdict_of(found))
+    for name, why in left_out.items():
+        # What is no result goes to stderr where stdout is for a program.
+        typer.echo(f"left out {name}: {why}", err=quiet)
     if any(each.broken is not None or lacks_evidence(each) for each in found):
         raise typer.Exit(BROKEN)
+
+
+def _offered(cache: str, scopes: Sequence[Scope]) -> tuple[list[Scope], dict[str, str]]:
+    """The scopes that a cache can be explored in, and why it cannot in the others.
+
+    Raises: UsageError: there is none.
+    """
+    adapter = adapter_as(cache)
+    reasons = {scope.name: why_left_out(adapter, scope) for scope in scopes}
+    left_out = {name: why for name, why in reasons.items() if why is not None}
+    if len(left_out) == len(scopes):
+        name, why = next(iter(left_out.items()))
+        others = f" ({len(scopes) - 1} others are left out, too)" if scopes[1:] else ""
+        raise UsageError(f"{cache} cannot be explored in {name}: {why}{others}")
+    return [scope for scope in scopes if scope.name not in left_out], left_out
 
 
 def _file_name(cache: str, scope: Scope) -> str:
@@ -121,9 +144,8 @@ def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, prem
     replay = replayed(failure, adapter, found.law_ids)
     file = None
     if scripts is not None:
-        scripts.mkdir(parents=True, exist_ok=True)
         file = scripts / file_name(found.cache, replay.failure.finding)
-        file.write_text(replay.script, encoding="utf-8")
+        write_file(file, replay.script)
     print_parts(out, failure_text(replay, None if file is None else str(file)))
 
 

@@ -6,6 +6,7 @@ chat, large for a recorded trace. Its help gives both.
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -21,8 +22,23 @@ def usual(chat: object, trace: object) -> str:
     return f"Usual: {chat} for generated chat, {trace} for a trace."
 
 
+def minutes_of(text: str) -> float:
+    """Parse a number of minutes above 0. Raises: BadParameter."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number.") from None
+    if not (isfinite(minutes) and minutes > 0):
+        raise typer.BadParameter(f"{text} is no number of minutes; give one above 0.")
+    return minutes
+
+
+MOST_SEED = 2**64 - 1
+MOST_JOBS = 1024
+
 CacheName: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CACHE", help="reference, or package.module:factory.")
+    str,
+    typer.Argument(metavar="CACHE", help="reference, package.module:factory, or pipe:COMMAND."),
 ]
 Trace: TypeAlias = Annotated[
     Path | None,
@@ -40,10 +56,15 @@ Conversations: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[
     int,
     typer.Option(
-        metavar="N", help="Seed of the generated conversations, and of the guard's sample."
+        min=0,
+        max=MOST_SEED,
+        metavar="N",
+        help="Seed of the generated conversations, and of the guard's sample.",
     ),
 ]
-DrawSeed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Seed of all random draws.")]
+DrawSeed: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=MOST_SEED, metavar="N", help="Seed of all random draws.")
+]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Use only the first N requests.")
 ]
@@ -68,7 +89,10 @@ Markdown: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Jobs: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Worker processes. Usual: one for each core.")
+    int | None,
+    typer.Option(
+        min=1, max=MOST_JOBS, metavar="N", help="Worker processes. Usual: one for each core."
+    ),
 ]
 Scripts: TypeAlias = Annotated[
     Path | None,

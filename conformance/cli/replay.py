@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 import typer
+from attrs import evolve
 
 from kvcanon.conformance.bench.replay import replay
 from kvcanon.conformance.cli.exit_codes import BROKEN
@@ -24,11 +25,12 @@ from kvcanon.conformance.cli.options import (
     Trace,
     usual,
 )
-from kvcanon.conformance.cli.replay_cache import make_cache
+from kvcanon.conformance.cli.replay_cache import Fit, make_cache
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
 from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 PageSize: TypeAlias = Annotated[
@@ -96,28 +98,35 @@ def replay_command(
 ) -> None:
     """Replay requests on a cache: hits, evictions, copies, time, and which laws were exercised."""
     workload = Workload(trace, conversations, seed, limit)
-    sizes = workload.usual_sizes.with_options(
-        page_size=page_size,
-        pool=pool_tokens,
-        host=host_tokens,
-        window_tokens=window,
-        swa=swa_tokens,
-        mamba_states=mamba_states,
-        write_policy=write_policy,
-        eviction_policy=eviction_policy,
-        events=events,
-    )
-    requests = workload.requests()
-    subject = make_cache(cache, sizes.config(requests))
+    options: dict[str, object] = {
+        "page_size": page_size,
+        "pool": pool_tokens,
+        "host": host_tokens,
+        "window_tokens": window,
+        "swa": swa_tokens,
+        "mamba_states": mamba_states,
+        "write_policy": write_policy,
+        "eviction_policy": eviction_policy,
+    }
+    given = {name for name, value in options.items() if value is not None}
+    adapter = evolve(load_adapter(cache), name=cache)
+    fit = Fit(adapter, given)
+    sizes = fit.sizes(workload.usual_sizes.with_options(**options, events=events))
+    requests = fit.requests(workload.requests())
+    subject = make_cache(adapter, sizes.config(requests))
+    config = subject.cache.config
+    fit.note_missing(subject, config)
     try:
         with progress(requests, f"replay {cache}") as shown:
-            result = replay(subject, shown, guard_rate=guard, seed=seed)
+            result = replay(subject, shown, guard, seed, adapter.profile)
+    except UsageError:
+        raise
     except Exception as error:
         raise UsageError(f"the replay of {cache} failed: {describe_exception(error)}") from error
     if as_json:
-        print_json(replay_json(cache, workload, subject.config, result))
+        print_json(replay_json(cache, workload, config, result, fit.notes))
     else:
-        print_replay(cache, workload, subject.config, result)
+        print_replay(cache, workload, config, result, fit.notes)
     judgement = result.judgement
     if judgement is not None and judgement.broken:
         raise typer.Exit(BROKEN)

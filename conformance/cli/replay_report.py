@@ -5,13 +5,15 @@ Events cover full data only; window data and mamba states count under evictions 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import asdict
 from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
-from kvcanon.conformance.bench.replay import Judgement, Replay
+from kvcanon.conformance.bench.replay import Judgement, Replay, TreeShape
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, figures_table, print_title
 from kvcanon.conformance.cli.workload import Workload
 from kvcanon.spec.config import CacheConfig
@@ -20,7 +22,7 @@ from kvcanon.spec.types import Counts
 
 
 def replay_json(
-    cache: str, workload: Workload, config: CacheConfig, result: Replay
+    cache: str, workload: Workload, config: CacheConfig, result: Replay, notes: Sequence[str]
 ) -> dict[str, object]:
     """The report as a value for JSON."""
     return {
@@ -29,17 +31,22 @@ def replay_json(
         "workload": str(workload),
         "seed": workload.seed,
         "config": asdict(config),
+        "notes": list(notes),
         "result": result.to_json(),
     }
 
 
-def print_replay(cache: str, workload: Workload, config: CacheConfig, result: Replay) -> None:
-    """Print the report."""
+def print_replay(
+    cache: str, workload: Workload, config: CacheConfig, result: Replay, notes: Sequence[str]
+) -> None:
+    """Print the report; `notes` say what is not as usual for this cache."""
     out = ReportConsole()
     print_title(out, f"replay {cache}", f"{workload}, seed {workload.seed}")
     table = columns()
     for name, value in _rows(config, result).items():
         table.add_row(name, value)
+    if notes:
+        table.add_row("for this cache", "; ".join(notes))
     out.print(Padding(table, (0, 0, 1, 2)))
     table = figures_table("operation", "calls", "p50 us", "p99 us", "seconds")
     for name, latency in result.operations.items():
@@ -71,12 +78,17 @@ def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
         "load-backs": f"{result.load_backs:,}, {_of_components(config, result.loaded)} slots",
         "events": ", ".join(f"{count:,} {name}" for name, count in result.events.items())
         or ("none taken" if config.events else "off"),
-        "tree": f"{tree.nodes:,} nodes, {tree.branches:,} branches, "
-        f"{tree.tombstones:,} tombstones; "
-        f"{tree.device_pages:,} pages on the device, {tree.host_only_pages:,} on the host only",
+        "tree": "not shown" if tree is None else _shape(tree),
         "time": f"{result.cache_seconds:.2f} s in the cache, "
         f"{result.requests_per_second:,.0f} requests a second",
     }
+
+
+def _shape(tree: TreeShape) -> str:
+    return (
+        f"{tree.nodes:,} nodes, {tree.branches:,} branches, {tree.tombstones:,} tombstones; "
+        f"{tree.device_pages:,} pages on the device, {tree.host_only_pages:,} on the host only"
+    )
 
 
 def _cache(config: CacheConfig) -> str:

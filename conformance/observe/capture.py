@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeAlias, cast
 
 from attrs import frozen
 
+from kvcanon.conformance.observe.answers import Read, require_answer
 from kvcanon.conformance.observe.wrapped_cache import Answer
 from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
 from kvcanon.spec.cache import Cache
@@ -19,11 +20,8 @@ from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import GPU, Component, Key, Medium, ReceiptId, Slot
+from kvcanon.spec.types import GPU, Component, Key, ReceiptId
 from kvcanon.spec.views import Stamp, Step
-
-Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
-"""Reads the bytes of a slot."""
 
 KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
 """The bytes that each page of a key may have; empty where they are unknown."""
@@ -79,7 +77,9 @@ class StepCapture:
         given: Collection[ReceiptId] = frozenset(),
     ) -> Step:
         """Capture the operation that was called last. `given` are the receipts returned before."""
-        difference = self.compare(before, self.cache.snapshot())
+        state = self.cache.snapshot()
+        require_answer("snapshot", state)
+        difference = self.compare(before, state)
         after = difference.after
         events = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
         stamps: tuple[Stamp, ...] = ()
@@ -114,6 +114,7 @@ def read_known_slots(
         for page, slot in enumerate(slots, matched.device_pages - len(slots)):
             if 0 <= page < len(known) and 0 <= slot < capacity and known[page]:
                 data = read(component, GPU, slot)
+                require_answer("read", data)
                 expected = data if data in known[page] else known[page][-1]
                 found.append(Stamp(component, page, slot, expected, data))
     return tuple(found)

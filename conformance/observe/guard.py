@@ -1,9 +1,9 @@
-"""The guard: a wrapper that judges a cache while it works.
+"""The guard of caches with snapshots: a wrapper that judges a cache while it works.
 
-`guard(cache)` returns a cache with the same methods. Around each operation, or around a sample of
-them, it takes snapshots and checks the laws: of the state, of the step, and of all events since the
-last judged operation. A violation is raised as a `SpecViolation` that names the law and the
-operation.
+`guard_states(cache)` returns a cache with the same methods. Around each operation, or around a
+sample of them, it takes snapshots and checks the laws: of the state, of the step, and of all events
+since the last judged operation. A violation is raised as a `SpecViolation` that names the law and
+the operation. `blackbox.guard.guard` is for caches that may lack snapshots.
 
 Trap: make every call through the guard. A caller that uses the wrapped cache directly, or takes its
 events there, causes false violations.
@@ -16,10 +16,11 @@ from functools import partial
 from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
+from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
+from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer
 from kvcanon.conformance.observe.capture import StepCapture, call_cache
 from kvcanon.conformance.observe.evidence import Evidence
-from kvcanon.conformance.observe.explain import explain
+from kvcanon.conformance.observe.explain import explain, in_words
 from kvcanon.conformance.observe.law_checker import LawChecker, breaks_shape
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.observe.written_bytes import WrittenBytes
@@ -45,6 +46,7 @@ from kvcanon.spec.operations import (
     Reset,
     TakeEvents,
     Write,
+    method_of,
 )
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
@@ -59,7 +61,7 @@ class StepViolation(ViolationError):
         self.step = step
 
 
-def guard(
+def guard_states(
     cache: Cache,
     rate: float = 1.0,
     seed: int = 0,
@@ -124,7 +126,9 @@ class GuardedCache(WrappedCache):
         exercisable = [law for law in laws if events or Need.EVENTS not in law.needs]
         self._evidence = Evidence(exercisable, thorough=thorough)
         self._checker = LawChecker(laws, thorough=thorough)
+        self._checks_answers = any(law.law_id == LAW_ID for law in laws)
         self._written = WrittenBytes()
+        self._reads = callable(getattr(cache, "read", None))
         self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps)
         self._on_violation = on_violation
         self._begins = new
@@ -139,12 +143,12 @@ class GuardedCache(WrappedCache):
         """Events that clients took since the last judged operation."""
         self._folded_pending = 0
         """How many of the events that wait in the cache are already folded into `_residency`."""
+        self._inserts_watched = 0
+        """How many inserts were watched for snapshots that change with the cache."""
         if rate > 0:
             self._last = cache.snapshot()
             if self._last.events[:1] != (AllBlocksCleared(),) and not new:
-                # Earlier events are lost: start from the pages of the state.
-                self._residency.update(residency_of(self._last))
-                self._folded_pending = len(self._last.events)
+                self._start_from(self._last)
 
     @property
     def laws_exercised(self) -> dict[str, int]:
@@ -159,6 +163,7 @@ class GuardedCache(WrappedCache):
         except CacheError as error:
             self._judge_access(operation, Refused(error))
             raise
+        require_answer("read", data)
         self._judge_access(operation, BytesRead(data))
         return data
 
@@ -223,13 +228,20 @@ class GuardedCache(WrappedCache):
     def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
         """Call, check the laws of the step, and return or raise as the cache did."""
         before_was_judged = self._last is not None
-        before = self._last or self._cache.snapshot()
+        before = self._last or self._snapshot()
         earlier = (*self._taken, *before.events[self._folded_pending :])
         self._last = None
+        watched = self._text_of(before, operation)
         result = call_cache(call)
-        if result.refusal is None:
-            self._follow(operation, result.unwrap())
-        step = self._capture.step(before, operation, result.outcome, self._given)
+        try:
+            if result.refusal is None:
+                require_answer(method_of(type(operation)), result.unwrap())
+                self._follow(operation, result.unwrap())
+            step = self._capture.step(before, operation, result.outcome, self._given)
+            _require_unchanged(before, watched, operation)
+        except AnswerError as wrong:
+            self._report_answer(wrong, before, operation)
+            return result.unwrap()
         events = (*earlier, *step.events)
         residency = Residency(self._residency)
         stream = Stream(residency, events, step.after, self._begins)
@@ -250,6 +262,37 @@ class GuardedCache(WrappedCache):
         self._report(found, step, words, result.refusal)
         return result.unwrap()
 
+    def _text_of(self, before: Snapshot, operation: Operation) -> str | None:
+        """Return a state as text, before the first inserts; they change most of it."""
+        if not isinstance(operation, Insert) or self._inserts_watched >= INSERTS_WATCHED:
+            return None
+        self._inserts_watched += 1
+        return repr(before)
+
+    def _snapshot(self) -> Snapshot:
+        """Return the state. Raises: AnswerError."""
+        state = self._cache.snapshot()
+        require_answer("snapshot", state)
+        return state
+
+    def _start_from(self, state: Snapshot) -> None:
+        """Take the pages of a state as what the events said, where earlier events are lost."""
+        self._residency = set(residency_of(state))
+        self._taken.clear()
+        self._folded_pending = len(state.events)
+
+    def _report_answer(self, wrong: AnswerError, before: Snapshot, operation: Operation) -> None:
+        """Report an answer of a wrong type, and judge the next operation from its own state.
+
+        Raises: StepViolation, or AnswerError if the law of answers is not checked.
+        """
+        if not self._checks_answers:
+            raise wrong
+        found = answer_violation(wrong, self.steps, in_words(operation))
+        step = Step(before, operation, Done(), before, ())
+        self._report(found.violations, step, str(found), None)
+        self._start_from(self._snapshot())
+
     def _report(
         self, found: Sequence[Violation], step: Step, words: str, refusal: CacheError | None
     ) -> None:
@@ -262,6 +305,8 @@ class GuardedCache(WrappedCache):
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
         """Return the bytes of the slots that a match returned, if they are known."""
+        if not self._reads:
+            return ()
         return self._written.stamps(key, matched, self._cache.config, self._cache.read)
 
     def _check(self, step: Step, stream: Stream) -> list[Violation]:
@@ -289,6 +334,19 @@ def _in_short(step: Step) -> str:
     """The operation and its outcome, as "Insert" or "Insert, refused"."""
     refused = ", refused" if isinstance(step.outcome, Refused) else ""
     return f"{type(step.operation).__name__}{refused}"
+
+
+INSERTS_WATCHED = 3
+"""How many inserts are watched for snapshots that change with the cache: it takes time."""
+
+
+def _require_unchanged(before: Snapshot, text: str | None, operation: Operation) -> None:
+    """Refuse a snapshot that shares its data with the cache. Raises: AnswerError."""
+    if text is not None and repr(before) != text:
+        raise AnswerError(
+            "snapshot answered a Snapshot that shares data with the cache: "
+            f"{method_of(type(operation))} changed one that was taken before it; it must be a copy"
+        )
 
 
 def _broken_in(found: Collection[Violation], *subjects: Subject) -> set[str]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kvcanon.conformance.observe.capture import Read, read_known_slots
+from kvcanon.conformance.observe.answers import Read
+from kvcanon.conformance.observe.capture import read_known_slots
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.laws.page_hashes import PageHashes

@@ -14,10 +14,24 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar, cast
 
-from attrs import asdict, field, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol import request, tree
+from kvcanon.conformance.protocol.declared import (
+    check_callable,
+    check_name,
+    check_profile,
+    flag,
+    flags,
+    instance_of,
+    member,
+    members,
+    set_of,
+    whole_number,
+    whole_numbers,
+)
+from kvcanon.conformance.protocol.made import require_object, require_profile
 from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.reference.engine import ManualEngine
@@ -144,30 +158,57 @@ SMALL_WINDOWS, LARGE_WINDOWS = (1, 2, 3, 4, 5, 8), (33, 100, 250)
 """Window sizes: in most cases, and in wide ones. No large window is a multiple of a large page."""
 MOST_SLOTS = 70_000
 """Full slots of the largest pool: some slot numbers need more than 16 bits."""
+SPREAD = 18
+"""How many slots more than the least the largest of the small pools has."""
+MOST_TOKENS = 8_192
+"""Tokens of the largest page that may be offered: a case has prompts of some dozens of pages."""
+MOST_NUMBER = 2**31 - 1
+"""The largest window, and the largest pool, that may be offered."""
 
 
 @frozen
 class Offer:
     """Which configurations a cache can be made with; the defaults allow all that are drawn."""
 
-    page_sizes: tuple[int, ...] = SMALL_PAGES + LARGE_PAGES
-    windows_tokens: tuple[int | None, ...] = (None, *SMALL_WINDOWS, *LARGE_WINDOWS)
+    page_sizes: tuple[int, ...] = field(
+        default=SMALL_PAGES + LARGE_PAGES, validator=whole_numbers(1, MOST_TOKENS)
+    )
+    windows_tokens: tuple[int | None, ...] = field(
+        default=(None, *SMALL_WINDOWS, *LARGE_WINDOWS),
+        validator=whole_numbers(1, MOST_NUMBER, or_none=True),
+    )
     """None means without a window."""
-    mamba: tuple[bool, ...] = (False, True)
-    bigram: tuple[bool, ...] = (False, True)
-    write_policies: tuple[WritePolicy, ...] = tuple(WritePolicy)
-    eviction_policies: tuple[EvictionPolicy, ...] = tuple(EvictionPolicy)
-    load_back_thresholds_pages: tuple[int, ...] = (0, 0, 2)
-    events: tuple[bool, ...] = (True,) * 11 + (False,)
+    mamba: tuple[bool, ...] = field(default=(False, True), validator=flags())
+    bigram: tuple[bool, ...] = field(default=(False, True), validator=flags())
+    write_policies: tuple[WritePolicy, ...] = field(
+        default=tuple(WritePolicy), validator=members(WritePolicy)
+    )
+    eviction_policies: tuple[EvictionPolicy, ...] = field(
+        default=tuple(EvictionPolicy), validator=members(EvictionPolicy)
+    )
+    load_back_thresholds_pages: tuple[int, ...] = field(
+        default=(0, 0, 2), validator=whole_numbers(0, MOST_SLOTS)
+    )
+    events: tuple[bool, ...] = field(default=(True,) * 11 + (False,), validator=flags())
     """Whether events are enabled: mostly True, as most laws need events."""
-    namespaces: bool = True
+    namespaces: bool = field(default=True, validator=flag())
     """Whether keys may be in other namespaces than the default one."""
-    least_slots: int = 2
+    least_slots: int = field(default=2, validator=whole_number(1, MOST_SLOTS))
     """The smallest number of full slots that the cache can be made with."""
-    most_slots: int = MOST_SLOTS
+    most_slots: int = field(default=MOST_SLOTS, validator=whole_number(1, MOST_NUMBER))
     """The largest number of full slots, on either medium."""
-    one_pool: bool = False
+    one_pool: bool = field(default=False, validator=flag())
     """Whether all components share one pool, whose size is the sum of their pools."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse pools that leave no choice. Raises: UsageError."""
+        least = self.least_slots + SPREAD
+        if self.most_slots < least:
+            raise UsageError(
+                f"Offer.most_slots is {self.most_slots} and Offer.least_slots is "
+                f"{self.least_slots}; cases have pools of {SPREAD} slots more than the least, so "
+                f"give most_slots of at least {least}"
+            )
 
 
 class CacheKind(StrEnum):
@@ -190,14 +231,16 @@ It may raise `BadArgument` for a configuration that it does not offer.
 class Adapter:
     """A cache to be judged: its factory, its kind, what it offers and what it lacks."""
 
-    name: str
-    make: MakeCache
-    offer: Offer = field(default=Offer())
-    profile: Profile = CANON
+    name: str = field(validator=check_name)
+    make: MakeCache = field(validator=check_callable)
+    offer: Offer = field(
+        default=Offer(), validator=instance_of(Offer, "give an Offer, as Offer(page_sizes=(16,))")
+    )
+    profile: Profile = field(default=CANON, validator=check_profile)
     """Where the cache departs from the canon; its snapshots must say the same."""
-    hides: frozenset[Need] = frozenset()
+    hides: frozenset[Need] = field(default=frozenset(), validator=set_of(Need))
     """What its snapshots cannot show truthfully, though they have the fields."""
-    kind: CacheKind = CacheKind.TREE
+    kind: CacheKind = field(default=CacheKind.TREE, validator=member(CacheKind))
 
 
 class Unoffered(Exception):
@@ -228,16 +271,26 @@ class RequestSubject:
     """Whether its components share one pool, where a slot belongs to one component at a time."""
 
 
-def make_subject(adapter: Adapter, config: CacheConfig) -> Subject:
-    """Make an empty cache that is used by prefixes. Raises: Unoffered, UsageError."""
+def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = False) -> Subject:
+    """Make an empty cache that is used by prefixes. Raises: Unoffered, UsageError.
+
+    With `own_copies` its factory gets no engine, so that it decides itself when copies end.
+    """
     _require_kind(adapter, CacheKind.TREE)
-    engine = ManualEngine() if _takes_engine(adapter.make) else None
+    engine = ManualEngine() if _takes_engine(adapter.make) and not own_copies else None
     made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
-    can = frozenset(each for each in Capability if callable(getattr(made, each.value, None)))
-    _require_profile(adapter, made, can)
-    shows = _needs_met(can) | ({Need.ENDS} if copies is not None else set())
-    return Subject(cast("Cache", made), can, shows - adapter.hides, copies)
+    if Capability.SNAPSHOT in methods_of(made):
+        require_profile(adapter.name, adapter.profile, made)
+    subject = subject_of(made, copies)
+    return evolve(subject, shows=subject.shows - adapter.hides)
+
+
+def subject_of(cache: object, copies: WatchedCopies | None = None) -> Subject:
+    """Return a cache that was made already, with what it can do and what it shows."""
+    can = methods_of(cache)
+    shows = needs_met(can) | ({Need.ENDS} if copies is not None else set())
+    return Subject(cast("Cache", cache), can, shows, copies)
 
 
 def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubject:
@@ -245,9 +298,10 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
     _require_kind(adapter, CacheKind.REQUEST)
     made, _ = _make(adapter, config, None)
     _require_methods(adapter, made, config, request.ESSENTIAL)
-    can = frozenset(each for each in OF_REQUESTS if callable(getattr(made, each.value, None)))
-    _require_profile(adapter, made, can)
-    shows = _needs_met(can) - adapter.hides
+    can = methods_of(made) & OF_REQUESTS
+    if Capability.SNAPSHOT in can:
+        require_profile(adapter.name, adapter.profile, made)
+    shows = needs_met(can) - adapter.hides
     return RequestSubject(cast("FullRequestCache", made), can, shows, adapter.offer.one_pool)
 
 
@@ -279,45 +333,30 @@ def _make(
 
 def _require_kind(adapter: Adapter, kind: CacheKind) -> None:
     if adapter.kind is not kind:
-        raise UsageError(f"{adapter.name} is used by {adapter.kind}, and was to be used by {kind}")
+        used = {CacheKind.TREE: "prefixes", CacheKind.REQUEST: "requests"}
+        raise UsageError(
+            f"{adapter.name} is used by {used[adapter.kind]}; this needs a cache that is used by "
+            f"{used[kind]}"
+        )
 
 
 def _require_methods(
     adapter: Adapter, made: object, config: CacheConfig, essential: tuple[str, ...]
 ) -> None:
     """Refuse an object that is not a cache, or not of the adapter's kind. Raises: UsageError."""
+    require_object(adapter.name, made)
     made_what = f"{adapter.name} made a {type(made).__name__}"
     missing = [name for name in essential if not callable(getattr(made, name, None))]
     if missing:
+        kind = f"CacheKind.{adapter.kind.name}"
+        other = next(each for each in CacheKind if each is not adapter.kind)
         raise UsageError(
-            f"{made_what}, which lacks {', '.join(missing)}; "
-            f"a {adapter.kind} cache has {', '.join(essential)}"
+            f"{made_what}, which lacks {', '.join(missing)}; a cache of {kind} has "
+            f"{', '.join(essential)} (is it one of CacheKind.{other.name}?)"
         )
     if getattr(made, "config", None) != config:
         raise UsageError(
             f"{made_what} whose `config` is not what was asked for; keep it as it was given"
-        )
-
-
-def _require_profile(adapter: Adapter, made: object, can: frozenset[Capability]) -> None:
-    """Refuse snapshots whose profile is not the adapter's. Raises: UsageError."""
-    if Capability.SNAPSHOT not in can:
-        return
-    try:
-        shown = cast("Cache", made).snapshot().profile
-    except Exception as error:
-        raise UsageError(
-            f"{adapter.name} shows no snapshot: {describe_exception(error)}"
-        ) from error
-    differing = [
-        f"{name} is {getattr(shown, name)}, not {value}"
-        for name, value in asdict(adapter.profile, recurse=False).items()
-        if getattr(shown, name) != value
-    ]
-    if differing:
-        raise UsageError(
-            f"{adapter.name} declares one profile and its snapshots another: in them "
-            f"{', '.join(differing)}; give `Adapter(profile=...)` and `Snapshot` the same"
         )
 
 
@@ -332,7 +371,12 @@ INSIDE = frozenset({Need.SNAPSHOT, Need.RECENCY, Need.AGES, Need.HITS, Need.HOLD
 """Needs of laws that only a snapshot meets."""
 
 
-def _needs_met(can: frozenset[Capability]) -> frozenset[Need]:
+def methods_of(cache: object) -> frozenset[Capability]:
+    """Return the optional operations that a cache has."""
+    return frozenset(each for each in Capability if callable(getattr(cache, each.value, None)))
+
+
+def needs_met(can: frozenset[Capability]) -> frozenset[Need]:
     """Return which needs of laws a cache with these methods can meet."""
     met: set[Need] = set()
     if Capability.SNAPSHOT in can:

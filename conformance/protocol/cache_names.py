@@ -7,9 +7,12 @@ every configuration; an adapter says what it offers.
 from __future__ import annotations
 
 import sys
+import traceback
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from kvcanon.conformance.errors import UsageError, describe_exception
@@ -45,27 +48,49 @@ def load_adapter(name: str) -> Adapter:
         ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
         raise UsageError(f"no cache {name!r}; name {known}, {ways}")
     module_name = module_name.removesuffix(".py")
+    found = _attribute_of(_imported(module_name), attribute, name)
+    if isinstance(found, Adapter):
+        return found
+    if not callable(found):
+        what = "None" if found is None else f"no factory but a {type(found).__name__}"
+        raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")
+    return Adapter(name, cast("MakeCache", found))
+
+
+def _imported(module_name: str) -> ModuleType:
+    """Import a module; what it prints goes to stderr, as stdout has reports. Raises: UsageError."""
     # As under `python -m`, modules in the current folder are found.
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(module_name)
-    except UsageError:
-        raise
+        with redirect_stdout(sys.stderr):
+            return import_module(module_name)
+    except UsageError as error:
+        raise UsageError(f"{error}{_line_of(error, module_name)}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"{module_name} cannot be imported: {describe_exception(error)}"
         ) from error
-    found = getattr(module, attribute, None)
-    if isinstance(found, Adapter):
-        return found
-    if found is None:
+
+
+def _line_of(error: UsageError, module_name: str) -> str:
+    """The line of the named module at which an error came up, in brackets; "" if unknown."""
+    wanted = f"{module_name.rpartition('.')[2]}.py"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).name == wanted
+    ]
+    return f" ({wanted}:{lines[-1]})" if lines else ""
+
+
+def _attribute_of(module: ModuleType, attribute: str, name: str) -> object:
+    """Return an attribute of a module. Raises: UsageError."""
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
         near = get_close_matches(attribute, vars(module), n=3)
         hint = f"; near it are {', '.join(near)}" if near else ""
-        raise UsageError(f"{module_name} has no factory {attribute!r}{hint}")
-    if not callable(found):
-        kind = type(found).__name__
-        raise UsageError(
-            f"{name} is no factory but a {kind}; name a function, a class or an Adapter"
-        )
-    return Adapter(name, cast("MakeCache", found))
+    except Exception as error:  # noqa: BLE001  # Of the module's own `__getattr__`.
+        hint = f": {describe_exception(error)}"
+    raise UsageError(f"{name.partition(':')[0]} has no factory {attribute!r}{hint}")

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from kvcanon.conformance.protocol.adapter import SMALL_PAGES, SMALL_WINDOWS, Offer, Pick
+from kvcanon.conformance.protocol.adapter import (
+    SMALL_PAGES,
+    SMALL_WINDOWS,
+    SPREAD,
+    Offer,
+    Pick,
+)
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
 
@@ -49,7 +55,7 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
 
     def counts() -> Counts:
         least = offer.least_slots
-        return Counts(pick(range(least, least + 19)), pick(range(1, 15)), pick(range(1, 7)))
+        return Counts(pick(range(least, least + SPREAD + 1)), pick(range(1, 15)), pick(range(1, 7)))
 
     write_policy = pick(offer.write_policies)
     return CacheConfig(

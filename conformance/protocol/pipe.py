@@ -24,7 +24,7 @@ from typing import IO, cast
 
 from attrs import field, frozen
 
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.errors import UsageError, shown
 from kvcanon.conformance.processes.lifetime import tied
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
 from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
@@ -43,8 +43,12 @@ from kvcanon.spec.law import Need
 from kvcanon.spec.types import TransferId
 
 PREFIX = "pipe:"
-HELLO_SECONDS = 60.0
+HELLO_SECONDS = 20.0
+"""The child may import a library before its hello, and load no model."""
 ANSWER_SECONDS = 10.0
+MOST_LINE_BYTES = 1 << 26
+"""The longest line that is read: 64 MiB, far more than the largest snapshot."""
+CHUNK_BYTES = 1 << 16
 
 
 class ChildDied(UsageError):
@@ -84,16 +88,17 @@ class Child:
         self.owner = os.getpid()
         self.made = 0
         """How many caches the child made; it keeps only the last."""
+        words = _split(command)
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # The child writes there.
         try:
             self._process = subprocess.Popen(  # noqa: S603  # The command is the user's own.
-                shlex.split(command),
+                words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
                 preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
             )
-        except (OSError, ValueError, IndexError) as error:
+        except (OSError, ValueError) as error:
             self._words.close()
             raise UsageError(f"{PREFIX}{command} cannot be started: {error}") from error
         self._end = weakref.finalize(self, _end, self._process, self._words, self.owner)
@@ -101,25 +106,34 @@ class Child:
             cast("IO[bytes]", each).fileno() for each in (self._process.stdin, self._process.stdout)
         )
         os.set_blocking(self._to, False)
-        self._unread = b""
+        self._unread = bytearray()
         self.hello = self._hello()
 
     def ask(self, line: Mapping[str, object], answers: object) -> object:
         """Make a call. Raises: CacheError: it was refused. UsageError: the answer is malformed."""
+        asked = str(line["op"])
+        self._require_silence(asked)
         self._send(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        answer = self._receive(ANSWER_SECONDS, str(line["op"]))
+        try:
+            return self._answered(asked, answers, self._receive(ANSWER_SECONDS, asked))
+        except NotOnTheWire as error:
+            raise ChildUnclear(
+                f"{self.command} answered {asked} with what is no answer: {error}"
+            ) from None
+
+    def _answered(self, asked: str, answers: object, answer: Mapping[str, object]) -> object:
+        """Decode an answer. Raises: CacheError, ChildFailed, NotOnTheWire."""
         match answer:
             case {"ok": value}:
-                return self._decoded(str(line["op"]), answers, value)
-            case {"refused": refusal}:
                 try:
-                    refused = refusal_from_json(refusal)
-                except NotOnTheWire as error:
-                    raise self._unclear(str(line["op"]), error) from None
-                raise refused
+                    return decoder(answers)(value)
+                except CacheError as error:
+                    raise NotOnTheWire(str(error)) from None
+            case {"refused": refusal}:
+                raise refusal_from_json(refusal)
             case {"error": words}:
-                raise ChildFailed(f"{self.command}: {line['op']}: {words}")
-        raise self._unclear(str(line["op"]), f"{answer} has no ok, refused or error")
+                raise ChildFailed(f"{self.command}: {asked}: {words}")
+        raise NotOnTheWire(f"{shown(answer)} has no ok, refused or error")
 
     @property
     def alive(self) -> bool:
@@ -127,13 +141,21 @@ class Child:
         return self._end.alive and self.owner == os.getpid()
 
     def _hello(self) -> Hello:
-        said = self._receive(HELLO_SECONDS, "hello")
+        """Read the first line. Raises: UsageError; the child is ended then."""
+        try:
+            said = self._receive(HELLO_SECONDS, "hello")
+        except NotOnTheWire as error:
+            self._end()
+            raise UsageError(
+                f"{self.command} said no hello: {error}; the first line on standard output must be "
+                "the hello, and all other text goes to standard error"
+            ) from None
         if said.get("protocol") != PROTOCOL:
             self._end()
             raise UsageError(f"{self.command} speaks {said.get('protocol')!r}; this is {PROTOCOL}")
         try:
             hello = from_json(Hello, said)
-        except (NotOnTheWire, CacheError) as error:
+        except (NotOnTheWire, CacheError, UsageError) as error:
             self._end()
             raise UsageError(f"{self.command} said no proper hello: {error}") from None
         unknown = [name for name in hello.operations if name not in CALLS]
@@ -143,15 +165,6 @@ class Child:
                 f"{self.command} has operations that there are not: {', '.join(unknown)}"
             )
         return hello
-
-    def _decoded(self, asked: str, answers: object, value: object) -> object:
-        try:
-            return decoder(answers)(value)
-        except (NotOnTheWire, CacheError) as error:
-            raise self._unclear(asked, error) from None
-
-    def _unclear(self, asked: str, why: object) -> ChildUnclear:
-        return ChildUnclear(f"{self.command} answered {asked} with what is no answer: {why}")
 
     def _send(self, line: bytes) -> None:
         deadline = monotonic() + ANSWER_SECONDS
@@ -163,41 +176,65 @@ class Child:
             except OSError:
                 raise self._died("its input") from None
 
+    def _require_silence(self, asked: str) -> None:
+        """Refuse a child that wrote more than its answers. Raises: ChildUnclear."""
+        if not self._unread and _is_ready(self._from, POLLIN, 0.0):
+            self._unread += os.read(self._from, CHUNK_BYTES)
+        if self._unread:
+            line = bytes(self._unread[:100].partition(b"\n")[0])
+            self._end()
+            raise ChildUnclear(
+                f"{self.command} wrote a line that nobody asked for, before {asked}: {line!r}; "
+                "write one line for each call, and all other text to standard error"
+            )
+
     def _receive(self, seconds: float, asked: str) -> Mapping[str, object]:
-        """Read the next line. Raises: UsageError."""
-        deadline = monotonic() + seconds
-        while b"\n" not in self._unread:
+        """Read the next line. Raises: UsageError, NotOnTheWire."""
+        line = self._line(seconds, asked)
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise NotOnTheWire(f"{line[:100]!r} is no object in JSON")
+        return answer
+
+    def _line(self, seconds: float, asked: str) -> bytes:
+        """Read the next line, without its end. Raises: UsageError."""
+        deadline, searched = monotonic() + seconds, 0
+        while (end := self._unread.find(b"\n", searched)) < 0:
+            searched = len(self._unread)
+            if searched > MOST_LINE_BYTES:
+                self._end()
+                raise ChildUnclear(
+                    f"{self.command} wrote a line of more than {MOST_LINE_BYTES >> 20} MiB at "
+                    f"{asked}, and was ended"
+                )
             self._wait(self._from, POLLIN, deadline, asked)
-            read = os.read(self._from, 1 << 16)
+            read = os.read(self._from, CHUNK_BYTES)
             if not read:
                 raise self._died(asked)
             self._unread += read
-        line, _, self._unread = self._unread.partition(b"\n")
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise self._unclear(asked, f"{line[:100]!r} is no object in JSON")
-        return answer
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        return line
 
     def _wait(self, descriptor: int, event: int, deadline: float, asked: str) -> None:
         """Wait until a pipe is ready; kills the child at the deadline. Raises: UsageError."""
-        waiting = poll()
-        waiting.register(descriptor, event)
-        if not waiting.poll(max(0.0, deadline - monotonic()) * 1000):
+        if not _is_ready(descriptor, event, deadline - monotonic()):
             words = self._last_words()
             self._end()
             raise ChildSilent(f"{self.command} was silent at {asked}, and was ended{words}")
 
     def _died(self, asked: str) -> ChildDied:
         try:
-            code: int | str = self._process.wait(1.0)
+            code = self._process.wait(1.0)
+            how = f"died at {asked}, exit code {code}"
         except subprocess.TimeoutExpired:
-            code = "none yet"
+            how = f"closed its standard output at {asked}, and was ended"
         words = self._last_words()
         self._end()
-        return ChildDied(f"{self.command} died at {asked}, exit code {code}{words}")
+        return ChildDied(f"{self.command} {how}{words}")
 
     def _last_words(self) -> str:
         """Return the last line that the child wrote to standard error, in brackets."""
@@ -275,7 +312,31 @@ def pipe_adapter(command: str) -> Adapter:
     """Return an adapter of a child process. Raises: UsageError: no start, or a malformed hello."""
     pipe = Pipe(command)
     said = pipe.hello
-    return Adapter(said.name, pipe.make, said.offer, said.profile, frozenset(said.hides), said.kind)
+    hides = frozenset(said.hides)
+    try:
+        return Adapter(said.name, pipe.make, said.offer, said.profile, hides, said.kind)
+    except UsageError as error:
+        raise UsageError(f"{command} said no proper hello: {error}") from None
+
+
+def _split(command: str) -> list[str]:
+    """Split a command into words, as a shell does. Raises: UsageError."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{PREFIX}{command} cannot be started: {error}") from None
+    if not words:
+        raise UsageError(f"{PREFIX} names no command; give the one to start, as {PREFIX}COMMAND")
+    return words
+
+
+def _is_ready(descriptor: int, event: int, seconds: float) -> bool:
+    """Wait until a pipe can be read or written, or is closed; False after `seconds`."""
+    waiting = poll()
+    waiting.register(descriptor, event)
+    ready = waiting.poll(max(0.0, seconds) * 1000)
+    # At no wait a closed pipe is left to the next read, which says how the child died.
+    return any(seconds or occurred & event for _, occurred in ready)
 
 
 def _end(process: subprocess.Popen[bytes], words: IO[bytes], owner: int) -> None:

@@ -26,6 +26,7 @@ from kvcanon.conformance.search.finding import Tally
 from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
 from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.search.store import require_store
 from kvcanon.conformance.search.triage import folded
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
@@ -73,7 +74,9 @@ def check(
         store=store,
         progress=progress,
     )
-    everyone = (*plan.names, *((against,) if against else ()))
+    if store is not None:
+        require_store(store)
+    everyone = (*plan.names, *((against,) if against is not None else ()))
     with workers(plan.jobs, apart=apart, seed=seed) as by:
         facts = [facts_of(name, by, black_box=black_box) for name in dict.fromkeys(everyone)]
         for each in facts:

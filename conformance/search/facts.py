@@ -70,13 +70,14 @@ def look_at(name: str, black_box: bool, first: int) -> CacheFacts:  # Of a job.
     """Load a cache and make one, from the drawn configuration `first` on. Raises: UsageError."""
     adapter = adapter_as(name, black_box=black_box)
     faults: list[UsageError] = []
+    refused = Unoffered()
     for seed in range(first, CONFIGS_TRIED):
         NOTE.place(str(seed).encode())
         config = draw_case(seed, adapter.offer).config
         try:
             subject = _made(adapter, config)
-        except Unoffered:
-            continue
+        except Unoffered as refusal:
+            refused = refusal
         except UsageError as fault:
             faults.append(fault)
             if isinstance(fault, NotMade) and fault.name == CacheSilent.__name__:
@@ -89,7 +90,10 @@ def look_at(name: str, black_box: bool, first: int) -> CacheFacts:  # Of a job.
             offer = Offer(**declared)
             return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks_of(subject))
     if not faults:
-        raise UsageError(f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations")
+        raise UsageError(
+            f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "
+            "list in its Offer what it supports"
+        )
     if isinstance(faults[0], NotMade):
         raise UsageError(f"{name} made no cache: {faults[0]}")
     raise faults[0]

@@ -19,15 +19,16 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
 from kvcanon.conformance.errors import (
+    AnswerError,
     OnExcused,
     OnShould,
     UsageError,
     ViolationError,
     describe_exception,
-    traceback_of,
+    explain_exception,
 )
 from kvcanon.conformance.observe.agreement import AnswerDifference, Recorder, first_difference
-from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
@@ -98,14 +99,20 @@ def make_judged(
     """
     subject = make_subject(adapter, config)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
-        return subject, guard(
-            subject.cache,
-            laws=judges.laws_for(subject.shows),
-            copies=subject.copies,
-            new=True,
-            on_should=on_should,
-            thorough=judges.thorough,
-        )
+        try:
+            return subject, guard_states(
+                subject.cache,
+                laws=judges.laws_for(subject.shows),
+                copies=subject.copies,
+                new=True,
+                on_should=on_should,
+                thorough=judges.thorough,
+            )
+        except Exception as error:
+            raise UsageError(
+                f"{adapter.name}: the second snapshot of a new cache raised "
+                f"{describe_exception(error)}"
+            ) from error
     late = judges.events_late
     return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
 
@@ -222,7 +229,8 @@ class CaseRun:
                 if is_users_interrupt(error):
                     raise
                 text = f"shows a state that cannot be compared: {describe_exception(error)}"
-                self._found(Grounds.AGREEMENT, "state", text, traceback_of(error))
+                words = f"{text}\n{explain_exception(error)}"
+                self._found(Grounds.AGREEMENT, "state", text, words)
                 return
             (difference,) = differences
             if difference is not None:
@@ -248,6 +256,8 @@ class CaseRun:
         except CacheError as refusal:
             text = f"refused in the drain, where no client holds anything: {refusal}"
             self._found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except AnswerError as wrong:
+            self._found(Grounds.CRASH, type(wrong).__name__, str(wrong), str(wrong))
         except CacheSilent as silence:
             self._crashed(silence, str(silence))
         except BaseException as error:  # A cache may raise nothing but refusals.
@@ -257,7 +267,7 @@ class CaseRun:
 
     def _crashed(self, error: BaseException, text: str) -> None:
         """Note an exception as the finding; to be called where it is handled."""
-        self._found(Grounds.CRASH, type(error).__name__, text, traceback_of(error))
+        self._found(Grounds.CRASH, type(error).__name__, text, explain_exception(error))
 
     def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding that is of no law; it ends the run."""

@@ -163,6 +163,24 @@ class RedisStore(Store):
         return bool(self._client.set(claim, "claimed", nx=True, ex=CLAIM_SECONDS))
 
 
+def require_store(location: str) -> None:
+    """Refuse a folder that cannot be written, or a Redis that does not answer. Raises: UsageError.
+
+    A check looks before it plays anything.
+    """
+    if _is_redis(location):
+        _redis(location).close()
+        return
+    try:
+        Path(location).mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=location):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"the store {location} cannot be written: {error.strerror or error}"
+        ) from error
+
+
 def open_store(location: str, spec: SearchSpec, cases_each: int) -> Store:
     """Open the store of a campaign in a directory or a Redis. Raises: UsageError."""
     campaign = campaign_name(spec, cases_each)

@@ -2,7 +2,7 @@
 
 The limit does not measure speed. Python code is interrupted, here. Native code is not, nor what
 catches every exception: a process of the judge ends such a process (`processes/`). A cache behind
-`pipe:` has limits of its own, in `protocol/pipe.py`.
+`pipe:` has limits of its own, in `protocol/pipe.py`: an answer may take 10 seconds, the hello 20.
 """
 
 from __future__ import annotations

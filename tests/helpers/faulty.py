@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from itertools import count
 
+from attrs import evolve
+
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.reference import ReferenceCache
@@ -12,6 +14,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import Matched
+from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Counts, Key, Slots, WritePolicy
 
 
@@ -107,3 +110,26 @@ OPAQUE = Adapter("opaque", ReferenceCache, SIMPLE, hides=frozenset(Need))
 """Shows only its answers."""
 
 SIMPLE_CONFIG = CacheConfig(device_slots=Counts(full=8))
+PLAIN_ONLY = Adapter("plain", ReferenceCache, SIMPLE)
+ONLY_SMALL_PAGES = Adapter("small", ReferenceCache, Offer(page_sizes=(1, 2)))
+ONE_NAMESPACE = Adapter("one", ReferenceCache, Offer(namespaces=False))
+
+
+class WithoutEvict(ReferenceCache):
+    """Cannot evict."""
+
+    evict = None  # type: ignore[assignment]
+
+
+class WithoutEvents(ReferenceCache):
+    """Keeps its events to itself."""
+
+    take_events = None  # type: ignore[assignment]
+
+    def snapshot(self) -> Snapshot:
+        """The state, without the events that wait."""
+        return evolve(super().snapshot(), events=())
+
+
+WITHOUT_EVICT = Adapter("no evict", WithoutEvict)
+WITHOUT_EVENTS = Adapter("no events", WithoutEvents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from kvcanon.conformance.observe.guard import GuardedCache, guard
+from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.observe.stamps import write_stamps
 from kvcanon.reference import InlineEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
@@ -62,7 +62,7 @@ class Script:
 
 def scripted(cache: Cache, *judged: bool) -> GuardedCache:
     """A guard that judges the operations that a test chooses."""
-    guarded = guard(cache, rate=0.5)
+    guarded = guard_states(cache, rate=0.5)
     guarded._random = Script(judged)  # type: ignore[assignment]
     return guarded
 

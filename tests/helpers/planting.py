@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.variants.override import Plant, overriding
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.cache import Cache
@@ -31,7 +31,7 @@ def said(plant: Plant, config: CacheConfig, scenario: Scenario) -> dict[str, lis
 
     engine = ManualEngine()
     cache = overriding(plant)(config, engine)
-    scenario(guard(cache, on_violation=hear, copies=engine, new=True), engine)
+    scenario(guard_states(cache, on_violation=hear, copies=engine, new=True), engine)
     return found
 
 
@@ -47,5 +47,5 @@ def steps_of(config: CacheConfig, scenario: Scenario, plant: Plant = sound) -> l
 
     engine = ManualEngine()
     spy = evolve(LAWS["REC-3"], check=note)
-    scenario(guard(overriding(plant)(config, engine), laws=[spy]), engine)
+    scenario(guard_states(overriding(plant)(config, engine), laws=[spy]), engine)
     return seen

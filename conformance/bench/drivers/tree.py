@@ -8,33 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import cast
+
+from attrs import evolve
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.driver import Driver, EventCounts, StepTimes, shortage
 from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import CacheKind, Capability, Unoffered, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.offered import not_offered
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.pages import whole_pages
-from kvcanon.spec.types import Counts, Key
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Counts, Key
 
 
 class TreeDriver:
     """Calls a cache with keys, and keeps its own count of free slots."""
 
-    def __init__(self, cache: Cache, cell: BenchCell) -> None:
+    def __init__(self, cache: Cache, cell: BenchCell, *, namespaces: bool) -> None:
+        """Drive an empty cache; without `namespaces` all prompts are in the default one."""
         self.core = type(cache).__name__
         self._cache = cache
         self._cell = cell
+        self._namespaces = namespaces
         self._free_full = cell.pool_tokens // cell.page_size
         self._free_swa = cell.swa_tokens // cell.page_size
 
     def prepare(self, request: Request) -> Request:
-        """Return the request itself."""
-        return request
+        """Return the request, in a namespace that the cache offers."""
+        return request if self._namespaces else evolve(request, namespace=DEFAULT_NAMESPACE)
 
     def serve(self, prompt: Request, taken: StepTimes) -> int:
         """Serve a request."""
@@ -97,10 +103,30 @@ class TreeDriver:
 
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
     """Make a driver of the cache in the option `cache`. Raises: UsageError."""
+    adapter = evolve(load_adapter(options["cache"]), name=options["cache"])
     config = CacheConfig(
         page_size=cell.page_size,
         window_tokens=cell.window_tokens or None,
         device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
         events=cell.events,
     )
-    return TreeDriver(cast("Cache", load_adapter(options["cache"]).make(config)), cell)
+    if adapter.kind is CacheKind.REQUEST:
+        raise UsageError(
+            f"{adapter.name} is used by requests, and this times operations on prefixes; "
+            f"`kvcanon replay {adapter.name}` serves requests from it"
+        )
+    problem = not_offered(adapter.offer, config)
+    if problem is not None:
+        raise UsageError(f"{adapter.name} does not offer {problem}")
+    try:
+        subject = make_subject(adapter, config, own_copies=True)
+    except Unoffered as refusal:
+        raise UsageError(str(refusal)) from refusal
+    needed = [Capability.EVICT, *([Capability.TAKE_EVENTS] if cell.events else [])]
+    lacks = [each for each in needed if each not in subject.can]
+    if lacks:
+        raise UsageError(
+            f"{adapter.name} lacks {', '.join(lacks)}, which this times; `kvcanon replay "
+            f"{adapter.name}` serves requests from it"
+        )
+    return TreeDriver(subject.cache, cell, namespaces=adapter.offer.namespaces)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kvcanon.conformance.blackbox.checks import Checks
 from kvcanon.conformance.blackbox.request.checks import (
@@ -22,7 +22,8 @@ from kvcanon.conformance.blackbox.request.checks import (
 )
 from kvcanon.conformance.blackbox.request.events import EventChecker
 from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
-from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
+from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
+from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer
 from kvcanon.conformance.observe.evidence import Service
 from kvcanon.conformance.observe.explain import explain_violations
 from kvcanon.conformance.observe.key_text import key_in_words
@@ -51,9 +52,12 @@ class RequestBlackboxGuard:
         laws: Collection[Law],
         on_should: OnShould | None = None,
         *,
+        on_violation: OnShould | None = None,
         black_box: bool,
     ) -> None:
         self._on_should = on_should
+        self._on_violation = on_violation
+        """Gets all violations, in place of the caller of the cache."""
         self.service = Service()
         """How often each operation was served and refused."""
         self.steps = 0
@@ -70,8 +74,13 @@ class RequestBlackboxGuard:
         """The bytes that were written for a page, or for the mamba state at its end."""
         self._untaken: list[Event] = []
         """Events that the client has not taken yet."""
-        if Need.EVENTS in self._shows:
-            self._untaken += self._cache.take_events()
+        self._begun = Need.EVENTS not in self._shows
+        """Whether the events of the new cache were taken."""
+
+    @property
+    def judged(self) -> int:
+        """How many operations were judged: all."""
+        return self.steps
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -97,7 +106,7 @@ class RequestBlackboxGuard:
         return self._judge(
             "admit",
             f"of request {request_id}, {key_in_words(key)}",
-            lambda: _expect(Admitted, self._cache.admit(request_id, key)),
+            lambda: self._cache.admit(request_id, key),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
         )
@@ -114,7 +123,7 @@ class RequestBlackboxGuard:
         return self._judge(
             "extend",
             f"of request {request_id} to {key_in_words(key)}",
-            lambda: _expect(Slots, self._cache.extend(request_id, key)),
+            lambda: self._cache.extend(request_id, key),
             check,
             lambda refusal: self._check_no_slots(request_id, prompt, refusal),
             runs=running is not None,
@@ -158,7 +167,7 @@ class RequestBlackboxGuard:
         answer = self._judge(
             "evict",
             f"of {counts}",
-            lambda: _expect(Evicted, self._cache.evict(counts)),
+            lambda: self._cache.evict(counts),
             check,
             lambda refusal: self._seen.check("REFUSE-1", f"an eviction was refused: {refusal}"),
         )
@@ -221,27 +230,65 @@ class RequestBlackboxGuard:
         self.steps += 1
         NOTE.operation(name)
         try:
-            answer = call()
-        except CacheError as refusal:
-            self.service.refused[name] += runs
-            refused(refusal)
-            self._check_events_and_state(name, refused=True)
-            self._raise_violations(f"{name} {arguments}", refusal)
-            raise
-        self.service.served[name] += 1
-        accepted(answer)
-        self._check_events_and_state(name, refused=False)
-        self._raise_violations(f"{name} {arguments}", answer)
-        return answer
+            self._begin()
+        except AnswerError as wrong:
+            raise self._finding_of(wrong, f"{name} {arguments}") from None
+        refusal: CacheError | None = None
+        answer: Answer | None = None
+        try:
+            try:
+                answer = call()
+            except CacheError as error:
+                refusal = error
+                self.service.refused[name] += runs
+                refused(error)
+            else:
+                require_answer(name, answer)
+                self.service.served[name] += 1
+                accepted(answer)
+            self._check_events_and_state(name, refused=refusal is not None)
+            self._raise_violations(f"{name} {arguments}", refusal or answer)
+        except AnswerError as wrong:
+            self._seen.checks.close()
+            self._report(self._finding_of(wrong, f"{name} {arguments}"))
+        if refusal is not None:
+            raise refusal
+        return cast("Answer", answer)
+
+    def _begin(self) -> None:
+        """Take the events of the new cache, before its first operation."""
+        if not self._begun:
+            self._begun = True
+            self._untaken += self._take_events()
+
+    def _finding_of(self, wrong: AnswerError, asked: str) -> ViolationError:
+        """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
+        if LAW_ID not in self._seen.checks.law_ids:
+            raise wrong
+        return answer_violation(wrong, self.steps, asked)
+
+    def _report(self, error: ViolationError) -> None:
+        """Raise violations, or pass them on."""
+        if self._on_violation is not None:
+            self._on_violation(error)
+        else:
+            raise_violations(error, self._on_should)
 
     def _check_events_and_state(self, name: str, *, refused: bool) -> None:
         """Check the events and the state, as far as the cache shows them."""
         if Need.EVENTS in self._shows:
-            events = self._cache.take_events()
+            events = self._take_events()
             self._untaken += events
             self._events.check_events(name, events, refused=refused)
         if Need.SNAPSHOT in self._shows:
-            self._check_state(self._cache.snapshot())
+            state = self._cache.snapshot()
+            require_answer("snapshot", state)
+            self._check_state(state)
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events = self._cache.take_events()
+        require_answer("take_events", events)
+        return events
 
     def _check_state(self, state: Snapshot) -> None:
         """Check the laws of states, those of the tree's shape first."""
@@ -272,6 +319,7 @@ class RequestBlackboxGuard:
             if expected is None or not 0 <= slot < self.config.capacity(component, GPU):
                 continue
             found = self._cache.read(component, GPU, slot)
+            require_answer("read", found)
             self._seen.check(
                 "DATA-1",
                 f"page {page} of {key_in_words(prompt.key)} is said to be in {component} slot "
@@ -313,11 +361,4 @@ class RequestBlackboxGuard:
             words = explain_violations(found, self.steps, call, repr(answer))
             refused = ", refused" if isinstance(answer, CacheError) else ""
             after = f"{call.partition(' ')[0]}{refused}"
-            raise_violations(ViolationError(words, found, after), self._on_should)
-
-
-def _expect(kind: type[Answer], answer: object) -> Answer:
-    """Return an answer of the right type. Raises: TypeError."""
-    if not isinstance(answer, kind):
-        raise TypeError(f"the answer was {answer!r}; it must be of type {kind.__name__}")
-    return answer
+            self._report(ViolationError(words, found, after))

@@ -29,7 +29,7 @@ def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> N
         for slot in state.written[column].keys() & some:
             del state.written[column][slot]
         state.slots.give(column, some, HELD)
-    if not state.violations:
+    if not state.has_failed():
         said = f"{slots.counts()} were given out"
         state.check_free("ALLOC-5", said, met=bool(operation.counts))
 
@@ -53,6 +53,6 @@ def after_free(state: ObservedState, operation: Free, _answer: None) -> None:
         some, owners = operation.slots[component], state.slots.owners[column]
         state.check_held(column, some, "taken back")
         state.slots.free(column, [slot for slot in some if owners.get(slot) is HELD])
-    if not state.violations:
+    if not state.has_failed():
         counts = operation.slots.counts()
         state.check_free("ALLOC-3", f"{counts} were taken back", met=bool(counts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from kvcanon.conformance.blackbox.checks import Checks
@@ -28,7 +29,14 @@ from kvcanon.conformance.blackbox.tree.refusal import after_refusal
 from kvcanon.conformance.blackbox.tree.reset import after_reset
 from kvcanon.conformance.blackbox.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.blackbox.tree.state import ObservedState
-from kvcanon.conformance.errors import OnShould, ViolationError, raise_violations
+from kvcanon.conformance.errors import (
+    AnswerError,
+    OnShould,
+    ViolationError,
+    raise_violations,
+)
+from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer, typed_read
+from kvcanon.conformance.observe.capture import CallResult, call_cache
 from kvcanon.conformance.observe.explain import explain_violations, in_words
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
@@ -40,31 +48,25 @@ from kvcanon.spec.operations import (
     Allocate,
     Done,
     Evict,
-    Evicted,
     EvictHost,
     Flush,
     Free,
-    HostInserted,
     Insert,
-    Inserted,
     InsertHost,
     LoadBack,
-    LoadedBack,
     Lock,
     Match,
-    Matched,
     Operation,
     Poll,
-    Receipt,
     Refused,
     Reset,
-    Settled,
     TakeEvents,
     Unlock,
     UnlockWindow,
     Write,
+    method_of,
 )
-from kvcanon.spec.types import Component, Slot, Slots
+from kvcanon.spec.types import Component, Slot
 from kvcanon.spec.views import COLUMN
 
 CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
@@ -84,20 +86,6 @@ CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
     Reset: after_reset,
 }
 """A check of an operation and its answer against the observed state."""
-ANSWERS: dict[type[Operation], type] = {
-    Match: Matched,
-    Lock: Receipt,
-    Allocate: Slots,
-    Insert: Inserted,
-    InsertHost: HostInserted,
-    Evict: Evicted,
-    EvictHost: Evicted,
-    LoadBack: LoadedBack,
-    Poll: Settled,
-    Flush: Settled,
-    TakeEvents: tuple,
-}
-"""The type of each operation's answer; other operations return nothing."""
 
 
 class BlackboxGuard(WrappedCache):
@@ -110,10 +98,13 @@ class BlackboxGuard(WrappedCache):
         laws: Collection[Law],
         on_should: OnShould | None = None,
         *,
+        on_violation: OnShould | None = None,
         late: bool = False,
     ) -> None:
         super().__init__(subject.cache)
         self._on_should = on_should
+        self._on_violation = on_violation
+        """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
         self.steps = 0
         """How many operations were called."""
@@ -126,10 +117,17 @@ class BlackboxGuard(WrappedCache):
             slots=SlotRecords(subject.cache, config, shown=shown),
             checks=Checks(frozenset(law.law_id for law in laws)),
             takes_events=takes_events,
-            read=subject.cache.read if Need.BYTES in subject.shows else None,
+            read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
         )
-        self._untaken: list[Event] = list(subject.cache.take_events()) if takes_events else []
+        self._begun = not takes_events
+        """Whether the events of the new cache were taken."""
+        self._untaken: list[Event] = []
         """Events that were checked, and that the client has not taken yet."""
+
+    @property
+    def judged(self) -> int:
+        """How many operations were judged: all."""
+        return self.steps
 
     @property
     def laws_exercised(self) -> Counter[str]:
@@ -139,6 +137,7 @@ class BlackboxGuard(WrappedCache):
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes of a device slot that a request holds."""
         operation, state = Write(component, slot, data), self._state
+        self._begin()
         try:
             super().write(component, slot, data)
         except CacheError as error:
@@ -161,16 +160,53 @@ class BlackboxGuard(WrappedCache):
     ) -> Answer:
         self._note_before(operation)
         try:
-            answer = call(*args, **kwargs)
-        except CacheError as error:
+            self._begin()
+            result = call_cache(partial(call, *args, **kwargs))
+        except AnswerError as wrong:
+            raise self._finding_of(wrong, operation) from None
+        try:
+            self._check(operation, result)
+        except AnswerError as wrong:
+            self._state.checks.close()
+            self._report(self._finding_of(wrong, operation))
+        answer = result.unwrap()
+        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
+
+    def _check(self, operation: Operation, result: CallResult[Answer]) -> None:
+        """Check what a call returned or raised. Raises: ViolationError, AnswerError."""
+        if result.refusal is not None:
             self._check_events(operation, refused=True)
-            after_refusal(self._state, operation, error)
-            self._raise_violations(operation, f"refused: {error}")
-            raise
-        _check_kind(operation, answer)
+            after_refusal(self._state, operation, result.refusal)
+            self._raise_violations(operation, f"refused: {result.refusal}")
+            return
+        answer = result.unwrap()
+        require_answer(method_of(type(operation)), answer)
         self._judge(operation, answer)
         self._raise_violations(operation, answer)
-        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
+
+    def _finding_of(self, wrong: AnswerError, operation: Operation) -> ViolationError:
+        """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
+        if LAW_ID not in self._state.checks.law_ids:
+            raise wrong
+        return answer_violation(wrong, self.steps, in_words(operation))
+
+    def _report(self, error: ViolationError) -> None:
+        """Raise violations, or pass them on."""
+        if self._on_violation is not None:
+            self._on_violation(error)
+        else:
+            raise_violations(error, self._on_should)
+
+    def _begin(self) -> None:
+        """Take the events of the new cache, before its first operation."""
+        if not self._begun:
+            self._begun = True
+            self._untaken += self._take_events()
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events = self._cache.take_events()
+        require_answer("take_events", events)
+        return events
 
     def _note_before(self, operation: Operation) -> None:
         """Note the state before the operation that the checks after it need."""
@@ -195,7 +231,7 @@ class BlackboxGuard(WrappedCache):
         check = CHECKS.get(type(operation))
         if check is not None:
             check(state, operation, answer)
-        if isinstance(operation, SENDERS) and not state.violations:
+        if isinstance(operation, SENDERS) and not state.has_failed():
             if state.takes_events:
                 check_residency(state)
             check_due(state)
@@ -203,7 +239,7 @@ class BlackboxGuard(WrappedCache):
 
     def _check_events(self, operation: Operation, *, refused: bool) -> None:
         if self._state.takes_events:
-            events = self._cache.take_events()
+            events = self._take_events()
             self._untaken += events
             check_events(self._state, operation, events, refused=refused)
 
@@ -226,12 +262,4 @@ class BlackboxGuard(WrappedCache):
         words = explain_violations(violations, self.steps, in_words(operation), answered)
         refused = ", refused" if answered.startswith("refused: ") else ""
         after = f"{type(operation).__name__}{refused}"
-        raise_violations(ViolationError(words, violations, after), self._on_should)
-
-
-def _check_kind(operation: Operation, answer: object) -> None:
-    """Check the type of an answer. Raises: TypeError."""
-    kind = ANSWERS.get(type(operation), object)
-    if not isinstance(answer, kind):
-        name = type(operation).__name__
-        raise TypeError(f"{name} was answered {answer!r}; it must return {kind.__name__}")
+        self._report(ViolationError(words, violations, after))

@@ -26,7 +26,7 @@ def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> 
     """Check the slots and the key's presence on the device, and note the copies enqueued."""
     path = state.pages.path_made(operation.key, state.now)
     _check_held(state, operation)
-    if state.violations:
+    if state.has_failed():
         return
     _check_present(state, path, outcome)
     for column in state.columns:
@@ -39,9 +39,9 @@ def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> 
             f"of {len(handed)} {component} slots an insert adopted {adopted} and freed {freed}",
             met=bool(handed),
         )
-        if not state.violations:
+        if not state.has_failed():
             _place(state, column, path[len(path) - len(handed) :], handed, freed)
-    if state.violations:
+    if state.has_failed():
         return
     _check_found(state, path, operation)
     if all(page.device[FULL_COLUMN] is not None for page in path):

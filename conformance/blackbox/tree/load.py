@@ -62,7 +62,7 @@ def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBa
         state.check("LOAD-2", page not in path, f"{name} was evicted by its own load")
     check_closed(state, victims)
     after_making_room(state)
-    if state.violations or outcome.decision is not LoadDecision.ENQUEUED:
+    if state.has_failed() or outcome.decision is not LoadDecision.ENQUEUED:
         return
     loads = [
         (page, column)

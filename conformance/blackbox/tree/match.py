@@ -18,10 +18,10 @@ from kvcanon.conformance.blackbox.tree.pages import (
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.blackbox.tree.state import (
     ObservedState,
-    Read,
     Text,
     same_node_below,
 )
+from kvcanon.conformance.observe.answers import Read
 from kvcanon.conformance.observe.key_text import key_in_words
 from kvcanon.spec.operations import (
     Match,
@@ -57,11 +57,11 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
         ),
         met=max(found.prefix_pages, at_least) > 0,
     )
-    if state.violations:
+    if state.has_failed():
         return
     _check_pending(state, path[: found.prefix_pages], found.pending)
     _check_slots(state, path[:device], found.slots)
-    if not state.violations and state.read is not None:
+    if not state.has_failed() and state.read is not None:
         _check_bytes(state, path[:device], found.slots, state.read)
     state.use_prefix(path, found.prefix_pages)
     if state.profile.hits_counted_at_match and found.prefix_pages:

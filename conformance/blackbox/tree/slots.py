@@ -13,6 +13,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from kvcanon.conformance.blackbox.tree.pages import ALL_COLUMNS, SWA_COLUMN, Column, PageRecord
+from kvcanon.conformance.observe.answers import require_answer
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -57,6 +58,8 @@ class SlotRecords:
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
         self._of_pages: list[dict[Slot, PageRecord]] = [{}, {}, {}]
         """The slots of pages, which are few compared with those that requests may hold."""
+        self._typed: set[Column] = set()
+        """Columns whose free slots were checked for their type."""
         self.unseen = frozenset() if shown else frozenset({SWA_COLUMN})
         """Columns whose free slots are not visible: window slots are allocated only together with
         full slots, so that allocating all of them is not always possible."""
@@ -73,6 +76,10 @@ class SlotRecords:
         component = COMPONENTS[column]
         if self._shown:
             shown = self._cache.free_slots(component, GPU)
+            if column not in self._typed:
+                # Pools may be large, and a cache answers with the same types each time.
+                self._typed.add(column)
+                require_answer("free_slots", shown)
             slots = frozenset(shown)
             twice = ", some of them listed twice" if len(shown) != len(slots) else ""
             right = len(shown) == len(slots) == expected
@@ -89,6 +96,7 @@ class SlotRecords:
             taken = self._cache.allocate(Counts(**{component.value: count}))
         except CacheError:
             return None
+        require_answer("allocate", taken)
         self._cache.free(taken)
         return taken[component]
 

@@ -27,14 +27,12 @@ from kvcanon.conformance.blackbox.tree.pages import (
     columns_of,
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, HELD, LOADING, SlotRecords
+from kvcanon.conformance.observe.answers import Read
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
-from kvcanon.spec.law import Violation
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, GPU, Component, Medium, ReceiptId, Slot, TransferId, WritePolicy
-
-Read: TypeAlias = Callable[[Component, Medium, Slot], bytes]
+from kvcanon.spec.types import CPU, GPU, Medium, ReceiptId, Slot, TransferId, WritePolicy
 
 Text: TypeAlias = str | Callable[[], str]
 """A text, or a function that makes it: most texts are never needed."""
@@ -121,10 +119,9 @@ class ObservedState:
     def __attrs_post_init__(self) -> None:
         self.columns = columns_of(self.config.components)
 
-    @property
-    def violations(self) -> list[Violation]:
-        """The violations of this operation so far."""
-        return self.checks.broken
+    def has_failed(self) -> bool:
+        """Whether this operation broke a law so far, also one that is not checked."""
+        return self.checks.failed
 
     def check(self, law_id: str, holds: bool, text: Text = "", *, met: bool = True) -> None:
         """Note whether a law holds, and whether a faulty cache could have broken it here."""

@@ -17,7 +17,8 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import INSIDE, Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.verify.explore.offered_scopes import needed_for
 from kvcanon.conformance.verify.explore.plain_cache import completions_of, copied, traces_of
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
@@ -76,13 +77,17 @@ class Origin:
             raise UsageError(
                 f"{self.adapter.name} cannot be explored there: {missing}"
             ) from missing
-        lacks = sorted(need.value for need in INSIDE - subject.shows)
+        lacks = sorted(need.value for need in needed_for(self.config) - subject.shows)
         if lacks:
             raise UsageError(
                 f"{self.adapter.name} does not show {', '.join(lacks)}; a cache is explored by its "
                 "states, and two that look alike would be taken for one"
             )
-        engine = subject.copies if subject.copies is not None else ManualEngine()
+        copies = subject.copies
+        if copies is None or not self.config.host_tier:
+            # Nothing is copied: the control of a cache's own copies is not used.
+            copies = copies if isinstance(copies, ManualEngine) else ManualEngine()
+        engine = copies
         if not isinstance(engine, ManualEngine):
             raise UsageError(
                 f"{self.adapter.name} decides about its copies itself; let its factory take "

@@ -16,6 +16,7 @@ from functools import partial
 
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.observe.answers import require_answer
 from kvcanon.conformance.observe.capture import StepCapture, call_cache, read_known_slots
 from kvcanon.conformance.observe.evidence import Shared, by_premise
 from kvcanon.conformance.observe.law_checker import problems_of, violations_of
@@ -27,7 +28,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation
 from kvcanon.spec.laws.expected_events import residency_of
-from kvcanon.spec.operations import Matched, Operation
+from kvcanon.spec.operations import Matched, Operation, method_of
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Key
 from kvcanon.spec.views import Stamp, Step
@@ -130,6 +131,8 @@ class WatchedCache(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         result = call_cache(partial(call, *args, **kwargs))
+        if result.refusal is None:
+            require_answer(method_of(type(operation)), result.unwrap())
         step = self._capture.step(self.state, operation, result.outcome)
         self._witness.see_step(step, Stream(Residency(self._residency), step.events, step.after))
         self.state = step.after

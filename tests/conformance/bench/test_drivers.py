@@ -19,7 +19,7 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Counts
 
 ROOMY = BenchCell(page_size=16, pool_tokens=1 << 15)
 TIGHT = BenchCell(page_size=16, pool_tokens=2048)
@@ -205,3 +205,28 @@ def test_tokens_are_prepared_as_each_cache_likes_them() -> None:
     assert theirs.whole == array("q", range(32))  # type: ignore[attr-defined]
     blocks = make_driver("vllm", TIGHT).prepare(request)
     assert blocks.whole == list(range(32))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "said"),
+    [
+        ("hash_blocks:ADAPTER", TIGHT, "is used by requests, and this times operations on prefix"),
+        ("faulty:ONLY_SMALL_PAGES", TIGHT, "does not offer page_size 16; it offers 1, 2"),
+        ("faulty:PLAIN_ONLY", WINDOW, "does not offer page_size 16; it offers 1"),
+        ("faulty:WITHOUT_EVICT", TIGHT, "lacks evict, which this times; `kvcanon replay"),
+        ("faulty:WITHOUT_EVENTS", evolve(TIGHT, events=True), "lacks take_events"),
+    ],
+)
+def test_cache_that_cannot_be_timed_is_named(name: str, cell: BenchCell, said: str) -> None:
+    """A cache that lacks what is timed is refused in one line."""
+    found = import_module("kvcanon.conformance.bench.drivers.tree")
+    with pytest.raises(UsageError, match=said):
+        found.make_driver(cell, {"cache": name})
+
+
+def test_cache_without_namespaces_gets_the_default_one() -> None:
+    """Prompts of other namespaces are served in the default one."""
+    found = import_module("kvcanon.conformance.bench.drivers.tree")
+    driver = found.make_driver(TIGHT, {"cache": "faulty:ONE_NAMESPACE"})
+    assert {driver.prepare(request).namespace for request in REQUESTS} == {DEFAULT_NAMESPACE}
+    assert {request.namespace for request in REQUESTS} != {DEFAULT_NAMESPACE}

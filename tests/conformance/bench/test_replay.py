@@ -11,6 +11,7 @@ from kvcanon.conformance.bench.engine import Engine
 from kvcanon.conformance.bench.replay import replay, tree_shape
 from kvcanon.conformance.bench.workloads.chat import Chat
 from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.protocol.adapter import subject_of
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Completion, Direction
@@ -73,7 +74,7 @@ def test_unlimited_replay_finds_all_there_is(page_size: int, window_tokens: int 
     config = CacheConfig(
         page_size=page_size, window_tokens=window_tokens, device_slots=unlimited, events=False
     )
-    result = replay(ReferenceCache(config), REQUESTS)
+    result = replay(subject_of(ReferenceCache(config)), REQUESTS)
     assert result.device_hit_tokens == ideal_hit_tokens(REQUESTS, page_size) > 0
     assert result.host_hit_tokens == 0
     assert not result.evicted
@@ -99,8 +100,9 @@ def test_engine_holds_nothing_between_requests(config: CacheConfig) -> None:
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_replay_counts_what_events_say(config: CacheConfig) -> None:
     """Stores minus removes are the pages in the tree."""
-    result = replay(ReferenceCache(config), REQUESTS)
+    result = replay(subject_of(ReferenceCache(config)), REQUESTS)
     on_device = result.events["stored GPU"] - result.events["removed GPU"]
+    assert result.tree is not None
     assert on_device == result.tree.device_pages
     assert result.evicted.full == result.events["removed GPU"]
     if config.host_tier:
@@ -109,7 +111,7 @@ def test_replay_counts_what_events_say(config: CacheConfig) -> None:
 
 def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
     """A prefix on the host is loaded back, and counted as a host hit."""
-    result = replay(ReferenceCache(HOST), REQUESTS)
+    result = replay(subject_of(ReferenceCache(HOST)), REQUESTS)
     assert result.load_backs > 0
     assert result.host_hit_tokens > 0
     assert result.loaded.swa > 0
@@ -119,7 +121,8 @@ def test_replay_with_host_tier_loads_back_what_it_finds_there() -> None:
 
 def test_replay_makes_the_tree_that_it_should() -> None:
     """Prompts that diverge cut nodes, and evicted windows leave tombstones."""
-    result = replay(ReferenceCache(WINDOW), REQUESTS)
+    result = replay(subject_of(ReferenceCache(WINDOW)), REQUESTS)
+    assert result.tree is not None
     assert result.tree.branches > 0
     assert 0 < result.tree.tombstones < result.tree.nodes
     assert result.evicted.swa > 0
@@ -128,17 +131,18 @@ def test_replay_makes_the_tree_that_it_should() -> None:
 def test_request_leaves_one_token_to_compute() -> None:
     """A repeated prompt hits all but its last token's page."""
     cache = ReferenceCache(evolve(SMALL, page_size=4))
-    result = replay(cache, [prompt(*range(8)), prompt(*range(8))])
+    result = replay(subject_of(cache), [prompt(*range(8)), prompt(*range(8))])
     assert result.device_hit_tokens == 4
     result = replay(
-        ReferenceCache(evolve(SMALL, page_size=4)), [prompt(*range(9)), prompt(*range(9))]
+        subject_of(ReferenceCache(evolve(SMALL, page_size=4))),
+        [prompt(*range(9)), prompt(*range(9))],
     )
     assert result.device_hit_tokens == 8
 
 
 def test_prompt_shorter_than_a_page_passes() -> None:
     """A request without a whole page is served."""
-    result = replay(ReferenceCache(SMALL), [prompt(1, 2, 3), prompt(1, 2, 3)])
+    result = replay(subject_of(ReferenceCache(SMALL)), [prompt(1, 2, 3), prompt(1, 2, 3)])
     assert (result.requests, result.rejected, result.hit_rate) == (2, 0, 0.0)
     assert result.prompt_tokens == 6
 
@@ -146,7 +150,7 @@ def test_prompt_shorter_than_a_page_passes() -> None:
 def test_prompt_larger_than_the_pool_is_rejected_and_evicts_nothing() -> None:
     """A request that cannot fit is rejected before anything is evicted."""
     cache = ReferenceCache(evolve(SMALL, page_size=1, device_slots=Counts(full=10)))
-    result = replay(cache, [prompt(*range(10)), prompt(*range(11)), prompt(*range(10))])
+    result = replay(subject_of(cache), [prompt(*range(10)), prompt(*range(11)), prompt(*range(10))])
     assert (result.requests, result.rejected) == (3, 1)
     assert result.device_hit_tokens == 9
     assert result.prompt_tokens == 31
@@ -163,7 +167,7 @@ def test_request_that_does_not_fit_gives_everything_back() -> None:
         write_policy=WritePolicy.WRITE_THROUGH,
     )
     cache = ReferenceCache(config, transfers)
-    result = replay(cache, [prompt(*range(6)), prompt(*range(3), *range(50, 57))])
+    result = replay(subject_of(cache), [prompt(*range(6)), prompt(*range(3), *range(50, 57))])
     assert (result.requests, result.rejected) == (2, 1)
     assert result.device_hit_tokens == 0
     state = cache.snapshot()
@@ -201,7 +205,9 @@ def test_late_copies_are_waited_for() -> None:
     """A late load is awaited, and its prefix hits."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
     cache = ReferenceCache(config, LateLoads())
-    result = replay(cache, [prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))])
+    result = replay(
+        subject_of(cache), [prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))]
+    )
     assert (result.load_backs, result.host_hit_tokens) == (1, 7)
 
 
@@ -220,7 +226,7 @@ def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> No
     """A long prompt is served with window slots for its last pages."""
     config = evolve(WINDOW, page_size=1, window_tokens=4, device_slots=Counts(full=100, swa=10))
     cache = ReferenceCache(config)
-    result = replay(cache, [prompt(*range(60)), prompt(*range(80))])
+    result = replay(subject_of(cache), [prompt(*range(60)), prompt(*range(80))])
     assert result.rejected == 0
     assert result.device_hit_tokens == 60
     usage = cache.snapshot().usage[SWA]
@@ -230,7 +236,7 @@ def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> No
 def test_tree_shape_counts_host_only_pages() -> None:
     """A page on both media is not counted as host-only."""
     cache = ReferenceCache(evolve(HOST, window_tokens=None))
-    replay(cache, REQUESTS)
+    replay(subject_of(cache), REQUESTS)
     state = cache.snapshot()
     shape = tree_shape(state)
     on_host = sum(len(node.pages) for node in state.below_root() if node[FULL].resident(CPU))
@@ -240,7 +246,7 @@ def test_tree_shape_counts_host_only_pages() -> None:
 
 def test_result_is_json() -> None:
     """A result holds only values that JSON has."""
-    result = replay(ReferenceCache(HOST), REQUESTS[:20])
+    result = replay(subject_of(ReferenceCache(HOST)), REQUESTS[:20])
     read = json.loads(json.dumps(result.to_json()))
     assert read["requests"] == 20
     assert read["operations"]["match"]["calls"] >= 20
@@ -251,7 +257,7 @@ def test_result_is_json() -> None:
 
 def test_latencies_add_up() -> None:
     """Every call is counted, and percentiles lie within the measured times."""
-    result = replay(ReferenceCache(SMALL), REQUESTS)
+    result = replay(subject_of(ReferenceCache(SMALL)), REQUESTS)
     assert result.operations["insert"].calls == len(REQUESTS)
     for latency in result.operations.values():
         assert 0 < latency.p50_us <= latency.p99_us

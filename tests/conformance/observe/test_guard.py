@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from guarded import CONFIG, KEY, LONGER, OTHER, asking, reference, serve
-from kvcanon.conformance.observe.guard import StepViolation, guard
+from kvcanon.conformance.observe.guard import StepViolation, guard_states
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import OutOfSlots, SpecViolation
@@ -28,7 +28,7 @@ from kvcanon.spec.views import Step
 
 def test_guard_of_a_sound_cache_is_silent() -> None:
     """A cache that obeys every law works under the guard as it does alone."""
-    guarded: Cache = guard(reference())
+    guarded: Cache = guard_states(reference())
     alone = reference()
     for cache in (guarded, alone):
         for key in (KEY, OTHER, LONGER, KEY):
@@ -44,7 +44,7 @@ def test_guard_of_a_sound_cache_is_silent() -> None:
 
 def test_guard_counts_what_was_exercised() -> None:
     """A law is counted where its premise is met, and only there."""
-    guarded = guard(reference())
+    guarded = guard_states(reference())
     serve(guarded, KEY)
     assert guarded.steps == guarded.judged == 6
     # There is no node before the insert, and no event after the first but those of the insert.
@@ -61,7 +61,7 @@ def test_guard_counts_what_was_exercised() -> None:
 
 def test_guard_counts_no_law_of_events_where_they_are_off() -> None:
     """No law of events is counted for a cache without events."""
-    guarded = guard(reference(evolve(CONFIG, events=False)))
+    guarded = guard_states(reference(evolve(CONFIG, events=False)))
     serve(guarded, KEY)
     guarded.reset()
     exercised = {law_id for law_id, times in guarded.laws_exercised.items() if times}
@@ -81,7 +81,7 @@ def test_guard_names_law_and_operation(monkeypatch: pytest.MonkeyPatch) -> None:
         self._state.events.append(AllBlocksCleared())
         return matched
 
-    guarded = guard(reference())
+    guarded = guard_states(reference())
     serve(guarded, KEY)
     monkeypatch.setattr(ReferenceCache, "match", talkative)
     with pytest.raises(SpecViolation) as caught:
@@ -105,7 +105,7 @@ def test_guard_passes_violations_on_where_asked(monkeypatch: pytest.MonkeyPatch)
         found.append((violation.law.law_id, step.operation))
 
     monkeypatch.setattr("kvcanon.reference.cache.emit_cleared", lambda state: None)
-    guarded = guard(reference(), on_violation=collect)
+    guarded = guard_states(reference(), on_violation=collect)
     serve(guarded, KEY)
     guarded.flush()
     assert not found
@@ -119,7 +119,7 @@ def test_guard_passes_violations_on_where_asked(monkeypatch: pytest.MonkeyPatch)
 def test_guard_checks_only_the_laws_it_is_given() -> None:
     """Only the given laws are checked, and the laws of the tree's shape."""
     refused = asking(lambda step: iter(["no"] if isinstance(step.outcome, Refused) else []))
-    guarded = guard(reference(), laws=[refused])
+    guarded = guard_states(reference(), laws=[refused])
     serve(guarded, KEY)
     assert guarded.laws_exercised == {"TEST-1": 6}
     with pytest.raises(StepViolation, match="TEST-1 asking: no"):
@@ -136,7 +136,9 @@ def test_guard_of_a_broken_shape_checks_nothing_else(monkeypatch: pytest.MonkeyP
         return evolve(state, nodes={**state.nodes, -1: orphan})
 
     found: list[str] = []
-    guarded = guard(reference(), on_violation=lambda broken, _: found.append(broken.law.law_id))
+    guarded = guard_states(
+        reference(), on_violation=lambda broken, _: found.append(broken.law.law_id)
+    )
     monkeypatch.setattr(ReferenceCache, "snapshot", two_roots)
     guarded.match(KEY)
     guarded.match(KEY)
@@ -155,7 +157,7 @@ def test_guard_with_known_bytes_reports_a_broken_shape(monkeypatch: pytest.Monke
         nodes = {**state.nodes, lost.node_id: evolve(lost, parent_id=-1)}
         return evolve(state, nodes=nodes)
 
-    guarded = guard(reference())
+    guarded = guard_states(reference())
     serve(guarded, KEY)
     monkeypatch.setattr(ReferenceCache, "snapshot", orphaned)
     with pytest.raises(StepViolation, match="TREE-2"):
@@ -164,7 +166,7 @@ def test_guard_with_known_bytes_reports_a_broken_shape(monkeypatch: pytest.Monke
 
 def test_guard_lets_other_errors_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception other than a refusal reaches the caller."""
-    guarded = guard(reference())
+    guarded = guard_states(reference())
 
     def crash(self: ReferenceCache) -> None:
         raise ZeroDivisionError
@@ -187,7 +189,7 @@ def test_guard_passes_a_refusal_through() -> None:
         steps.append(step)
         return iter(())
 
-    guarded = guard(reference(), laws=[asking(note), *LAWS.values()], thorough=True)
+    guarded = guard_states(reference(), laws=[asking(note), *LAWS.values()], thorough=True)
     with pytest.raises(OutOfSlots) as caught:
         guarded.allocate(Counts(full=17))
     assert steps[-1].outcome == Refused(caught.value)
@@ -203,4 +205,4 @@ def test_guard_sees_a_refusal_that_changed_something(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(ReferenceCache, "allocate", half_done)
     with pytest.raises(SpecViolation, match="Allocate was refused and sent AllBlocksCleared"):
-        guard(reference()).allocate(Counts(1))
+        guard_states(reference()).allocate(Counts(1))

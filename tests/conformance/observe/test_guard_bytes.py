@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from guarded import CONFIG, KEY, LONGER, OTHER, reference, scripted, serve
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.observe.stamps import write_stamps
 from kvcanon.reference import InlineEngine, ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
@@ -51,7 +51,7 @@ def spoil(cache: ReferenceCache, key: Key, component: Component = FULL) -> None:
 def test_guard_sees_wrong_bytes(component: Component) -> None:
     """Bytes of a matched slot that differ from those written for its page are reported."""
     cache = reference()
-    guarded = guard(cache)
+    guarded = guard_states(cache)
     serve(guarded, KEY)
     guarded.match(KEY)
     spoil(cache, KEY, component)
@@ -66,7 +66,7 @@ def test_guard_follows_bytes_to_the_host_and_back() -> None:
     """Wrong bytes of a page that was demoted and loaded back are reported."""
     for spoiled in (False, True):
         cache = reference()
-        guarded = guard(cache)
+        guarded = guard_states(cache)
         serve(guarded, KEY)
         written = read_all(guarded, KEY)
         guarded.evict(Counts(full=16))
@@ -98,7 +98,7 @@ def test_guard_follows_bytes_through_steps_that_it_does_not_judge() -> None:
 def test_guard_expects_the_bytes_that_the_tree_kept() -> None:
     """The bytes of a page are those of the slot that the tree kept, not those of freed slots."""
     cache = reference(evolve(CONFIG, window_tokens=None, mamba=False))
-    guarded = guard(cache)
+    guarded = guard_states(cache)
     both = [guarded.allocate(Counts(full=3)) for _ in range(2)]
     for fill, slots in zip((b"a", b"b"), both, strict=True):
         for slot in slots.full:
@@ -116,7 +116,7 @@ def test_guard_does_not_compare_unknown_bytes() -> None:
     """Pages that were inserted before the guard, or never written, are not compared."""
     cache = reference()
     serve(cache, KEY)
-    guarded = guard(cache)
+    guarded = guard_states(cache)
     serve(guarded, OTHER)
     spoil(cache, KEY)
     guarded.match(KEY)
@@ -131,7 +131,7 @@ def test_guard_expects_fetched_bytes() -> None:
     """Bytes of `insert_host` are those of their pages."""
     for spoiled in (False, True):
         cache = reference()
-        guarded = guard(cache)
+        guarded = guard_states(cache)
         serve(guarded, OTHER)
         payload = HostPayload((b"1" * 8, b"2" * 8, b"3" * 8), (b"4" * 8, b"5" * 8), (b"6" * 8,))
         elsewhere = Key(KEY.pages, Namespace("elsewhere"))
@@ -151,7 +151,7 @@ def test_guard_expects_fetched_bytes() -> None:
 def test_guard_forgets_evicted_pages() -> None:
     """A page that is inserted again after an eviction or a reset may have other bytes."""
     cache = reference(evolve(CONFIG, window_tokens=None, mamba=False))
-    guarded = guard(cache)
+    guarded = guard_states(cache)
 
     def insert(fill: bytes) -> None:
         slots = guarded.allocate(Counts(full=3))
@@ -182,7 +182,7 @@ def test_guard_keeps_no_more_bytes_than_the_tree_has() -> None:
     pools = Counts(full=64)
     config = CacheConfig(device_slots=pools)
     cache = reference(config)
-    guarded = guard(cache, rate=0.05, seed=3)
+    guarded = guard_states(cache, rate=0.05, seed=3)
     for at in range(400):
         key = make_key(range(at * 40, at * 40 + 32), 1)
         guarded.evict(Counts(full=32))
@@ -196,7 +196,7 @@ def test_guard_keeps_no_more_bytes_than_the_tree_has() -> None:
 
 def test_guard_forgets_slots_that_were_given_back() -> None:
     """Bytes written into a slot are forgotten when the slot is freed."""
-    guarded = guard(reference())
+    guarded = guard_states(reference())
     slots = guarded.allocate(Counts(full=3, swa=3))
     write_stamps(guarded, OTHER, Slots(slots.full[:2]))
     guarded.free(slots)
@@ -206,7 +206,7 @@ def test_guard_forgets_slots_that_were_given_back() -> None:
 
 def test_guard_follows_no_bytes_where_it_never_judges() -> None:
     """A guard that judges nothing records no bytes."""
-    guarded = guard(reference(), rate=0.0)
+    guarded = guard_states(reference(), rate=0.0)
     serve(guarded, KEY)
     assert not guarded._written._pages
     with pytest.raises(CacheError):
@@ -216,7 +216,7 @@ def test_guard_follows_no_bytes_where_it_never_judges() -> None:
 def test_guard_works_with_copies_that_come_late_and_fail() -> None:
     """Copies that end late, fail or are cancelled break no law."""
     engine = ManualEngine()
-    guarded = guard(ReferenceCache(CONFIG, engine))
+    guarded = guard_states(ReferenceCache(CONFIG, engine))
     serve(guarded, KEY)
     first, *_ = engine.open_orders
     serve(guarded, LONGER)
@@ -249,7 +249,7 @@ def test_reads_and_writes_are_judged_by_the_table_of_refusals(
         def hear(violation: Violation, _: Step, found: list[str] = found) -> None:
             found.append(violation.law.law_id)
 
-        cache = guard(cache_of(CONFIG, InlineEngine()), on_violation=hear)
+        cache = guard_states(cache_of(CONFIG, InlineEngine()), on_violation=hear)
         assert cache.allocate(Counts(1, 1)).full == (0,)
         with suppress(CacheError):
             access(cache)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from guarded import KEY, LONGER, OTHER, asking, reference, scripted, serve
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.events import BlockStored
@@ -29,7 +29,7 @@ def judged_steps(seed: int, rate: float) -> list[Operation]:
         judged.append(step.operation)
         return iter(())
 
-    guarded = guard(reference(), rate=rate, seed=seed, laws=[asking(note)], thorough=True)
+    guarded = guard_states(reference(), rate=rate, seed=seed, laws=[asking(note)], thorough=True)
     for tokens in range(40):
         guarded.match(make_key([tokens, tokens], 2))
     assert guarded.steps == 40
@@ -53,7 +53,7 @@ def test_guard_at_rate_zero_looks_at_nothing(monkeypatch: pytest.MonkeyPatch) ->
     """A guard that never judges takes no snapshot."""
     cache = reference()
     monkeypatch.setattr(ReferenceCache, "snapshot", lambda self: pytest.fail("a snapshot"))
-    guarded = guard(cache, rate=0.0)
+    guarded = guard_states(cache, rate=0.0)
     serve(guarded, KEY)
     guarded.take_events()
     assert (guarded.steps, guarded.judged) == (7, 0)
@@ -94,7 +94,7 @@ def test_guard_counts_events_of_steps_that_it_does_not_judge() -> None:
 def test_guard_counts_each_event_once_at_any_rate(rate: float) -> None:
     """No event is lost or counted twice, whatever the sample is."""
     for seed in range(3):
-        guarded = guard(reference(), rate=rate, seed=seed)
+        guarded = guard_states(reference(), rate=rate, seed=seed)
         for at in range(30):
             guarded.evict(Counts(full=3 + at % 4, swa=3, mamba=1))
             serve(guarded, make_key([at % 3, at % 2, at % 5, 1, at % 7, 2], 2))
@@ -122,7 +122,7 @@ def test_guard_of_a_cache_in_use_starts_from_its_state() -> None:
     serve(cache, KEY)
     cache.take_events()
     serve(cache, LONGER)
-    guarded = guard(cache)
+    guarded = guard_states(cache)
     serve(guarded, OTHER)
     guarded.take_events()
     serve(guarded, LONGER)
@@ -135,4 +135,4 @@ def test_guard_judges_all_events_of_a_new_cache() -> None:
     (store,) = [e for e in cache._state.events if isinstance(e, BlockStored)][:1]
     cache._state.events.remove(store)
     with pytest.raises(SpecViolation, match="EVENT-4"):
-        guard(cache).match(KEY)
+        guard_states(cache).match(KEY)

@@ -15,7 +15,7 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.mutants.kill_matrix import mutated
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.walker import draw_case
@@ -155,7 +155,7 @@ def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
     """Return all violations of a cache in a case, up to its end or a crash."""
     found: Heard = []
     subject = make_subject(adapter, case.config)
-    judged = guard(
+    judged = guard_states(
         subject.cache,
         on_violation=lambda each, _: found.append((judged.steps, each.law.law_id, each.text)),
         copies=subject.copies,

@@ -5,6 +5,7 @@ from attrs import evolve
 from kvcanon.conformance.bench.replay import replay
 from kvcanon.conformance.bench.workloads.chat import Chat
 from kvcanon.conformance.observe.stamps import stamp, write_stamps
+from kvcanon.conformance.protocol.adapter import subject_of
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -79,7 +80,7 @@ def test_stamps_go_to_the_last_pages() -> None:
 
 def test_guarded_replay_sees_wrong_bytes() -> None:
     """A cache that reads other bytes than were written is reported."""
-    judgement = replay(Amnesiac(CONFIG), REQUESTS, guard_rate=1.0).judgement
+    judgement = replay(subject_of(Amnesiac(CONFIG)), REQUESTS, guard_rate=1.0).judgement
     assert judgement is not None
     assert any(law_id.startswith("DATA-") for law_id in judgement.broken)
     assert "Match(" in judgement.words
@@ -89,7 +90,7 @@ def test_guarded_replay_asks_of_bytes_of_any_size() -> None:
     """Stamps fit slots that are smaller or larger than a hash."""
     for size in (1, 100):
         cache = ReferenceCache(evolve(CONFIG, slot_bytes=size))
-        judgement = replay(cache, REQUESTS, guard_rate=1.0).judgement
+        judgement = replay(subject_of(cache), REQUESTS, guard_rate=1.0).judgement
         assert judgement is not None
         assert not judgement.broken
         assert judgement.laws["DATA-1"] > 0

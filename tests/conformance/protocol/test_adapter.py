@@ -108,7 +108,7 @@ def test_what_a_cache_lacks_is_named() -> None:
     """A cache that lacks a method is refused by name before its first call."""
     said = fault_of(Adapter("mine", lambda _: Half()))  # type: ignore[arg-type,return-value]
     assert "mine made a Half, which lacks allocate, free, insert;" in said
-    assert "a tree cache has match, lock, unlock" in said
+    assert "a cache of CacheKind.TREE has match, lock, unlock" in said
 
 
 def test_six_methods_are_essential() -> None:
@@ -138,7 +138,8 @@ def test_snapshot_that_raises_is_a_fault_in_one_line() -> None:
         def snapshot(self):  # type: ignore[no-untyped-def] # noqa: ANN202
             raise KeyError("recency")
 
-    assert "shows no snapshot: KeyError: 'recency'" in fault_of(Adapter("mine", NoSnapshot))
+    said = fault_of(Adapter("mine", NoSnapshot))
+    assert "snapshot of a new cache raised KeyError: 'recency'" in said
 
 
 def test_capabilities_are_declared_by_being_there() -> None:
@@ -173,9 +174,9 @@ def test_factory_with_an_engine_leaves_its_copies_to_the_judge() -> None:
 
 def test_kinds_are_not_mixed_up() -> None:
     """A request cache that is used as a tree is refused with a clear error."""
-    with pytest.raises(UsageError, match="is used by request"):
+    with pytest.raises(UsageError, match="is used by requests"):
         make_subject(SERVING, CONFIG)
-    with pytest.raises(UsageError, match="is used by tree"):
+    with pytest.raises(UsageError, match="is used by prefixes"):
         make_request_subject(REFERENCE, CONFIG)
     tree_as_requests = Adapter("mine", ReferenceCache, kind=CacheKind.REQUEST)
     with pytest.raises(UsageError, match="lacks admit, extend, finish, abort"):

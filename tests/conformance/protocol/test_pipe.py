@@ -227,7 +227,7 @@ def test_improper_hello_is_a_fault(tmp_path: Path, hello: str, said: str) -> Non
     ("command", "said"),
     [
         ("no-such-program-anywhere", "cannot be started"),
-        ("", "cannot be started"),
+        ("", "pipe: names no command"),
         ("'", "cannot be started: No closing quotation"),
         (shlex.join([sys.executable, "-c", "raise SystemExit(4)"]), "died at hello, exit code 4"),
     ],

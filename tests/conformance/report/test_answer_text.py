@@ -39,8 +39,8 @@ def test_answers_in_words() -> None:
 def test_nonsense_is_told_to_its_end() -> None:
     """A cache with invalid answers has a report with all its answers."""
     failure = failure_of("reported:Nonsense")
-    assert failure.finding.grounds is Grounds.CRASH
+    assert failure.finding.grounds is Grounds.LAW
     replay = replay_failure(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))
     lines = code_lines(replay.calls)
-    answers = [line.answer for line in lines]
-    assert any(each == "no slots" or "raised" in each for each in answers)
+    assert lines
+    assert "it must be" in failure.finding.text.splitlines()[0]

@@ -16,12 +16,13 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.mutants.kill_matrix import hunt_by_machine, hunt_inside
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     make_request_subject,
     make_subject,
+    subject_of,
 )
 from kvcanon.conformance.report.report import replay_here
 from kvcanon.conformance.search.campaign import Search, SearchSpec, play_block
@@ -74,9 +75,9 @@ def serve(cache: Cache, key: Key) -> None:
 def test_a_guard_raises_or_calls_on_should() -> None:
     """A guard raises for a SHOULD law, or calls `on_should` and goes on."""
     with pytest.raises(ViolationError, match=SHOULD_ID):
-        serve(guard(ReferenceCache(CONFIG)), KEY)
+        serve(guard_states(ReferenceCache(CONFIG)), KEY)
     told: list[ViolationError] = []
-    cache = guard(ReferenceCache(CONFIG), on_should=told.append)
+    cache = guard_states(ReferenceCache(CONFIG), on_should=told.append)
     serve(cache, KEY)
     assert cache.match(KEY).device_pages == 2
     assert [each.violations[0].law.law_id for each in told] == [SHOULD_ID]
@@ -255,7 +256,7 @@ def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) 
 def test_a_replay_goes_on_where_it_is_not_kept() -> None:
     """A replay goes on after a broken SHOULD law, and reports it."""
     requests = [Request(3, lambda: (1, 2, 3)), Request(3, lambda: (4, 5, 6))]
-    judgement = replay(ReferenceCache(CONFIG), requests, guard_rate=1.0).judgement
+    judgement = replay(subject_of(ReferenceCache(CONFIG)), requests, guard_rate=1.0).judgement
     assert judgement is not None
     assert judgement.unkept == (SHOULD_ID,)
     assert not judgement.broken

@@ -363,14 +363,16 @@ class Opaque(ReferenceCache):
 
 
 @pytest.mark.parametrize(
-    ("adapter", "said"),
+    ("adapter", "scope", "said"),
     [
-        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), "recency"),
-        (Adapter("own", Opaque), "decides about its copies itself"),
-        (Adapter("choosy", choosy), "cannot be explored there"),
+        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), STATES, "recency"),
+        (Adapter("own", Opaque), HOST, "decides about its copies itself"),
+        (Adapter("choosy", choosy), STATES, "cannot be explored there"),
     ],
 )
-def test_a_cache_that_cannot_be_explored_is_told_why(adapter: Adapter, said: str) -> None:
+def test_a_cache_that_cannot_be_explored_is_told_why(
+    adapter: Adapter, scope: Scope, said: str
+) -> None:
     """A cache that cannot be copied or compared is refused with the reason."""
     with pytest.raises(UsageError, match=said):
-        explore(expander(STATES, adapter))
+        explore(expander(scope, adapter))

@@ -41,6 +41,29 @@ def fault(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
+def test_scopes_that_are_not_offered_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cache is explored in the scopes that it offers, and the others are named."""
+    scopes = ("--scope", "tiny_full,tiny_host", "--levels", "2")
+    text = said(capsys, "faulty:PLAIN_ONLY", *scopes, code=0)
+    assert "tiny_full" in text
+    assert "left out tiny_host: it does not offer write_policy write_through; it offers" in text
+    assert main(["explore", "faulty:PLAIN_ONLY", *scopes, "--json", "--jobs", "1"]) == 0
+    printed = capsys.readouterr()
+    assert [each["scope"] for each in json.loads(printed.out)] == ["tiny_full"]
+    assert "left out tiny_host" in printed.err
+
+
+def test_a_cache_behind_a_pipe_is_explored(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cache in a child process has as many states as the same cache here."""
+    served = f"pipe:{sys.executable} -m kvcanon.conformance.protocol.pipe_server reference"
+    text = said(capsys, served, "--scope", "tiny_full", "--levels", "3", code=0)
+    alone = said(capsys, "reference", "--scope", "tiny_full", "--levels", "3", code=0)
+    states = [re.search(r"states +[\d,]+ that differ", each) for each in (text, alone)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert states[0][0] == states[1][0]
+
+
 def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     """The report says how many states were visited and checked, and the exit code is 0."""
     text = said(capsys, "reference", "--scope", "tiny_full,tiny_host", code=0)
@@ -150,7 +173,9 @@ def test_the_docs_have_every_scope() -> None:
         (("--scope", ","), "names no scope"),
         (("--scope", "tiny_full", "--only", "LOAD-99"), "no law LOAD-99"),
         (("nonsense", "--scope", "tiny_full"), "no cache 'nonsense'"),
-        (("faulty:OPAQUE", "--scope", "tiny_full", "--jobs", "1"), "does not show"),
+        (("faulty:OPAQUE", "--scope", "tiny_full", "--jobs", "1"), "shows no snapshot"),
+        (("hash_blocks:ADAPTER", "--scope", "tiny_full"), "is used by requests"),
+        (("faulty:NICKNAMED", "--scope", "tiny_host"), "tiny_host: it does not offer write_policy"),
     ],
 )
 def test_a_call_at_fault_exits_with_2(

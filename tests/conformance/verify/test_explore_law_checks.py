@@ -10,7 +10,7 @@ from attrs import evolve
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.mutants.kill_matrix import mutated
-from kvcanon.conformance.observe.guard import guard
+from kvcanon.conformance.observe.guard import guard_states
 from kvcanon.conformance.observe.relevance import Relevant
 from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
@@ -47,7 +47,7 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
     said: list[tuple[Violation, Step]] = []
     config = vector.case.config
     subject = make_subject(mutated(mutant), config)
-    judged = guard(subject.cache, on_violation=lambda *each: said.append(each))
+    judged = guard_states(subject.cache, on_violation=lambda *each: said.append(each))
     client = Client(judged, subject.can, subject.copies, Stamps(config.slot_bytes))
     try:
         for action in vector.case.actions:
