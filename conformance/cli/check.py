@@ -21,11 +21,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
-from kvcanon.conformance.report.known_differences import (
-    KnownDifference,
-    read_known,
-    require_shown,
-)
+from kvcanon.conformance.report.known_differences import read_known, require_all_shown
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name
@@ -33,8 +29,6 @@ from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.plan import silent
-from kvcanon.conformance.search.result import CheckResult, Standing
-from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 
 Caches: TypeAlias = Annotated[
     list[str],
@@ -137,7 +131,7 @@ def check_command(
     files = _write_scripts(report, scripts) if scripts is not None else {}
     print_parts(ReportConsole(), text_report(report, files))
     if known is not None:
-        _require_shown(known, differences, result)
+        require_all_shown(known, differences, result)
     _exit(report.verdict)
 
 
@@ -193,19 +187,6 @@ def _write_scripts(report: CheckReport, folder: Path) -> Mapping[int, str]:
         path.write_text(each.script, encoding="utf-8")
         files[number] = str(path)
     return files
-
-
-def _require_shown(
-    file: Path, differences: tuple[KnownDifference, ...], result: CheckResult
-) -> None:
-    """Refuse known differences that no vector shows. Raises: UsageError.
-
-    Only a check that played every vector can say that none of them shows a difference.
-    """
-    if any(stage.name == VECTORS and not stage.cut_short for stage in result.stages):
-        standing = [cache.standings for cache in result.caches]
-        shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
-        require_shown(file, differences, shown)
 
 
 def _exit(verdict: CheckVerdict) -> None:

@@ -21,6 +21,8 @@ from attrs import fields, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.law_lookup import find_law
+from kvcanon.conformance.search.result import CheckResult, Standing
+from kvcanon.conformance.search.vector_stage import NAME as VECTORS
 
 
 @frozen
@@ -51,6 +53,17 @@ def read_known(path: Path) -> tuple[KnownDifference, ...]:
     if twice:
         raise UsageError(f"{path} names {', '.join(twice)} more than once")
     return known
+
+
+def require_all_shown(path: Path, known: Collection[KnownDifference], result: CheckResult) -> None:
+    """Refuse known differences that no vector shows. Raises: UsageError.
+
+    Only a check that played every vector can say that none of them shows a difference.
+    """
+    if any(stage.name == VECTORS and not stage.cut_short for stage in result.stages):
+        standing = [cache.standings for cache in result.caches]
+        shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
+        require_shown(path, known, shown)
 
 
 def require_shown(path: Path, known: Collection[KnownDifference], broken: Collection[str]) -> None:

@@ -29,7 +29,7 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     """
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
-        yield _verdict(report)
+        yield verdict(report)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
     number = 0
     unwritten: list[tuple[int, ReplayedFailure]] = []
@@ -45,7 +45,7 @@ def text_report(report: CheckReport, scripts: Mapping[int, str]) -> Iterator[Ren
     for each, replay in unwritten:
         yield Text(f"Script of failure {each}; --scripts DIR writes it to a file", "bold")
         yield f"\n{replay.script}"
-    yield _verdict(report)
+    yield verdict(report)
 
 
 def _title(report: CheckReport) -> Text:
@@ -207,7 +207,8 @@ def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int
     return table
 
 
-def _verdict(report: CheckReport) -> Text:
+def verdict(report: CheckReport) -> Text:
+    """The verdict in one line: the last line of the report."""
     match report.verdict:
         case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))

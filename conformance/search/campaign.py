@@ -352,3 +352,8 @@ def _made(search: AnySearch) -> Search:
 def _made_from(spec: SearchSpec) -> Search:
     """Make a search once in each process: making an adapter may start a child process."""
     return spec.search()
+
+
+def forget_searches() -> None:
+    """Forget the searches of this process: a name may stand for another cache from now on."""
+    _made_from.cache_clear()
