@@ -15,6 +15,7 @@ import typer
 from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.github import annotates_errors, write_for_github
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts
 from kvcanon.conformance.cli.terminal import ReportConsole, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
@@ -73,6 +74,12 @@ OutFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FILE", dir_okay=False, help="Also write the report to this file."),
 ]
+Github: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--github", help="Also write error annotations and a step summary for GitHub Actions."
+    ),
+]
 Minutes: TypeAlias = Annotated[
     float | None, typer.Option(min=0, metavar="N", help="How long a deep check runs.")
 ]
@@ -88,6 +95,7 @@ Writers: TypeAlias = Mapping[Path, Callable[[CheckReport], str]]
 """How each file of a report is written."""
 
 
+@annotates_errors
 def check_command(
     caches: Caches,
     *,
@@ -102,6 +110,7 @@ def check_command(
     junit: OutFile = None,
     html: OutFile = None,
     scripts: Scripts = None,
+    github: Github = False,
     jobs: Jobs = None,
     minutes: Minutes = None,
     store: StoreLocation = None,
@@ -130,6 +139,8 @@ def check_command(
         path.write_text(write(report), encoding="utf-8")
     files = _write_scripts(report, scripts) if scripts is not None else {}
     print_parts(ReportConsole(), text_report(report, files))
+    if github:
+        write_for_github(report, files)
     if known is not None:
         require_all_shown(known, differences, result)
     _exit(report.verdict)
