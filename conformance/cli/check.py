@@ -91,6 +91,13 @@ StoreLocation: TypeAlias = Annotated[
     ),
 ]
 
+ShardOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="K/N", help="Play one of N equal parts of the cases; N jobs play the whole check."
+    ),
+]
+
 Writers: TypeAlias = Mapping[Path, Callable[[CheckReport], str]]
 """How each file of a report is written."""
 
@@ -114,6 +121,7 @@ def check_command(
     jobs: Jobs = None,
     minutes: Minutes = None,
     store: StoreLocation = None,
+    shard: ShardOption = "1/1",
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised."""
     writers = _writers(json, junit, html)
@@ -132,6 +140,7 @@ def check_command(
             jobs=jobs,
             minutes=minutes,
             store=store,
+            shard=shard,
             progress=progress,
         )
     report = report_of(result, chosen, differences)

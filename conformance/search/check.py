@@ -29,7 +29,14 @@ from kvcanon.conformance.search.campaign import adapter_as, distinct, workers
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
+from kvcanon.conformance.search.plan import (
+    CheckPlan,
+    Progress,
+    RunStage,
+    Shard,
+    StageOutcome,
+    silent,
+)
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.conformance.search.vector_stage import NAME as VECTORS
@@ -54,13 +61,14 @@ def check(
     jobs: int | None = None,
     minutes: float | None = None,
     store: str | None = None,
+    shard: str = "1/1",
     progress: Progress = silent,
 ) -> CheckResult:
     """Check caches by their names.
 
     `only` names stages, laws, or both; `known` names laws that are known to be broken; with
     `strict`, broken SHOULD laws fail the check. Raises: UsageError, also if no law was exercised on
-    a cache.
+    a cache. `shard` is the part of all cases to play, as "1/4".
     """
     stages, law_ids = _chosen(only)
     unknown = sorted(set(known) - LAWS.keys())
@@ -77,8 +85,11 @@ def check(
         black_box=black_box,
         strict=strict,
         store=store,
+        shard=Shard.parse(shard),
         progress=progress,
     )
+    if plan.shard.of > 1 and store is not None:
+        raise UsageError("a store deals out the cases of a deep check; leave the shard out")
     everyone = (*plan.names, *((against,) if against else ()))
     adapters = {name: adapter_as(name, black_box=black_box) for name in everyone}
     made = {name: _made(adapter) for name, adapter in adapters.items()}

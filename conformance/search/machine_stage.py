@@ -43,7 +43,7 @@ def _draw(
     failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
     waiting: deque[Future[tuple[Failure | None, Tally]]] = deque()
-    runs = part_numbers(wanted, each)
+    runs = plan.shard.parts(part_numbers(wanted, each))
     try:
         while True:
             while not why and len(waiting) < by.jobs:

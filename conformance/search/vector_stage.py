@@ -68,15 +68,18 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     asked = SearchSpec(name, plan.seed, plan.against, plan.only or None, plan.black_box)
     if plan.against == name:
         asked = evolve(asked, against=None)
-    total, there = VectorResult(), len(vector_files())
-    parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
+    total, every = VectorResult(), len(vector_files())
+    # Neighbours in the list are alike, so a shard takes single vectors.
+    numbers = list(plan.shard.parts(iter(range(every))))
+    there = len(numbers)
+    parts = [numbers[first : first + PART] for first in range(0, there, PART)]
     futures = [
         by.executor.submit(play_vectors, asked, plan.known, part, deadline) for part in parts
     ]
     try:
         for part, future in zip(parts, futures, strict=True):
             total.add(future.result())
-            plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
+            plan.progress(f"{NAME}, {name}", numbers.index(part[-1]) + 1, there)
     except BrokenProcessPool:
         raise UsageError(f"{name} ended its process, in one of the vectors") from None
     finally:
@@ -95,7 +98,7 @@ def play_vectors(
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
-    for vector in read_vectors()[numbers[0] : numbers[-1] + 1]:
+    for vector in (read_vectors()[number] for number in numbers):
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break

@@ -44,8 +44,8 @@ BY_TREE = (
     Pair("reported:copy_moves_nothing", 1, "DATA-1", ("--black-box",)),
     Pair("reported:load_makes_recent", 1, "REC-7", ("--seed", "3")),
     Pair("reported:Forgetful", 1, "LOCK-8"),
-    Pair("reported:duplicates_leak", 0, known="ALLOC-8"),
-    Pair("reported:host_leaves_go_before_duplicates", 0, "EVICT-7"),
+    Pair("reported:duplicates_leak", 1, "ALLOC-9", known="ALLOC-8"),
+    Pair("reported:host_leaves_go_before_duplicates", 1, "REC-3"),
     Pair("reported:host_leaves_go_before_duplicates", 1, "EVICT-7", ("--strict",)),
     Pair("reported:Crashing", 1),
     Pair("reported:Nonsense", 1),
@@ -63,6 +63,7 @@ BY_REQUEST = (
     Pair("block_manager:of_FallsAtAbort", 1),
     Pair("block_manager:of_RefusesAll", 1),
     Pair("docs_caches:NO_REUSE", 1, "MATCH-6"),
+    Pair("docs_caches:NO_REUSE", 0, known="MATCH-6"),
     Pair("reported:REQUESTS", 1),
 )
 SOUND = (
