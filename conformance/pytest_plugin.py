@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
             if name is not None:
                 load_adapter(name)
         except UsageError as fault:
-            raise pytest.UsageError(str(fault)) from fault
+            raise pytest.UsageError(f"kvcanon: {' '.join(str(fault).split())}") from fault
     config.pluginmanager.register(hooks, "kvcanon-suite")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from kvcanon.conformance.cli.terminal import ReportConsole, print_parts
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.report.github import annotations, error_line, step_summary
+from kvcanon.conformance.report.github import error_line, error_lines, step_summary
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.report.text import text_report
 
@@ -28,7 +28,7 @@ def write_for_github(report: CheckReport, scripts: Mapping[int, str]) -> None:
     text = StringIO()
     print_parts(ReportConsole(file=text), text_report(report, scripts))
     _append_summary(step_summary(report, text.getvalue()))
-    for line in annotations(report):
+    for line in error_lines(report):
         typer.echo(line)
 
 

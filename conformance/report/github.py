@@ -20,7 +20,7 @@ MOST_BYTES = 900_000
 """GitHub drops a summary of more than 1 MiB."""
 
 
-def annotations(report: CheckReport) -> Iterator[str]:
+def error_lines(report: CheckReport) -> Iterator[str]:
     """An error line for each test that fails: the law, and what is wrong, in one sentence."""
     failing = [
         (cache.name, test)

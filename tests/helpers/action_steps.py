@@ -43,7 +43,8 @@ def step(name: str) -> Mapping[str, Any]:
 def run_step(name: str, folder: Path, inputs: Mapping[str, str], **env: str) -> StepRun:
     """Run a shell step with these inputs of the action, and the usual value of each other."""
     chosen = step(name)
-    values = {key: str(each.get("default", "")) for key, each in ACTION["inputs"].items()} | inputs
+    usual = {key: str(each.get("default", "")) for key, each in ACTION["inputs"].items()}
+    values = {**usual, **inputs}
     assert values.keys() == ACTION["inputs"].keys()
     files = {key: folder / key for key in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     for file in files.values():

@@ -23,7 +23,7 @@ class BlockManager:
         self.config = config
         self.waiting = list(range(config.device_slots.full))
         self.users: Counter[Slot] = Counter()
-        self.by_hash: dict[Slot] = {}
+        self.by_hash: dict[bytes, Slot] = {}
         self.hash_of: dict[Slot, bytes] = {}
         self.tables: dict[RequestId, list[Slot]] = {}
         self.keys: dict[RequestId, Key] = {}
@@ -59,7 +59,7 @@ class BlockManager:
         self.table(request_id)
         self.end(request_id)
 
-    def hashes(self, key: Key) -> tuple[...]:
+    def hashes(self, key: Key) -> tuple[bytes, ...]:
         """The hash of each page with its prefix."""
         return page_hashes(namespace_seed(key.namespace), key.pages)
 
@@ -127,7 +127,7 @@ class KeepsShared(BlockManager):
 class HashesPagesAlone(BlockManager):
     """The hash of a page leaves its prefix out."""
 
-    def hashes(self, key: Key) -> tuple[...]:
+    def hashes(self, key: Key) -> tuple[bytes, ...]:
         """The hash of each page."""
         seed = namespace_seed(key.namespace)
         return tuple(page_hashes(seed, (page,))[0] for page in key.pages)
@@ -143,7 +143,7 @@ class ForgetsNothing(BlockManager):
 class NoNamespaces(BlockManager):
     """The hash of a page leaves its namespace out."""
 
-    def hashes(self, key: Key) -> tuple[...]:
+    def hashes(self, key: Key) -> tuple[bytes, ...]:
         """The hashes of the key in the first namespace."""
         return super().hashes(Key(key.pages))
 

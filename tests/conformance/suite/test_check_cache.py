@@ -80,7 +80,7 @@ def test_check_cache_requires_the_essentials() -> None:
             raise BadArgument("key", "is not liked")
 
     with pytest.raises(AssertionError, match="NOT EXERCISED: insert was refused each of"):
-        check_cache(Idle)
+        check_cache(Idle)  # type: ignore[arg-type]
 
 
 def test_known_laws_are_excused() -> None:

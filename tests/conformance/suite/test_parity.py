@@ -63,7 +63,7 @@ BY_REQUEST = (
     Pair("block_manager:of_FallsAtAbort", 1),
     Pair("block_manager:of_RefusesAll", 1),
     Pair("docs_caches:NO_REUSE", 1, "MATCH-6"),
-    Pair("docs_caches:NO_REUSE", 0, known="MATCH-6"),
+    Pair("docs_caches:NO_REUSE", 1, known="MATCH-6"),
     Pair("reported:REQUESTS", 1),
 )
 SOUND = (
