@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.spec.law import LAWS
 from suite_runs import outcomes, run
 
