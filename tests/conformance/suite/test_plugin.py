@@ -42,7 +42,7 @@ class Down(ReferenceCache):
     def match(self, *_):
         raise ZeroDivisionError("down")
 
-    lock = allocate = insert = evict = flush = take_events = reset = poll = free = match
+    lock = allocate = insert = evict = flush = reset = poll = free = match
     load_back = insert_host = evict_host = read = write = match
 '''
 
