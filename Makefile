@@ -132,10 +132,13 @@ mutants: $(READY) ## Find every planted fault in every way, and write docs/mutan
 mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that a program makes.
 	$(BIN)/kvcanon mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
 
-lint: $(READY) native ## Check style and types, of Python and of the native core.
+lint: $(READY) native ## Check style and types of Python and the native core, and the workflows.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/kvcanon tests
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .
 	$(BIN)/clang-format --dry-run -Werror $(CPP) $(wildcard optimized/native/fuzz/*.[ch]pp)
 	printf '%s\n' $(filter %.cpp,$(CPP)) | xargs -P $$(nproc) -n 4 $(BIN)/clang-tidy -p $(NATIVE) --quiet
 

@@ -1,20 +1,20 @@
 """The pytest plugin: which cache `pytest --pyargs kvcanon.conformance` judges, and how.
 
 pytest loads this module wherever kvcanon is installed, even in unrelated runs. So it declares
-options, and imports nothing of the judge.
+options, and imports the judge only if a cache is given.
 """
 
 from __future__ import annotations
+
+import argparse
 
 import pytest
 
 SUITE = "kvcanon.conformance"
 
-NO_CACHE = f"{SUITE} judges a cache: give --kvcanon-cache package.module:factory, or reference"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
+    """Declare the options: those of `kvcanon check`, under longer names."""
     group = parser.getgroup("kvcanon", "kvcanon: hold a prefix KV cache to the law")
     group.addoption(
         "--kvcanon-cache",
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the cache to judge: reference, or package.module:factory",
     )
     group.addoption(
-        "--kvcanon-seed", metavar="N", type=int, default=0, help="seed of all that is drawn"
+        "--kvcanon-seed", metavar="N", type=_seed, default=0, help="seed of all that is drawn"
     )
     group.addoption(
         "--kvcanon-effort",
@@ -36,21 +36,56 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a cache that it must exactly agree with, as reference",
     )
     group.addoption(
+        "--kvcanon-known",
+        metavar="FILE",
+        help="laws that are known to be broken, each with a reason and a link, in TOML",
+    )
+    group.addoption(
+        "--kvcanon-black-box",
+        action="store_true",
+        help="judge by answers, events and bytes alone; do not look at the state",
+    )
+    group.addoption(
         "--kvcanon-strict",
         action="store_true",
-        help="let a law that only SHOULD be kept fail its tests",
+        help="let a law that only SHOULD be kept fail its test",
+    )
+    group.addoption(
+        "--kvcanon-jobs",
+        metavar="N",
+        type=_jobs,
+        help="worker processes of the check; by default one for each core",
     )
 
 
+def _seed(text: str) -> int:
+    """A seed. Raises: argparse.ArgumentTypeError."""
+    return _at_least(0, text)
+
+
+def _jobs(text: str) -> int:
+    """A number of processes. Raises: argparse.ArgumentTypeError."""
+    return _at_least(1, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least {least}")
+    return int(text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Check that there is a cache to judge. Raises: UsageError."""
+    """Load the cache to judge, and add the hooks that judge it. Raises: UsageError."""
     if config.getoption("kvcanon_cache") is None:
         if any(map(_is_suite, config.args)):
+            from kvcanon.conformance.suite import NO_CACHE  # noqa: PLC0415
+
             raise pytest.UsageError(NO_CACHE)
         return
     # Other runs do not wait for these imports.
     from kvcanon.conformance.errors import UsageError  # noqa: PLC0415
     from kvcanon.conformance.protocol.cache_names import load_adapter  # noqa: PLC0415
+    from kvcanon.conformance.suite import hooks  # noqa: PLC0415
 
     for option in ("kvcanon_cache", "kvcanon_against"):
         name = config.getoption(option)
@@ -58,7 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
             if name is not None:
                 load_adapter(name)
         except UsageError as fault:
-            raise pytest.UsageError(str(fault)) from fault
+            raise pytest.UsageError(f"kvcanon: {' '.join(str(fault).split())}") from fault
+    config.pluginmanager.register(hooks, "kvcanon-suite")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

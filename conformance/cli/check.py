@@ -16,6 +16,7 @@ from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.files import require_files, require_folder, write_file
+from kvcanon.conformance.cli.github import annotates_errors, write_for_github
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
@@ -27,11 +28,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
-from kvcanon.conformance.report.known_differences import (
-    KnownDifference,
-    not_shown,
-    read_known,
-)
+from kvcanon.conformance.report.known_differences import read_known
+from kvcanon.conformance.report.known_shown import line_on_stale
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
@@ -39,7 +37,6 @@ from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
-from kvcanon.conformance.search.result import Standing
 
 Caches: TypeAlias = Annotated[
     list[str],
@@ -85,6 +82,12 @@ OutFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FILE", dir_okay=False, help="Also write the report to this file."),
 ]
+Github: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--github", help="Also write error annotations and a step summary for GitHub Actions."
+    ),
+]
 Minutes: TypeAlias = Annotated[
     float | None,
     typer.Option(parser=minutes_of, metavar="N", help="How long a deep check runs."),
@@ -97,10 +100,18 @@ StoreLocation: TypeAlias = Annotated[
     ),
 ]
 
+ShardOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="K/N", help="Play one of N equal parts of the cases; N jobs play the whole check."
+    ),
+]
+
 Writers: TypeAlias = Mapping[Path, Callable[[CheckReport], str]]
 """How each file of a report is written."""
 
 
+@annotates_errors
 def check_command(
     caches: Caches,
     *,
@@ -115,9 +126,11 @@ def check_command(
     junit: OutFile = None,
     html: OutFile = None,
     scripts: Scripts = None,
+    github: Github = False,
     jobs: Jobs = None,
     minutes: Minutes = None,
     store: StoreLocation = None,
+    shard: ShardOption = "1/1",
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised."""
     require_files({"--json": json, "--junit": junit, "--html": html})
@@ -138,6 +151,7 @@ def check_command(
             jobs=jobs,
             minutes=minutes,
             store=store,
+            shard=shard,
             progress=progress,
         )
         report = report_of(result, chosen, differences, replay_apart(seed))
@@ -145,8 +159,10 @@ def check_command(
     print_parts(ReportConsole(), text_report(report, files))
     for path, write in writers.items():
         write_file(path, write(report))
-    if known is not None:
-        _require_shown(known, differences, report)
+    if github:
+        write_for_github(report, files)
+    if known is not None and (stale := line_on_stale(known, report)):
+        typer.echo(f"Warning: {stale}", err=True)
     _exit(report.verdict)
 
 
@@ -196,26 +212,6 @@ def _write_scripts(report: CheckReport, folder: Path) -> Mapping[str, str]:
         write_file(path, each.replay.script)
         files[each.number] = str(path)
     return files
-
-
-def _require_shown(
-    file: Path, differences: tuple[KnownDifference, ...], report: CheckReport
-) -> None:
-    """Say which known differences nothing shows. Raises: UsageError: the check is strict.
-
-    A check that failed, or that was not played to its end, cannot tell.
-    """
-    stages = report.result.stages
-    played = {stage.name for stage in stages if not stage.cut_short} == set(STAGES)
-    if not played or report.verdict is not CheckVerdict.HOLDS:
-        return
-    standing = [cache.result.standings for cache in report.caches]
-    shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
-    stale = not_shown(file, differences, shown)
-    if stale and report.result.strict:
-        raise UsageError(stale)
-    if stale:
-        typer.echo(f"Warning: {stale}", err=True)
 
 
 def _exit(verdict: CheckVerdict) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
@@ -79,8 +79,8 @@ def progress(items: Sequence[Item], label: str) -> Iterator[Iterator[Item]]:
 class ReportConsole(Console):
     """The console for reports; in a pipe it has a fixed width."""
 
-    def __init__(self, width_in_pipe: int = WIDTH) -> None:
-        super().__init__(highlight=False)
+    def __init__(self, width_in_pipe: int = WIDTH, file: IO[str] | None = None) -> None:
+        super().__init__(highlight=False, file=file)
         if not self.is_terminal:
             self.width = width_in_pipe
 

@@ -35,11 +35,14 @@ SHORT = {
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""
 
+LOADED: dict[str, Adapter] = {REFERENCE.name: REFERENCE}
+"""Adapters that need no import, by name. A check in this process may add local ones."""
+
 
 def load_adapter(name: str) -> Adapter:
     """Return the adapter of this name. Raises: UsageError."""
-    if name == REFERENCE.name:
-        return REFERENCE
+    if name in LOADED:
+        return LOADED[name]
     if name.startswith(PREFIX):
         return pipe_adapter(name.removeprefix(PREFIX))
     module_name, colon, attribute = SHORT.get(name, name).partition(":")

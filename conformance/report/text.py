@@ -35,7 +35,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
     """
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
-        yield _verdict(report)
+        yield verdict(report)
         yield ""
     unkept = {id(replay) for cache in report.caches for replay in cache.unkept}
     for each in report.numbered:
@@ -51,7 +51,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
                 f"Script of failure {each.number}; --scripts DIR writes it to a file", "bold"
             )
             yield f"\n{each.replay.script}"
-    yield _verdict(report)
+    yield verdict(report)
 
 
 def _title(report: CheckReport) -> Text:
@@ -250,7 +250,8 @@ def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int
     return table
 
 
-def _verdict(report: CheckReport) -> Text:
+def verdict(report: CheckReport) -> Text:
+    """The verdict in one line: the last line of the report."""
     match report.verdict:
         case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))

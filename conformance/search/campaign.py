@@ -7,7 +7,7 @@ in the order of the blocks, so that the number of processes changes only the tim
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cache
 from time import monotonic
@@ -262,10 +262,10 @@ def _report_of(
 ) -> CampaignReport:
     """The report of a block, also if a case ends its process. Raises: UsageError."""
 
-    def submit(some: range) -> Future[CampaignReport]:
+    def submit(some: Sequence[int]) -> Future[CampaignReport]:
         return by.next_of_all(_play, search, some, deadline)
 
-    def deadly(some: range, died: ProcessDied) -> tuple[int, CampaignReport]:
+    def deadly(some: Sequence[int], died: ProcessDied) -> tuple[int, CampaignReport]:
         number, finding = _died_at(search, some, died)
         report = CampaignReport(Tally(cases=1))
         report.note(finding, by.next_of_all(_case, search, number).result(), number)
@@ -274,7 +274,7 @@ def _report_of(
     return play_part(cases, future, submit, deadly, CampaignReport())
 
 
-def _died_at(search: AnySearch, cases: range, died: ProcessDied) -> tuple[int, Finding]:
+def _died_at(search: AnySearch, cases: Sequence[int], died: ProcessDied) -> tuple[int, Finding]:
     """The case at which a process died, and the finding. Raises: UsageError: nobody knows."""
     cache, against = names_in(search)
     place = died.ending.noted.place
@@ -299,7 +299,7 @@ def _case(search: AnySearch, number: int) -> Case:
     return made(search).case(number)
 
 
-def _play(search: AnySearch, numbers: range, deadline: float) -> CampaignReport:
+def _play(search: AnySearch, numbers: Sequence[int], deadline: float) -> CampaignReport:
     return play_block(made(search), numbers, deadline)
 
 
@@ -312,3 +312,8 @@ def made(search: AnySearch) -> Search:
 def _made_from(spec: SearchSpec) -> Search:
     """Make a search once in each process: making an adapter may start a child process."""
     return spec.search()
+
+
+def forget_searches() -> None:
+    """Forget the searches of this process: a name may stand for another cache from now on."""
+    _made_from.cache_clear()

@@ -23,7 +23,14 @@ from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.facts import CacheFacts, facts_of
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.plan import CheckPlan, Progress, RunStage, StageOutcome, silent
+from kvcanon.conformance.search.plan import (
+    CheckPlan,
+    Progress,
+    RunStage,
+    Shard,
+    StageOutcome,
+    silent,
+)
 from kvcanon.conformance.search.reductions import distinct
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.conformance.search.store import require_store
@@ -47,15 +54,16 @@ def check(
     jobs: int | None = None,
     minutes: float | None = None,
     store: str | None = None,
+    shard: str = "1/1",
     apart: bool = True,
     progress: Progress = silent,
 ) -> CheckResult:
     """Check caches by their names.
 
     `only` names stages, laws, or both; `known` names laws that are known to be broken; with
-    `strict`, broken SHOULD laws fail the check. Caches are played in worker processes, which they
-    may end or block; without `apart`, one job is done in this process. Raises: UsageError, also if
-    no law was exercised on a cache.
+    `strict`, broken SHOULD laws fail the check; `shard` is the part of all cases to play, as "1/4".
+    Caches are played in worker processes, which they may end or block; without `apart`, one job is
+    done in this process. Raises: UsageError, also if no law was exercised on a cache.
     """
     stages, law_ids = _chosen(only)
     unknown = sorted(set(known) - LAWS.keys())
@@ -72,8 +80,11 @@ def check(
         black_box=black_box,
         strict=strict,
         store=store,
+        shard=Shard.parse(shard),
         progress=progress,
     )
+    if plan.shard.of > 1 and store is not None:
+        raise UsageError("a store deals out the cases of a deep check; leave the shard out")
     if store is not None:
         require_store(store)
     everyone = (*plan.names, *((against,) if against is not None else ()))

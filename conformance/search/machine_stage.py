@@ -51,7 +51,7 @@ def _draw(
     failures: list[Failure] = []
     wanted, each = plan.effort.machine_cases, plan.effort.run
     waiting: deque[tuple[int, Future[MachineRun]]] = deque()
-    runs = part_numbers(wanted, each)
+    runs = plan.shard.parts(part_numbers(wanted, each))
     try:
         while True:
             while not why and len(waiting) < by.jobs:

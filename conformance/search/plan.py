@@ -6,10 +6,12 @@ other fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 from attrs import frozen
 
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Tally
@@ -21,6 +23,32 @@ Progress = Callable[[str, int, int | None], None]
 
 def silent(_stage: str, _done: int, _of: int | None) -> None:
     """Show no progress."""
+
+
+@frozen
+class Shard:
+    """A part of a check: jobs that play the shards 1/4 to 4/4 play the whole check together.
+
+    Vectors, the walker's cases and the machine's runs are dealt out in turn.
+    """
+
+    number: int = 1
+    of: int = 1
+
+    @staticmethod
+    def parse(text: str) -> Shard:
+        """The shard of a text such as "1/4". Raises: UsageError."""
+        found = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text)
+        if found is None or int(found[1]) > int(found[2]):
+            raise UsageError(f"no shard {text!r}; give one as 1/4, of the shards 1/4 to 4/4")
+        return Shard(int(found[1]), int(found[2]))
+
+    def parts(self, parts: Iterator[int]) -> Iterator[int]:
+        """The parts of this shard."""
+        return (part for part in parts if part % self.of == self.number - 1)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
 
 
 @frozen
@@ -42,6 +70,8 @@ class CheckPlan:
     """Whether broken SHOULD laws fail the check."""
     store: str | None = None
     """Where a deep check keeps its results: a directory, or the URL of a Redis."""
+    shard: Shard = Shard()
+    """The part of all cases to play."""
     progress: Progress = silent
 
     @property

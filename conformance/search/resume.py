@@ -8,7 +8,7 @@ the other, whatever the number of jobs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, Self, TypeVar
 
@@ -30,28 +30,29 @@ Result = TypeVar("Result", bound=Addable)
 
 
 def play_part(
-    part: range,
+    part: Sequence[int],
     first: Future[Result],
-    submit: Callable[[range], Future[Result]],
-    deadly: Callable[[range, ProcessDied], tuple[int, Result]],
+    submit: Callable[[Sequence[int]], Future[Result]],
+    deadly: Callable[[Sequence[int], ProcessDied], tuple[int, Result]],
     total: Result,
 ) -> Result:
     """Add the results of a part to a total, whose first try has begun.
 
     `deadly` says in which case of a part a process died, and with which result. Raises: as it does.
     """
-    pieces: deque[range | Result] = deque([part])
+    pieces: deque[Sequence[int] | Result] = deque([part])
     future: Future[Result] | None = first
     while pieces and not total.over:
         piece = pieces.popleft()
-        if not isinstance(piece, range):
+        if not isinstance(piece, Sequence):
             total.add(piece)
             continue
         try:
             total.add((future or submit(piece)).result())
         except ProcessDied as died:
             number, result = deadly(piece, died)
-            before, after = range(piece.start, number), range(number + 1, piece.stop)
+            at = piece.index(number)
+            before, after = piece[:at], piece[at + 1 :]
             pieces.extendleft([each for each in (after, result, before) if each or each is result])
         future = None
     return total

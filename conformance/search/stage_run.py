@@ -44,18 +44,20 @@ class StageRun:
 
     def outcome(self, *, endless: bool, units: str = "cases") -> StageOutcome:
         """The outcome of the stage; an endless stage is not cut short by its time."""
-        cut_short = "; ".join(
+        shard = self._plan.shard
+        whys = [f"only shard {shard} was played"] if shard.of > 1 else []
+        whys += [
             f"{cache}: {why} after {self._tallies[cache].cases:,} {units}"
             for cache, why in self._cut_short.items()
             if not (endless and why == OUT_OF_TIME)
-        )
+        ]
         tallies = self._tallies.values()
         stage = StageResult(
             self._name,
             cases=sum(tally.cases for tally in tallies),
             steps=sum(tally.steps for tally in tallies),
             seconds=monotonic() - self._began,
-            cut_short=cut_short,
+            cut_short="; ".join(whys),
             unoffered=sum(tally.unoffered for tally in tallies),
         )
         return StageOutcome(stage, self._tallies, distinct(self._failures))

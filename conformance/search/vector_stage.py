@@ -76,20 +76,23 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     asked = SearchSpec(name, plan.seed, plan.against, plan.law_ids, plan.black_box, known)
     if plan.against == name:
         asked = evolve(asked, against=None)
-    total, there = VectorResult(), len(vector_files())
-    parts = [range(first, min(first + PART, there)) for first in range(0, there, PART)]
+    total, every = VectorResult(), len(vector_files())
+    # Neighbours in the list are alike, so a shard takes single vectors.
+    numbers = list(plan.shard.parts(iter(range(every))))
+    there = len(numbers)
+    parts = [numbers[first : first + PART] for first in range(0, there, PART)]
 
-    def again(part: range) -> Future[VectorResult]:
+    def again(part: Sequence[int]) -> Future[VectorResult]:
         return by.next_of_all(play_vectors, asked, part, deadline)
 
-    def deadly(part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+    def deadly(part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:
         return _failure_at(asked, part, died)
 
     futures = [by.executor.submit(play_vectors, asked, part, deadline) for part in parts]
     try:
         for part, future in zip(parts, futures, strict=True):
             play_part(part, future, again, deadly, total)
-            plan.progress(f"{NAME}, {name}", part[-1] + 1, there)
+            plan.progress(f"{NAME}, {name}", numbers.index(part[-1]) + 1, there)
             if total.over:
                 break
     finally:
@@ -101,7 +104,9 @@ def _hold(plan: CheckPlan, name: str, by: Workers, deadline: float) -> VectorRes
     return total
 
 
-def _failure_at(asked: SearchSpec, part: range, died: ProcessDied) -> tuple[int, VectorResult]:
+def _failure_at(
+    asked: SearchSpec, part: Sequence[int], died: ProcessDied
+) -> tuple[int, VectorResult]:
     """The vector at which a worker died, and the failure. Raises: UsageError: nobody knows."""
     place = died.ending.noted.place
     number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
@@ -126,7 +131,7 @@ def play_vectors(asked: SearchSpec, numbers: Sequence[int], deadline: float) -> 
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
-    for number, vector in list(enumerate(read_vectors()))[numbers[0] : numbers[-1] + 1]:
+    for number, vector in [(each, read_vectors()[each]) for each in numbers]:
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break

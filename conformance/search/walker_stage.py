@@ -45,5 +45,6 @@ def _search(
     if effort.walker_cases is None and plan.store is not None:
         store = open_store(plan.store, spec, effort.block)
         return share_blocks(spec, store, effort.block, by, deadline=deadline, done=show)
-    blocks = CaseBlocks(part_numbers(effort.walker_cases, effort.block), effort.block, show)
+    numbers = plan.shard.parts(part_numbers(effort.walker_cases, effort.block))
+    blocks = CaseBlocks(numbers, effort.block, show)
     return search_blocks(spec, blocks, by, deadline)

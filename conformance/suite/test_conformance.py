@@ -1,95 +1,72 @@
 """The tests for a cache: `pytest --pyargs kvcanon.conformance --kvcanon-cache ...`.
 
-These are not the tests of kvcanon. There is a test for each law, and the cases of walker and
-machine in parts. A failed test is a finding about the cache; its message has no traceback, which
-would only show the judge. A skipped test says why its law was not exercised.
+These are not the tests of kvcanon. There is a test for each law, and three for what is of no law.
+They show the result of one check, which runs before the first of them. A failed test is a finding
+about the cache; its message has no traceback, which would only show the judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import pytest
 
-from kvcanon.conformance.pytest_plugin import NO_CACHE
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.effort import EFFORTS
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.suite.checks import (
-    UNKEPT,
-    WALKS,
-    LawNotExercised,
-    Suite,
-    draw,
-    fails,
-    in_words,
-    law_failures,
-    machine_parts,
-    require_essentials,
-    walk,
+from kvcanon.conformance.report.named_tests import (
+    AGREEMENT,
+    CRASH,
+    ESSENTIALS,
+    NamedOutcome,
+    NamedTest,
 )
+from kvcanon.conformance.suite import NO_CACHE
+from kvcanon.conformance.suite.hooks import checked_of
+from kvcanon.conformance.suite.session_check import SessionCheck
 from kvcanon.spec.law import LAWS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test for each law and for each part of the cases. Raises: CollectError."""
+    """Make a test for each law. Raises: CollectError: no cache is given."""
     if metafunc.config.getoption("kvcanon_cache") is None:
         raise pytest.Collector.CollectError(NO_CACHE)
-    effort = EFFORTS[metafunc.config.getoption("kvcanon_effort")]
     if "law_id" in metafunc.fixturenames:
         metafunc.parametrize("law_id", LAWS)
-    elif metafunc.function is test_walk:
-        metafunc.parametrize("part", range(WALKS[effort.name]))
-    elif metafunc.function is test_machine:
-        metafunc.parametrize("part", range(machine_parts(effort)))
 
 
 @pytest.fixture(scope="session")
-def suite(pytestconfig: pytest.Config) -> Suite:
-    """The cache, and how it is checked."""
-    name, against = (
-        pytestconfig.getoption("kvcanon_cache"),
-        pytestconfig.getoption("kvcanon_against"),
-    )
-    effort = EFFORTS[pytestconfig.getoption("kvcanon_effort")]
-    other = adapter_as(against) if against else None
-    seed, strict = (pytestconfig.getoption(f"kvcanon_{each}") for each in ("seed", "strict"))
-    return Suite(adapter_as(name), effort, seed, other, strict)
+def checked(pytestconfig: pytest.Config) -> SessionCheck:
+    """The result of the check."""
+    return checked_of(pytestconfig)
 
 
-def test_essentials(suite: Suite) -> None:
-    """The cache serves the operations that all caches have, and exercises the essential laws."""
-    try:
-        require_essentials(suite)
-    except AssertionError as lacking:
-        pytest.fail(str(lacking), pytrace=False)
-
-
-def test_law(suite: Suite, law_id: str) -> None:
+def test_law(checked: SessionCheck, law_id: str) -> None:
     """The cache holds this law."""
-    try:
-        require_none(suite, lambda: law_failures(suite, LAWS[law_id]))
-    except LawNotExercised as why:
-        pytest.skip(str(why))
+    show(checked.test(law_id))
 
 
-def test_walk(suite: Suite, part: int) -> None:
-    """The cache holds all laws in cases of the walker."""
-    require_none(suite, lambda: walk(suite, part).failures)
+def test_agreement(checked: SessionCheck, pytestconfig: pytest.Config) -> None:
+    """The cache does what the cache of `--kvcanon-against` does."""
+    if pytestconfig.getoption("kvcanon_against") is None:
+        pytest.skip("there is no cache to agree with; --kvcanon-against names one")
+    show(checked.test(AGREEMENT))
 
 
-def test_machine(suite: Suite, part: int) -> None:
-    """The cache holds all laws in cases that Hypothesis draws."""
-    require_none(suite, lambda: draw(suite, part).failures)
+def test_crash(checked: SessionCheck) -> None:
+    """The cache raises no exceptions but refusals, and answers in time."""
+    show(checked.test(CRASH))
 
 
-def require_none(suite: Suite, find: Callable[[], Iterable[Failure]]) -> None:
-    """Fail with the failures in words; failures of SHOULD laws alone are expected failures."""
-    try:
-        found = list(find())
-    except AssertionError as nothing_judged:
-        pytest.fail(str(nothing_judged), pytrace=False)
-    if words := [in_words(each) for each in found if fails(suite, each)]:
-        pytest.fail("\n\n".join(words), pytrace=False)
-    if found:
-        pytest.xfail("\n\n".join(f"{UNKEPT}: {in_words(each)}" for each in found))
+def test_essentials(checked: SessionCheck) -> None:
+    """The check exercised every operation and law without which it would say little."""
+    show(checked.test(ESSENTIALS))
+
+
+def show(test: NamedTest) -> None:
+    """Pass, fail, skip, or expect a failure, as the check says; the first line says why."""
+    words = f"{test.name}: {test.message}\n\n{test.details}".rstrip()
+    match test.outcome:
+        case NamedOutcome.FAILED | NamedOutcome.CRASHED:
+            pytest.fail(words, pytrace=False)
+        case NamedOutcome.SKIPPED:
+            pytest.skip(test.message)
+        case NamedOutcome.NOT_KEPT:
+            pytest.xfail(words)
+        case NamedOutcome.PASSED:
+            pass

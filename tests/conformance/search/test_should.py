@@ -243,10 +243,9 @@ def test_the_command_ends_with_0_unless_it_is_strict(
 
 
 @thrift
-def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_cache_warns_unless_it_is_strict() -> None:
     """`check_cache` warns of a broken SHOULD law, and raises if it is strict."""
-    monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
-    with pytest.warns(UserWarning, match=rf"SHOULD, not kept: (?s:.*)\n{SHOULD_ID} thrifty"):
+    with pytest.warns(UserWarning, match=f"SHOULD, not kept: {SHOULD_ID} thrifty: "):
         check_cache(REFERENCE)
     with pytest.raises(AssertionError, match=SHOULD_ID):
         check_cache(REFERENCE, strict=True)

@@ -1,29 +1,18 @@
-"""The suite as users run it: by pytest, in their own folder, on their own cache.
-
-Each run is a process of its own, because this one has imported and configured kvcanon.
-"""
+"""The suite as users run it: by pytest, in their own folder, on their own cache."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.effort import EFFORTS, Effort
-from kvcanon.conformance.suite.checks import Suite, check_cache, walk
-from kvcanon.conformance.variants.override import Overrides, overriding
-from kvcanon.reference import ReferenceCache, host_insert
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.spec.law import LAWS
-from paths import DOCS, HELPERS
+from suite_runs import outcomes, run
 
 THEIRS = '''
-from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.variants.override import overriding
 from kvcanon.reference import ReferenceCache, host_insert
 from kvcanon.spec.errors import BadArgument
@@ -53,112 +42,130 @@ class Down(ReferenceCache):
     def match(self, *_):
         raise ZeroDivisionError("down")
 
-    lock = allocate = insert = evict = flush = take_events = reset = poll = free = match
+    lock = allocate = insert = evict = flush = reset = poll = free = match
     load_back = insert_host = evict_host = read = write = match
 '''
 
 
-def run(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """Run the suite in a folder, without pytest's configuration of kvcanon."""
-    (folder / "theirs.py").write_text(THEIRS, encoding="utf-8")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs")
-    return subprocess.run(
-        [*command, "kvcanon.conformance", *arguments],
-        cwd=folder,
-        env=env | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(HELPERS)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """The folder of somebody's caches."""
+    (tmp_path / "theirs.py").write_text(THEIRS, encoding="utf-8")
+    return tmp_path
 
 
-def outcomes(report: Path) -> dict[str, str]:
-    """The outcome of each test, with its message."""
-    found = {}
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314  # It is pytest's own.
-        said = [*case.iter("failure"), *case.iter("error"), *case.iter("skipped")]
-        found[case.attrib["name"]] = "".join(
-            f"{each.tag}: {each.attrib['message']} {each.text}" for each in said
-        )
-    return found
-
-
-SOME = "test_law or test_walk[0] or test_walk[1]"
-
-
-def test_sound_cache_passes(tmp_path: Path) -> None:
+def test_sound_cache_passes(theirs: Path) -> None:
     """The reference passes, and each law has a test."""
-    done = run(tmp_path, "--kvcanon-cache", "reference", "-k", SOME, "--junitxml", "report.xml")
+    done = run(theirs, "--kvcanon-cache", "reference", "--junitxml", "report.xml")
     assert done.returncode == 0, done.stdout
     assert "kvcanon: reference, effort quick, seed 0" in done.stdout
-    found = outcomes(tmp_path / "report.xml")
-    assert {f"test_law[{law_id}]" for law_id in LAWS} <= found.keys()
-    assert not any(said.startswith("failure") for said in found.values())
+    assert "No law is broken. " in done.stdout
+    found = outcomes(theirs / "report.xml")
+    laws = {f"test_law[{law_id}]" for law_id in LAWS}
+    assert found.keys() == {*laws, "test_agreement", "test_crash", "test_essentials"}
 
 
-def test_broken_law_is_named_the_same_every_time(tmp_path: Path) -> None:
-    """A fault fails the same tests with the same words in every run, also in workers."""
-    arguments = ("--kvcanon-cache", "theirs:silent", "--kvcanon-seed", "5")
-    kept = ("-k", f"{SOME} or test_machine[0]", "--junitxml")
-    first = run(tmp_path, *arguments, *kept, "one.xml", hash_seed="1")
-    again = run(tmp_path, *arguments, *kept, "two.xml", "-n", "2", hash_seed="2")
+def test_broken_law_is_named_with_its_sentence_and_script(theirs: Path) -> None:
+    """A broken law fails its test; its name and sentence stand in the message and the summary."""
+    chosen = ("-k", "EVENT-10 or LOCK-2")
+    done = run(theirs, "--kvcanon-cache", "theirs:silent", *chosen, "--junitxml", "report.xml")
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed, 96 deselected" in done.stdout
+    said = outcomes(theirs / "report.xml")["test_law[EVENT-10]"]
+    assert "EVENT-10 media_of_operations: " in said.splitlines()[0]
+    assert 'with judged(\n    "theirs:silent"' in said
+    summary = done.stdout.partition("= kvcanon =")[2].splitlines()
+    (line,) = (each for each in summary if each.startswith("EVENT-10 "))
+    assert line in said
+    assert "Traceback" not in done.stdout
+    assert "def " not in done.stdout
+
+
+def test_workers_show_the_check_of_the_controller(theirs: Path) -> None:
+    """With pytest-xdist there is one check, and the same outcomes as in one process."""
+    arguments = ("--kvcanon-cache", "theirs:silent", "--kvcanon-seed", "5", "--junitxml")
+    first = run(theirs, *arguments, "one.xml")
+    again = run(theirs, *arguments, "two.xml", "-n", "2")
     assert (first.returncode, again.returncode) == (1, 1), first.stdout + again.stdout
-    found = outcomes(tmp_path / "one.xml")
-    assert found == outcomes(tmp_path / "two.xml")
-    assert "EVENT-10 media_of_operations" in found["test_law[EVENT-10]"]
-    assert found["test_law[LOCK-2]"] == ""
-    assert "found by: machine, seed" in found["test_machine[0]"]
-    assert 'the case: {"config": {' in found["test_machine[0]"]
-    assert "Traceback" not in first.stdout
-    assert "def " not in first.stdout
+    assert outcomes(theirs / "one.xml") == outcomes(theirs / "two.xml")
+    for done in (first, again):
+        assert done.stdout.count("kvcanon: the check runs") == 1
+        assert done.stdout.count("\nBROKEN: ") == 1
 
 
-def test_law_that_cannot_be_judged_is_skipped(tmp_path: Path) -> None:
+def test_check_runs_only_for_its_tests(theirs: Path) -> None:
+    """No check runs if none of its tests was selected, or if tests are only collected."""
+    (theirs / "test_mine.py").write_text("def test_mine(): pass\n", encoding="utf-8")
+    cache = ("--kvcanon-cache", "theirs:silent")
+    for more in (
+        ("-k", "mine", "test_mine.py"),
+        ("--collect-only",),
+        ("-n1", "-k", "mine", "test_mine.py"),
+    ):
+        done = run(theirs, *cache, *more)
+        assert done.returncode == 0, done.stdout
+        assert "the check runs" not in done.stdout
+        assert "BROKEN" not in done.stdout
+
+
+def test_law_that_cannot_be_judged_is_skipped(theirs: Path) -> None:
     """A law that the cache cannot show is skipped, with the reason."""
-    arguments = ("--kvcanon-cache", "theirs:Shy", "-k", "test_law", "--junitxml", "report.xml")
-    assert run(tmp_path, *arguments).returncode == 0
-    found = outcomes(tmp_path / "report.xml")
-    assert "not offered: the cache has no snapshot" in found["test_law[TREE-1]"]
+    assert run(theirs, "--kvcanon-cache", "theirs:Shy", "--junitxml", "report.xml").returncode == 0
+    found = outcomes(theirs / "report.xml")
+    assert "not exercised: not offered: the cache has no snapshot" in found["test_law[TREE-1]"]
     assert found["test_law[MATCH-1]"] == ""
 
 
-def test_cache_that_does_nothing_fails(tmp_path: Path) -> None:
+def test_cache_that_does_nothing_fails(theirs: Path) -> None:
     """A cache that refuses every insert fails the test of essentials."""
-    options = ("-k", "essentials or law[MATCH-6]", "--junitxml", "report.xml")
-    done = run(tmp_path, "--kvcanon-cache", "theirs:Idle", *options)
+    done = run(theirs, "--kvcanon-cache", "theirs:Idle", "--junitxml", "report.xml")
     assert done.returncode == 1
-    found = outcomes(tmp_path / "report.xml")
-    assert "NOT EXERCISED: insert was refused each of" in found["test_essentials"]
+    found = outcomes(theirs / "report.xml")
+    assert "essentials came up: insert was refused each of" in found["test_essentials"]
     assert "not exercised: never came up: an insert" in found["test_law[MATCH-6]"]
-    done = run(tmp_path, "--kvcanon-cache", "reference", "-k", "essentials")
-    assert done.returncode == 0
 
 
-def test_broken_should_law_fails_only_a_strict_suite(tmp_path: Path) -> None:
+def test_broken_should_law_fails_only_a_strict_suite(theirs: Path) -> None:
     """A broken SHOULD law is an expected failure, and a failure with --kvcanon-strict."""
-    (tmp_path / "thrift.py").write_text(
+    (theirs / "thrift.py").write_text(
         "from kvcanon.spec.law import LAWS\n"
         "from should import SHOULD_ID, made\n"
         "from kvcanon.reference import ReferenceCache\n"
         "LAWS[SHOULD_ID] = made()\n"
     )
-    arguments = ("--kvcanon-cache", "thrift:ReferenceCache", "-k", "law[THRIFT-1]", "-rx")
-    done = run(tmp_path, *arguments)
+    arguments = ("--kvcanon-cache", "thrift:ReferenceCache", "--kvcanon-jobs", "1")
+    chosen = ("-k", "law[THRIFT-1]", "-rx")
+    done = run(theirs, *arguments, *chosen)
     assert done.returncode == 0, done.stdout
     assert "1 xfailed" in done.stdout
-    assert "SHOULD, not kept: " in done.stdout
-    done = run(tmp_path, *arguments, "--kvcanon-strict")
+    assert "THRIFT-1 thrifty: SHOULD, not kept: " in done.stdout
+    done = run(theirs, *arguments, *chosen, "--kvcanon-strict")
     assert done.returncode == 1
     assert "THRIFT-1 thrifty" in done.stdout
 
 
-def test_cache_of_which_nothing_is_judged_fails(tmp_path: Path) -> None:
-    """A cache that crashes at its first call fails, as nothing was judged."""
-    done = run(tmp_path, "--kvcanon-cache", "theirs:Down", "-k", "RES-1 or walk[1]")
+def test_cache_that_crashes_at_once_fails(theirs: Path) -> None:
+    """A cache that crashes at its first call fails the test of crashes, with the exception."""
+    done = run(theirs, "--kvcanon-cache", "theirs:Down", "-k", "crash")
     assert done.returncode == 1
-    assert "nothing was judged" in done.stdout
+    assert "no crash: " in done.stdout
     assert "ZeroDivisionError: down" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_cache_that_cannot_be_judged_ends_with_one_line(
+    theirs: Path, workers: tuple[str, ...]
+) -> None:
+    """A check that cannot be made ends the session with one line, also with workers."""
+    (theirs / "never.py").write_text(
+        "from kvcanon.spec.errors import BadArgument\n"
+        "def make(config):\n    raise BadArgument('config', 'is not liked')\n"
+    )
+    done = run(theirs, "--kvcanon-cache", "never:make", *workers)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert (
+        done.stderr.strip() == "ERROR: kvcanon: never:make offers none of 200 drawn configurations"
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,16 +175,26 @@ def test_cache_of_which_nothing_is_judged_fails(tmp_path: Path) -> None:
         (("--kvcanon-cache", "nowhere:make"), "nowhere cannot be imported"),
         (("--kvcanon-cache", "theirs:nothing"), "theirs has no factory 'nothing'"),
         (("--kvcanon-cache", "reference", "--kvcanon-against", "no"), "no cache 'no'"),
+        (("--kvcanon-cache", "reference", "--kvcanon-known", "no.toml"), "no.toml"),
     ],
 )
-def test_wrong_call_ends_with_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_wrong_call_ends_with_one_line(theirs: Path, arguments: tuple[str, ...], said: str) -> None:
     """A wrong call ends with one line on stderr."""
-    done = run(tmp_path, *arguments)
+    done = run(theirs, *arguments)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("seed", "-1"), ("seed", "x"), ("jobs", "0"), ("effort", "huge")]
+)
+def test_wrong_value_of_an_option_is_refused(theirs: Path, option: str, value: str) -> None:
+    """A wrong value of an option is a usage error that names the option and the value."""
+    done = run(theirs, "--kvcanon-cache", "reference", f"--kvcanon-{option}={value}")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"--kvcanon-{option}: " in done.stderr
+    assert repr(value) in done.stderr
 
 
 def test_plugin_imports_nothing_of_the_judge() -> None:
@@ -192,63 +209,3 @@ def test_plugin_imports_nothing_of_the_judge() -> None:
         "kvcanon.conformance",
         "kvcanon.conformance.pytest_plugin",
     }
-
-
-# `check_cache`.
-
-
-def silent(patch: Overrides) -> None:
-    """Emits no events for fetched pages."""
-    patch.setattr(host_insert, "emit_stored", lambda *_: None)
-
-
-def test_check_cache_raises_with_law_and_case() -> None:
-    """`check_cache` raises with the law and the case."""
-    with pytest.raises(AssertionError) as broken:
-        check_cache(overriding(silent))
-    assert "EVENT-10 media_of_operations" in str(broken.value)
-    assert 'the case: {"config": {' in str(broken.value)
-
-
-def test_check_cache_lets_a_sound_cache_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check_cache` passes for the reference, with a cache to agree with."""
-    monkeypatch.setitem(EFFORTS, "quick", Effort("quick", 16, 1, 60))
-    monkeypatch.setattr("kvcanon.conformance.suite.checks.MACHINE_CASES", 5)
-    check_cache(Adapter("it", ReferenceCache), against=Adapter("reference", ReferenceCache))
-
-
-def test_nothing_judged_is_not_a_pass() -> None:
-    """A campaign without cases fails."""
-    suite = Suite(Adapter("it", ReferenceCache), Effort("quick", 0, 0, 60))
-    with pytest.raises(AssertionError, match="nothing was judged"):
-        walk(suite, 0)
-
-
-def test_page_shows_code_that_runs(tmp_path: Path) -> None:
-    """The code on the page in the docs runs."""
-    page = (DOCS / "pytest.md").read_text(encoding="utf-8")
-    replay, one_line, by_hand = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    theirs = tmp_path / "my_package"
-    theirs.mkdir()
-    (theirs / "my_module.py").write_text(
-        "from kvcanon.reference import ReferenceCache as make_cache", encoding="utf-8"
-    )
-    small = by_hand.replace("max_examples=500", "max_examples=5")
-    (tmp_path / "test_theirs.py").write_text(f"{one_line}\n{small}", encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(
-        "from kvcanon.conformance import suite\n"
-        "from kvcanon.conformance.search.effort import EFFORTS, Effort\n"
-        "suite.MACHINE_CASES = 3\n"
-        "EFFORTS['quick'] = Effort('quick', 16, 1, 60)\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_theirs.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
-    subprocess.run([sys.executable, "-c", replay], check=True, cwd=tmp_path)

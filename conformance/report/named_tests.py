@@ -1,0 +1,125 @@
+"""The report as tests with names: one for each law, and three for what is of no law.
+
+JUnit XML and the pytest suite show these same tests. Every check of a cache has the same tests,
+whatever their outcome, so that a CI server can show their history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from attrs import frozen
+
+from kvcanon.conformance.report.report import (
+    CacheReport,
+    CheckReport,
+    CheckVerdict,
+    Judged,
+    ReplayedFailure,
+)
+from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Standing
+
+
+class NamedOutcome(StrEnum):
+    """The outcome of a test; `FAILED` and `CRASHED` fail the check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    SKIPPED = "skipped"
+    """The law was not exercised, or is known to be broken."""
+    NOT_KEPT = "not kept"
+    """A SHOULD law is broken, and the check is not strict."""
+
+
+@frozen
+class NamedTest:
+    """A test of a cache, and its outcome."""
+
+    key: str
+    """The id of the law, or "agreement", "crash" or "essentials"."""
+    name: str
+    """The name for readers, such as "RES-4 backed_parents"."""
+    outcome: NamedOutcome
+    message: str = ""
+    """What is wrong or why it was skipped, in a sentence; empty for a test that passed."""
+    details: str = ""
+    """Each failure in full, with its script."""
+    fault: str = ""
+    """The law, the class of the exception, or what differs."""
+    exercised: int = 0
+    """How often a held law was exercised."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the check."""
+        return self.outcome in (NamedOutcome.FAILED, NamedOutcome.CRASHED)
+
+
+AGREEMENT, CRASH, ESSENTIALS = "agreement", "crash", "essentials"
+
+
+def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
+    """The tests of one cache of a report: the laws in their order, then the others."""
+    for judged in cache.laws:
+        yield _law(cache, judged)
+    if (against := report.result.against) is not None:
+        yield _other(cache, AGREEMENT, f"agreement with {against}", Grounds.AGREEMENT)
+    yield _other(cache, CRASH, "no crash", Grounds.CRASH)
+    missing = "; ".join(cache.result.missing)
+    fault = CheckVerdict.NOT_EXERCISED.value if missing else ""
+    outcome = NamedOutcome.FAILED if missing else NamedOutcome.PASSED
+    yield NamedTest(ESSENTIALS, "essentials came up", outcome, missing, fault=fault)
+
+
+def _law(cache: CacheReport, judged: Judged) -> NamedTest:
+    law_id, remark = judged.law.law_id, judged.remark
+    name = f"{law_id} {judged.law.name}"
+    match judged.standing:
+        case Standing.HELD:
+            return NamedTest(law_id, name, NamedOutcome.PASSED, exercised=judged.times)
+        case Standing.NOT_EXERCISED:
+            return NamedTest(law_id, name, NamedOutcome.SKIPPED, f"not exercised: {remark}")
+        case Standing.KNOWN:
+            return NamedTest(law_id, name, NamedOutcome.SKIPPED, f"known to be broken: {remark}")
+        case Standing.BROKEN | Standing.NOT_KEPT:
+            failures = list(_breaking(cache, law_id))
+            first = failures[0]
+            message = first.failure.finding.evidence[law_id] + _cause(cache, first)
+            details = "\n\n".join(_in_words(each) for each in failures)
+            if judged.standing is Standing.BROKEN:
+                return NamedTest(law_id, name, NamedOutcome.FAILED, message, details, law_id)
+            message = f"SHOULD, not kept: {message}"
+            return NamedTest(law_id, name, NamedOutcome.NOT_KEPT, message, details)
+
+
+def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
+    """The failures in which a law is broken; first those that are named after it."""
+    failures = [each for each in cache.every_failure if law_id in each.failure.laws]
+    yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
+
+
+def _cause(cache: CacheReport, failure: ReplayedFailure) -> str:
+    """The failure that most likely explains one that is folded into it; empty for others."""
+    for first in (*cache.failures, *cache.unkept):
+        if failure in first.folded:
+            return f" (most likely caused by {headline(first.failure.finding)})"
+    return ""
+
+
+def _other(cache: CacheReport, key: str, name: str, grounds: Grounds) -> NamedTest:
+    """A test for findings that are of no law."""
+    failures = [each for each in cache.every_failure if each.failure.finding.grounds is grounds]
+    if not failures:
+        return NamedTest(key, name, NamedOutcome.PASSED)
+    finding = failures[0].failure.finding
+    outcome = NamedOutcome.CRASHED if grounds is Grounds.CRASH else NamedOutcome.FAILED
+    details = "\n\n".join(_in_words(each) for each in failures)
+    return NamedTest(key, name, outcome, finding.text, details, finding.name)
+
+
+def _in_words(replay: ReplayedFailure) -> str:
+    return f"{replay.failure.finding.words}\n\nThis script shows it:\n\n{replay.script}"

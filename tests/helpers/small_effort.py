@@ -1,0 +1,18 @@
+"""A pytest plugin, `-p small_effort`, with which a quick check plays few cases.
+
+The vectors are played all the same: they find most planted faults.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.search.effort import EFFORTS
+
+SMALL = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, seconds=560)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Play few cases in this process, which is not that of kvcanon's own tests."""
+    EFFORTS["quick"] = SMALL
