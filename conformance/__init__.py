@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from kvcanon.conformance.protocol.request import Admitted, RequestCache
     from kvcanon.conformance.protocol.tree import TreeCache
     from kvcanon.conformance.report.script_runtime import fetched, judged, write_stamps
+    from kvcanon.conformance.search.judges import JudgeConfig
     from kvcanon.conformance.search.machine import machine_of
-    from kvcanon.conformance.search.play import JudgeConfig, play
+    from kvcanon.conformance.search.play import play
     from kvcanon.conformance.search.trial import Trial
     from kvcanon.conformance.search.walker import draw_case
     from kvcanon.conformance.suite.checks import check_cache
@@ -95,7 +96,8 @@ _MODULES = {
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),
     "search.machine": ("machine_of",),
-    "search.play": ("JudgeConfig", "play"),
+    "search.judges": ("JudgeConfig",),
+    "search.play": ("play",),
     "search.trial": ("Trial",),
     "search.walker": ("draw_case",),
     "suite.checks": ("check_cache",),

@@ -28,7 +28,7 @@ from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.draw_config import usual_config
-from kvcanon.conformance.search.play import JudgeConfig, make_judged
+from kvcanon.conformance.search.judges import JudgeConfig, make_judged
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.cache import Cache

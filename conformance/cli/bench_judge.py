@@ -41,7 +41,7 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.draw_config import usual_config
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 
 LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
 """`inside` checks states, by the laws that a step may have broken; `thorough` checks every law on

@@ -26,8 +26,8 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.search.effort import Effort
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.conformance.search.hypothesis_constants import no_local_constants
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
-from kvcanon.conformance.search.play import JudgeConfig
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case, scale_of
 from kvcanon.conformance.variants.override import Plant, overriding

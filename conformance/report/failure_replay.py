@@ -17,7 +17,8 @@ from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.search.deaths import REDUCED_SECONDS, finding_of
 from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.play import CaseRun, JudgeConfig, laws_of
+from kvcanon.conformance.search.judges import JudgeConfig, laws_of
+from kvcanon.conformance.search.play import CaseRun
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.spec.law import Level

@@ -21,7 +21,7 @@ from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.finding import Finding
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law

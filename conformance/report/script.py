@@ -18,7 +18,7 @@ from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.search.deaths import is_death
 from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import is_silence
 from kvcanon.spec.law import LAWS

@@ -19,7 +19,12 @@ from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.observe import stamps
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.play import JudgeConfig, laws_of, make_judged, make_judged_requests
+from kvcanon.conformance.search.judges import (
+    JudgeConfig,
+    laws_of,
+    make_judged,
+    make_judged_requests,
+)
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -22,8 +22,8 @@ from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
 from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Finding, Tally
+from kvcanon.conformance.search.judges import JudgeConfig, laws_of
 from kvcanon.conformance.search.making import adapter_in_time
-from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.trial import Trial, is_silence
 from kvcanon.conformance.search.walker import draw_case, scale_of

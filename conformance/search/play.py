@@ -7,9 +7,9 @@ each is judged by the calls that it got.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
@@ -21,114 +21,33 @@ from kvcanon.conformance.cases.request_client import RequestClient, act_by_reque
 from kvcanon.conformance.errors import (
     AnswerError,
     OnExcused,
-    OnShould,
     UsageError,
     ViolationError,
     describe_exception,
     explain_exception,
 )
 from kvcanon.conformance.observe.agreement import AnswerDifference, Recorder, first_difference
-from kvcanon.conformance.observe.guard import GuardedCache, guard_states
+from kvcanon.conformance.observe.guard import GuardedCache
 from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
-    RequestSubject,
-    Subject,
     Unoffered,
-    make_request_subject,
-    make_subject,
 )
 from kvcanon.conformance.search.clients import ClientFactory, namespaces_of
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.judges import (
+    ALL_JUDGES,
+    JudgeConfig,
+    make_judged,
+    make_judged_requests,
+)
 from kvcanon.conformance.search.making import is_users_interrupt, made_in_time
 from kvcanon.conformance.search.time_limit import LIMIT, CacheSilent, within
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.law import LAWS, Law, Need
 from kvcanon.spec.types import Component
 from kvcanon.spec.views import PageNumbers
-
-
-@frozen
-class JudgeConfig:
-    """How a cache is judged."""
-
-    black_box: bool = False
-    """Whether to judge by answers and events only, even if the cache shows its state."""
-    laws: tuple[Law, ...] | None = None
-    """The laws to check; None for all, an empty tuple for none."""
-    thorough: bool = False
-    """Whether to check every law on everything, instead of on what a step touched."""
-    events_late: bool = False
-    """Whether the judge sees events only when a client takes them, as some cases have it."""
-    known: frozenset[str] = frozenset()
-    """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
-
-    def of_case(self, case: Case) -> JudgeConfig:
-        """The same, with `events_late` as in a case."""
-        return evolve(self, events_late=case.events_late)
-
-    def laws_for(self, shows: Collection[Need]) -> list[Law]:
-        """The laws that can be checked on a cache that shows this much."""
-        return [each for each in self.every_law if each.needs <= set(shows)]
-
-    @property
-    def every_law(self) -> tuple[Law, ...]:
-        """The laws to check, whatever a cache shows."""
-        return tuple(LAWS.values()) if self.laws is None else self.laws
-
-
-ALL_JUDGES = JudgeConfig()
-
-
-def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
-    """The laws with these ids; None for None, which means all laws."""
-    return None if law_ids is None else tuple(LAWS[law_id] for law_id in law_ids)
-
-
-def make_judged(
-    adapter: Adapter,
-    config: CacheConfig,
-    judges: JudgeConfig = ALL_JUDGES,
-    on_should: OnShould | None = None,
-) -> tuple[Subject, GuardedCache | BlackboxGuard]:
-    """Make an empty cache, and the judge through which it is used. Raises: as `make_subject`.
-
-    If only SHOULD laws are broken, the judge calls `on_should`; without it, the judge raises.
-    """
-    subject = make_subject(adapter, config)
-    if Need.SNAPSHOT in subject.shows and not judges.black_box:
-        try:
-            return subject, guard_states(
-                subject.cache,
-                laws=judges.laws_for(subject.shows),
-                copies=subject.copies,
-                new=True,
-                on_should=on_should,
-                thorough=judges.thorough,
-            )
-        except Exception as error:
-            raise UsageError(
-                f"{adapter.name}: the second snapshot of a new cache raised "
-                f"{describe_exception(error)}"
-            ) from error
-    late = judges.events_late
-    return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
-
-
-def make_judged_requests(
-    adapter: Adapter,
-    config: CacheConfig,
-    judges: JudgeConfig = ALL_JUDGES,
-    on_should: OnShould | None = None,
-) -> tuple[RequestSubject, RequestBlackboxGuard]:
-    """As `make_judged`, for a request cache. Raises: as `make_request_subject`."""
-    subject = make_request_subject(adapter, config)
-    laws, black_box = judges.every_law, judges.black_box
-    return subject, RequestBlackboxGuard(
-        subject, adapter.profile, laws, on_should, black_box=black_box
-    )
 
 
 class CaseRun:

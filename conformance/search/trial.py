@@ -13,8 +13,9 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
+from kvcanon.conformance.search.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.search.making import NotMade, made_in_time
-from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.time_limit import CacheSilent
 from kvcanon.spec.law import Need
 

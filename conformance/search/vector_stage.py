@@ -19,8 +19,8 @@ from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.search.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, adapter_as
 from kvcanon.conformance.search.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.search.finding import Tally
+from kvcanon.conformance.search.judges import JudgeConfig, laws_of
 from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.search.play import JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.resume import play_part
 from kvcanon.conformance.search.stage_run import StageRun

@@ -24,7 +24,8 @@ from kvcanon.conformance.protocol.wire import (
     refusal_from_json,
 )
 from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig

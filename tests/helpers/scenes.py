@@ -14,7 +14,7 @@ import pytest
 
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.play import make_judged
+from kvcanon.conformance.search.judges import make_judged
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache

@@ -23,7 +23,7 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
 from kvcanon.conformance.processes.lifetime import end_with
 from kvcanon.conformance.search.finding import Finding
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case

@@ -28,7 +28,7 @@ from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.script import answer_line, script_of
 from kvcanon.conformance.search.finding import Finding, Tally
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.reduce import reduce_case
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import Trial

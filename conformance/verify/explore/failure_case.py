@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.play import JudgeConfig, laws_of
+from kvcanon.conformance.search.judges import JudgeConfig, laws_of
 from kvcanon.conformance.search.result import Failure
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.verify.explore.expansion import Broken

@@ -20,7 +20,7 @@ from kvcanon.conformance.bench.judge_speed import (
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS
 

@@ -9,7 +9,8 @@ import pytest
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.blackbox.coverage import missing_for
 from kvcanon.conformance.protocol.adapter import Adapter, Capability, Offer
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, AnyOf

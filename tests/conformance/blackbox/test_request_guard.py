@@ -14,7 +14,8 @@ from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_request_subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.search.finding import Finding, Grounds, Tally
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots

@@ -10,7 +10,8 @@ from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.variants.override import Overrides, Plant, overriding
 from kvcanon.conformance.variants.variant import varied

@@ -15,7 +15,8 @@ from kvcanon.conformance.engines.vllm.request_cache import CountedCache, Managed
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots

@@ -13,7 +13,7 @@ from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS, effort_named
 from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.result import CheckResult, Failure, Standing
 from kvcanon.conformance.search.trial import Trial, same_fault
 from kvcanon.spec.law import LAWS

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 

@@ -75,7 +75,7 @@ REFUSED = (
     Pair("docs_caches:missing", 2),
     Pair("docs_caches:not_one", 2),
     Pair("block_manager:of_BlockManager", 2, "", ("--against", "reference")),
-    Pair("reference", 2, known="LOCK-8"),
+    Pair("reference", 2, "", ("--strict",), known="LOCK-8"),
 )
 
 PYTEST_CODES = {

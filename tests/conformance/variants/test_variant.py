@@ -12,7 +12,8 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.search.finding import Finding
-from kvcanon.conformance.search.play import ALL_JUDGES, JudgeConfig, play
+from kvcanon.conformance.search.judges import ALL_JUDGES, JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
 from kvcanon.spec.config import CANON, CacheConfig, Profile

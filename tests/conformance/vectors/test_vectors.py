@@ -14,7 +14,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search import vector_stage
 from kvcanon.conformance.search.campaign import SearchSpec
 from kvcanon.conformance.search.check import check
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.result import Standing
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.vector_stage import play_vector

@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 import pytest
 
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.play import JudgeConfig
+from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.trial import Trial
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.conformance.verify.prove.claim import oracle_functions

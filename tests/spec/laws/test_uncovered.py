@@ -7,7 +7,7 @@ from attrs import evolve
 
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.protocol.adapter import make_subject
-from kvcanon.conformance.search.play import JudgeConfig, make_judged
+from kvcanon.conformance.search.judges import JudgeConfig, make_judged
 from kvcanon.conformance.variants.variant import varied
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
