@@ -1,0 +1,142 @@
+"""Translates request operations to the calls that MAX's scheduler makes for them.
+
+A forward pass is two calls with the pass between them: `alloc` gives a request pages, and `step`
+puts the pages that the pass has filled into the cache. The judge fills the pages of a table before
+its next call. MAX never serves a whole prompt from its cache: the last token is always computed.
+
+Without a window, both calls are made within one operation here, so that a page is found as soon as
+it is filled. With a window, `step` also frees what has left the window, which the pass still reads.
+So the answer is the table between the two calls, and `step` is called when the request is used
+next, or ends.
+
+A request grows as in chunked prefill: the next chunk of its prompt is computed in one pass.
+"""
+
+from __future__ import annotations
+
+from attrs import Factory, define
+
+from kvcanon.conformance.engines.max.factory import LEAVES, MAX, make_jenga, make_paged
+from kvcanon.conformance.engines.max.peer_types import MaxContext, MaxManager
+from kvcanon.conformance.engines.max.requests import make_context
+from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.types import MAMBA, SWA, Key, Slots
+
+NEXT_TOKEN = 0
+"""The token that each pass puts out. No request of the judge goes on with it."""
+
+
+@define(eq=False)
+class MaxCache:
+    """A `RequestCache` around one of MAX's managers."""
+
+    config: CacheConfig
+    manager: MaxManager
+    first_page: int
+    """The number of the manager's first page; lower numbers are the null block's."""
+    running: dict[RequestId, MaxContext | None] = Factory(dict)
+    """The requests that run; None for a prompt without pages, which MAX has no request for."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Admit a request with its prefix hit, allocate the rest, and compute it."""
+        if request_id in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which runs")
+        request = self._begin(request_id, key) if len(key) else None
+        self.running[request_id] = request
+        # None where MAX looks nothing up, as for a prompt of one token.
+        reused_tokens = (request.cached_prefix_length if request is not None else 0) or 0
+        return Admitted(reused_tokens // self.config.page_size, self._table(request))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Compute the pages that a request has grown by."""
+        before = self._running(request_id)
+        if before is None:
+            request = self._begin(request_id, key) if len(key) else None
+        else:
+            self._end_pass(before)
+            request = make_context(request_id, key)
+            computed_tokens = before.tokens.processed_length
+            if len(request.tokens) > computed_tokens:
+                # MAX knows requests by their id: to it, this is the same one.
+                request.tokens.skip_processing(computed_tokens)
+                self._allocate(request, key)
+            else:
+                request = before
+        self.running[request_id] = request
+        return self._table(request)
+
+    def finish(self, request_id: RequestId) -> None:
+        """End a request; MAX has no other way to end it."""
+        request = self._running(request_id)
+        del self.running[request_id]
+        if request is not None:
+            self._end_pass(request)
+            self.manager.release(request)
+
+    abort = finish
+
+    def reset(self) -> None:
+        """Empty the cache, except for pages of requests."""
+        self.manager.reset_prefix_cache()
+
+    def _running(self, request_id: RequestId) -> MaxContext | None:
+        if request_id not in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which does not run")
+        return self.running[request_id]
+
+    def _begin(self, request_id: RequestId, key: Key) -> MaxContext:
+        """Prefill a new request. Raises: OutOfSlots; MAX's scheduler also releases it then."""
+        request = make_context(request_id, key)
+        self.manager.claim(request)
+        try:
+            self._allocate(request, key)
+        except OutOfSlots:
+            self.manager.release(request)
+            raise
+        return request
+
+    def _allocate(self, request: MaxContext, key: Key) -> None:
+        """Allocate pages for a request's tokens, and begin a pass. Raises: OutOfSlots."""
+        try:
+            self.manager.alloc(request)
+        except MAX["InsufficientBlocksError"] as refusal:
+            free = self.manager.block_count().free
+            raise OutOfSlots("pages on GPU", len(key), free) from refusal
+        if SWA not in self.config.components:
+            self._end_pass(request)
+
+    def _end_pass(self, request: MaxContext) -> None:
+        """Do what MAX does after a forward pass over all tokens of a request, unless it is done."""
+        if not request.tokens.generated_length:
+            request.update(NEXT_TOKEN)
+            self.manager.step(request)
+
+    def _table(self, request: MaxContext | None) -> Slots:
+        """The block table of a request; slots begin at 0."""
+        slots: dict[str, tuple[int, ...]] = {}
+        rows = self.manager.get_req_blocks_per_leaf(request) if request is not None else {}
+        for leaf, pages in rows.items():
+            component = next(each for each, name in LEAVES.items() if leaf.startswith(name))
+            # Null pages stand for what has left the window.
+            gone = max(
+                (at for at, page in enumerate(pages, 1) if page < self.first_page), default=0
+            )
+            slots[component.value] = tuple(page - self.first_page for page in pages[gone:])
+        if request is not None and MAMBA in self.config.components:
+            # A request goes on in the successor of the state that the pass computes in.
+            successor = self.manager.groups[LEAVES[MAMBA]].successors.get(request.request_id)
+            page = successor.bid - self.first_page if successor is not None else slots["mamba"][-1]
+            slots["mamba"] = (page,)
+        return Slots(**slots)
+
+
+def paged_cache(config: CacheConfig) -> MaxCache:
+    """Make a cache around the paged manager."""
+    return MaxCache(config, make_paged(config), first_page=0)
+
+
+def jenga_cache(config: CacheConfig) -> MaxCache:
+    """Make a cache around the jenga manager."""
+    return MaxCache(config, make_jenga(config), first_page=1)
