@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from attrs import Factory, define
 
+from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
 from kvcanon.conformance.engines.max.factory import LEAVES, MAX, make_jenga, make_paged
 from kvcanon.conformance.engines.max.peer_types import MaxContext, MaxManager
 from kvcanon.conformance.engines.max.requests import make_context
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.types import MAMBA, SWA, Key, Slots
 
 NEXT_TOKEN = 0
@@ -36,41 +37,42 @@ class MaxCache:
     manager: MaxManager
     first_page: int
     """The number of the manager's first page; lower numbers are the null block's."""
-    running: dict[RequestId, MaxContext | None] = Factory(dict)
+    running: RunningRequests[MaxContext | None] = Factory(RunningRequests)
     """The requests that run; None for a prompt without pages, which MAX has no request for."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
         """Admit a request with its prefix hit, allocate the rest, and compute it."""
-        if request_id in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which runs")
-        request = self._begin(request_id, key) if len(key) else None
-        self.running[request_id] = request
+        if not len(key):
+            self.running.start(request_id, None)
+            return Admitted(0, Slots())
+        request = make_context(request_id, key)
+        with self.running.admission(request_id, request, lambda _: self.manager.release(request)):
+            self.manager.claim(request)
+            self._allocate(request, key)
         # None where MAX looks nothing up, as for a prompt of one token.
-        reused_tokens = (request.cached_prefix_length if request is not None else 0) or 0
+        reused_tokens = request.cached_prefix_length or 0
         return Admitted(reused_tokens // self.config.page_size, self._table(request))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
         """Compute the pages that a request has grown by."""
-        before = self._running(request_id)
+        before = self.running.get(request_id)
         if before is None:
-            request = self._begin(request_id, key) if len(key) else None
-        else:
-            self._end_pass(before)
-            request = make_context(request_id, key)
-            computed_tokens = before.tokens.processed_length
-            if len(request.tokens) > computed_tokens:
-                # MAX knows requests by their id: to it, this is the same one.
-                request.tokens.skip_processing(computed_tokens)
-                self._allocate(request, key)
-            else:
-                request = before
-        self.running[request_id] = request
+            return self._admit_later(request_id, key)
+        self._end_pass(before)
+        computed_tokens = before.tokens.processed_length
+        request = make_context(request_id, key)
+        if len(request.tokens) == computed_tokens:
+            return self._table(before)
+        # MAX knows requests by their id: to it, this is the same one.
+        request.tokens.skip_processing(computed_tokens)
+        self._allocate(request, key)
+        self.running.end(request_id)
+        self.running.start(request_id, request)
         return self._table(request)
 
     def finish(self, request_id: RequestId) -> None:
         """End a request; MAX has no other way to end it."""
-        request = self._running(request_id)
-        del self.running[request_id]
+        request = self.running.end(request_id)
         if request is not None:
             self._end_pass(request)
             self.manager.release(request)
@@ -81,21 +83,14 @@ class MaxCache:
         """Empty the cache, except for pages of requests."""
         self.manager.reset_prefix_cache()
 
-    def _running(self, request_id: RequestId) -> MaxContext | None:
-        if request_id not in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which does not run")
-        return self.running[request_id]
-
-    def _begin(self, request_id: RequestId, key: Key) -> MaxContext:
-        """Prefill a new request. Raises: OutOfSlots; MAX's scheduler also releases it then."""
-        request = make_context(request_id, key)
-        self.manager.claim(request)
+    def _admit_later(self, request_id: RequestId, key: Key) -> Slots:
+        """Admit a request that had no pages. Raises: OutOfSlots; it still runs, without pages."""
+        self.running.end(request_id)
         try:
-            self._allocate(request, key)
+            return self.admit(request_id, key).slots
         except OutOfSlots:
-            self.manager.release(request)
+            self.running.start(request_id, None)
             raise
-        return request
 
     def _allocate(self, request: MaxContext, key: Key) -> None:
         """Allocate pages for a request's tokens, and begin a pass. Raises: OutOfSlots."""
