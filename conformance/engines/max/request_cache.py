@@ -49,6 +49,7 @@ class MaxCache:
         with self.running.admission(request_id, request, lambda _: self.manager.release(request)):
             self.manager.claim(request)
             self._allocate(request, key)
+            self._begin_pass(request)
         # None where MAX looks nothing up, as for a prompt of one token.
         reused_tokens = request.cached_prefix_length or 0
         return Admitted(reused_tokens // self.config.page_size, self._table(request))
@@ -63,9 +64,11 @@ class MaxCache:
         request = make_context(request_id, key)
         if len(request.tokens) == computed_tokens:
             return self._table(before)
+        self._check_room(len(key) - computed_tokens // self.config.page_size)
         # MAX knows requests by their id: to it, this is the same one.
         request.tokens.skip_processing(computed_tokens)
-        self._allocate(request, key)
+        self.manager.alloc(request)
+        self._begin_pass(request)
         self.running.end(request_id)
         self.running.start(request_id, request)
         return self._table(request)
@@ -93,12 +96,28 @@ class MaxCache:
             raise
 
     def _allocate(self, request: MaxContext, key: Key) -> None:
-        """Allocate pages for a request's tokens, and begin a pass. Raises: OutOfSlots."""
+        """Give a new request its pages. Raises: OutOfSlots."""
         try:
             self.manager.alloc(request)
         except MAX["InsufficientBlocksError"] as refusal:
             free = self.manager.block_count().free
             raise OutOfSlots("pages on GPU", len(key), free) from refusal
+
+    def _check_room(self, pages: int) -> None:
+        """Check that there are free pages for growth, by MAX's own count. Raises: OutOfSlots.
+
+        MAX keeps the hashes of a chunk that it refuses: the tokens of its requests never change.
+        The judge may grow the request by other tokens later, so that MAX must not see these. If it
+        has too few pages after all, its error is a finding.
+        """
+        components = self.config.components
+        needed = pages * sum(each is not MAMBA for each in components) + (MAMBA in components)
+        free = self.manager.block_count().free
+        if needed > free:
+            raise OutOfSlots("pages on GPU", needed, free)
+
+    def _begin_pass(self, request: MaxContext) -> None:
+        """Begin a forward pass, and end it at once where that moves no window."""
         if SWA not in self.config.components:
             self._end_pass(request)
 
