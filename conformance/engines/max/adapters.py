@@ -17,5 +17,12 @@ MAX.version()
 
 _PLAIN = evolve(FULL_ATTENTION, events=(False,))
 PAGED = Adapter("max", paged_cache, _PLAIN, kind=CacheKind.REQUEST)
-_MIXED = evolve(_PLAIN, windows_tokens=Offer().windows_tokens, mamba=(False, True), one_pool=True)
+_MIXED = evolve(
+    _PLAIN,
+    windows_tokens=Offer().windows_tokens,
+    mamba=(False, True),
+    one_pool=True,
+    most_slots=8_192,
+)
+"""A table of all pages of three leaves takes time."""
 JENGA = Adapter("max-jenga", jenga_cache, _MIXED, kind=CacheKind.REQUEST)

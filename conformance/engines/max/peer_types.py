@@ -12,6 +12,7 @@ MaxParams: TypeAlias = object
 class MaxTokens(Protocol):
     """The tokens of a request, the prompt first."""
 
+    prompt_length: int
     processed_length: int
     generated_length: int
 

@@ -4,10 +4,10 @@ A forward pass is two calls with the pass between them: `alloc` gives a request 
 puts the pages that the pass has filled into the cache. The judge fills the pages of a table before
 its next call. MAX never serves a whole prompt from its cache: the last token is always computed.
 
-Without a window, both calls are made within one operation here, so that a page is found as soon as
-it is filled. With a window, `step` also frees what has left the window, which the pass still reads.
-So the answer is the table between the two calls, and `step` is called when the request is used
-next, or ends.
+With full attention alone both calls are made within one operation here, so that a page is found as
+soon as it is filled. With a window or a state, `step` also frees what the pass still reads: what has
+left the window, and the state before. So the answer is the table between the two calls, and `step`
+is called when the request is used next, or ends, as if the pass took that long.
 
 A request grows as in chunked prefill: the next chunk of its prompt is computed in one pass.
 """
@@ -23,7 +23,7 @@ from kvcanon.conformance.engines.max.requests import make_context
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots
-from kvcanon.spec.types import MAMBA, SWA, Key, Slots
+from kvcanon.spec.types import FULL, MAMBA, Key, Slots
 
 NEXT_TOKEN = 0
 """The token that each pass puts out. No request of the judge goes on with it."""
@@ -59,14 +59,13 @@ class MaxCache:
         before = self.running.get(request_id)
         if before is None:
             return self._admit_later(request_id, key)
+        self._check_room(key, before)
         self._end_pass(before)
-        computed_tokens = before.tokens.processed_length
         request = make_context(request_id, key)
-        if len(request.tokens) == computed_tokens:
+        if len(request.tokens) == before.tokens.processed_length:
             return self._table(before)
-        self._check_room(len(key) - computed_tokens // self.config.page_size)
         # MAX knows requests by their id: to it, this is the same one.
-        request.tokens.skip_processing(computed_tokens)
+        request.tokens.skip_processing(before.tokens.processed_length)
         self.manager.alloc(request)
         self._begin_pass(request)
         self.running.end(request_id)
@@ -103,7 +102,7 @@ class MaxCache:
             free = self.manager.block_count().free
             raise OutOfSlots("pages on GPU", len(key), free) from refusal
 
-    def _check_room(self, pages: int) -> None:
+    def _check_room(self, key: Key, before: MaxContext) -> None:
         """Check that there are free pages for growth, by MAX's own count. Raises: OutOfSlots.
 
         MAX keeps the hashes of a chunk that it refuses: the tokens of its requests never change.
@@ -111,14 +110,15 @@ class MaxCache:
         has too few pages after all, its error is a finding.
         """
         components = self.config.components
+        pages = len(key) - before.tokens.prompt_length // self.config.page_size
         needed = pages * sum(each is not MAMBA for each in components) + (MAMBA in components)
         free = self.manager.block_count().free
-        if needed > free:
+        if pages and needed > free:
             raise OutOfSlots("pages on GPU", needed, free)
 
     def _begin_pass(self, request: MaxContext) -> None:
-        """Begin a forward pass, and end it at once where that moves no window."""
-        if SWA not in self.config.components:
+        """Begin a forward pass, and end it at once where that frees nothing that it reads."""
+        if self.config.components == (FULL,):
             self._end_pass(request)
 
     def _end_pass(self, request: MaxContext) -> None:
