@@ -5,8 +5,8 @@ puts the pages that the pass has filled into the cache. The judge fills the page
 its next call. MAX never serves a whole prompt from its cache: the last token is always computed.
 
 With full attention alone both calls are made within one operation here, so that a page is found as
-soon as it is filled. With a window or a state, `step` also frees what the pass still reads: what has
-left the window, and the state before. So the answer is the table between the two calls, and `step`
+soon as it is filled. With a window or a state, `step` also frees what the pass still reads: what
+has left the window, and the state before. So the answer is the table between the two calls; `step`
 is called when the request is used next, or ends, as if the pass took that long.
 
 A request grows as in chunked prefill: the next chunk of its prompt is computed in one pass.

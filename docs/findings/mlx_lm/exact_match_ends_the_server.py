@@ -2,7 +2,7 @@
 
     python exact_match_ends_the_server.py
 
-It ends with exit code 1 where the fault shows. It makes a tiny model, and serves it on a local port.
+It ends with exit code 1 where the fault shows. It serves a tiny model on a local port.
 It needs no GPU.
 """
 
