@@ -1,7 +1,7 @@
 """Runs Python in the environment of a peer, where a developer has made it.
 
-`KVCANON_PEERS` names the folder of environments, if it is not the usual one. Tests are skipped if the
-environment is not there.
+`KVCANON_PEERS` names the folder of environments, if it is not the usual one. Tests are skipped if
+the environment is not there.
 """
 
 from __future__ import annotations
