@@ -97,7 +97,7 @@ class Manager:
         row = self.rows[ctx.request_id]
         prompt = ctx.tokens.prompt_length
         if not row and prompt > 1:
-            found = []
+            found: list[int] = []
             while (len(found) + 1) * self.page_size < prompt:
                 name = self._name(ctx, len(found) + 1)
                 if name not in self.cached:

@@ -102,7 +102,8 @@ def read_bytes(
     """The bytes of a slot that a prompt's cache holds."""
     layer = layers[config.components.index(component)]
     numbers = [each for each, _ in _rows(component, layer)]
-    return _content(component, layer)[numbers.index(slot)].tobytes()
+    content: bytes = _content(component, layer)[numbers.index(slot)].tobytes()
+    return content
 
 
 def _move_state(config: CacheConfig, layer: MlxLayer, slots: Sequence[Slot]) -> None:
