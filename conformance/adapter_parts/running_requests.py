@@ -37,6 +37,10 @@ class RunningRequests(Generic[Handle]):
             raise BadArgument("request_id", f"is {request_id}, which does not run")
         return self._running[request_id]
 
+    def handles(self) -> list[Handle]:
+        """The engine's objects of all requests, the oldest first."""
+        return list(self._running.values())
+
     def end(self, request_id: RequestId) -> Handle:
         """Remove a request; returns the engine's object. Raises: BadArgument: no such request."""
         handle = self.get(request_id)

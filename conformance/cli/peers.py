@@ -113,7 +113,8 @@ def _shown() -> Iterator[Run]:
 
 
 def _print_stand_ins(release: Release) -> None:
-    typer.echo("Stand-ins, for modules that need a GPU:")
+    if release.stand_ins:
+        typer.echo("Stand-ins, for modules that need a GPU:")
     for name in release.stand_ins:
         typer.echo(f"  {name}: {STAND_INS[name].what}")
 

@@ -32,6 +32,9 @@ SHORT = {
     "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_hierarchical:HIERARCHICAL",
     "vllm": "kvcanon.conformance.engines.vllm.adapters:VLLM",
     "vllm-counted": "kvcanon.conformance.engines.vllm.adapters:COUNTED",
+    "max": "kvcanon.conformance.engines.max.adapters:PAGED",
+    "max-jenga": "kvcanon.conformance.engines.max.adapters:JENGA",
+    "mlx-lm": "kvcanon.conformance.engines.mlx_lm.adapters:MLX_LM",
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""
 

@@ -84,6 +84,8 @@ RELEASES = {
             # Without it the hash before the first block is random.
             _OFFLINE | {"PYTHONHASHSEED": "0"},
         ),
+        Release("max", "26.7.0", "max.pipelines.kv_cache", (), _OFFLINE),
+        Release("mlx-lm", "0.32.2", "mlx_lm.models.cache", (), _OFFLINE),
     )
 }
 

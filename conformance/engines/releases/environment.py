@@ -81,10 +81,11 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
     python = str(_python(folder))
     pins = _RESOURCES / "pins" / f"{release.folder}.txt"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
+    with_torch = [*install, "--constraint", str(pins), "torch"]
     return [
         [sys.executable, "-m", "venv", str(folder)],
-        # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
-        [*install, "--constraint", str(pins), "torch"],
+        *([with_torch] if "\ntorch==" in pins.read_text(encoding="utf-8") else []),
         # The pins are complete: every other requirement of a release needs a GPU or a server.
         [*install, "--no-deps", "--requirement", str(pins)],
         [*install, "--no-deps", release.name],
@@ -144,8 +145,9 @@ def _put_beside(peer: Peer) -> None:
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(peer.folder)}))
     beside = packages / BESIDE
     shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
     for name in peer.release.stand_ins:
-        (beside / name).mkdir(parents=True)
+        (beside / name).mkdir()
         for file, source in STAND_INS[name].files.items():
             text = (_RESOURCES / "stand_ins" / source).read_text(encoding="utf-8")
             (beside / name / file).write_text(text, encoding="utf-8")

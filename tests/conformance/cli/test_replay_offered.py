@@ -1,4 +1,4 @@
-"""`kvcanon replay` of caches that offer little: of requests, behind pipes, without some operations."""
+"""`kvcanon replay` of caches that offer little: of requests, behind pipes, without all calls."""
 
 from __future__ import annotations
 

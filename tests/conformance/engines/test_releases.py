@@ -61,7 +61,7 @@ def test_release_pins_every_package_but_itself(release: Release) -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pinned)
     names = [line.partition("==")[0].lower() for line in pinned]
     assert len(set(names)) == len(names)
-    assert {"torch", "numpy", "attrs", "typer", "rich", "hypothesis", "pytest"} <= set(names)
+    assert {"numpy", "attrs", "typer", "rich", "hypothesis", "pytest"} <= set(names)
     assert release.peer not in names
 
 
@@ -95,6 +95,23 @@ def test_make_fills_an_environment_and_marks_it_last(tmp_path: Path) -> None:
     assert manifest["stubbed"] == peer.stubbed
     assert set(peer.stubbed) == set(SGLANG.stand_ins)
     assert peers_in(tmp_path) == {"sglang==0.5.23": peer}
+
+
+@pytest.mark.parametrize(
+    ("name", "installs"), [("vllm==0.33.0", 1), ("max==26.7.0", 0), ("mlx-lm==0.32.2", 0)]
+)
+def test_torch_is_installed_only_where_it_is_pinned(name: str, installs: int) -> None:
+    """A release without torch among its pins gets none."""
+    ran = commands(RELEASES[name], Path("there"))
+    assert sum(command[-1] == "torch" for command in ran) == installs
+
+
+def test_environment_without_stand_ins_runs_this_project(tmp_path: Path) -> None:
+    """A release that needs no stand-in has only the link to this project beside it."""
+    peer = make(RELEASES["max==26.7.0"], tmp_path, Recorded())
+    assert peer.stubbed == {}
+    command = [str(peer.python), "-c", "import kvcanon; assert kvcanon.__version__"]
+    run_command(command, peer.variables)
 
 
 def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_cache_that_cannot_be_judged_ends_with_one_line(
     )
     done = run(theirs, "--kvcanon-cache", "never:make", *workers)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    (line,) = done.stderr.splitlines()
+    (line,) = done.stderr.strip().splitlines()
     assert line.startswith("ERROR: kvcanon: never:make offers none of 200 drawn configurations (")
 
 

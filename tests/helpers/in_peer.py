@@ -1,0 +1,51 @@
+"""Runs Python in the environment of a peer, where a developer has made it.
+
+`KVCANON_PEERS` names the folder of environments, if it is not the usual one. Tests are skipped if
+the environment is not there.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kvcanon.conformance.engines.releases.environment import Peer, peers_in, usual_folder
+
+PLAY = """
+from kvcanon.conformance import JudgeConfig, draw_case, play
+broken = set()
+for seed in range({cases}):
+    case = draw_case(seed=seed, offer=ADAPTER.offer)
+    for finding in play(case, [ADAPTER], JudgeConfig(black_box=True))[0]:
+        broken |= set(finding.broken) or {{finding.name}}
+print(sorted(broken))
+"""
+
+
+def peer(release: str) -> Peer:
+    """Return the environment of a release, or skip the test."""
+    folder = Path(os.environ.get("KVCANON_PEERS") or usual_folder())
+    found = peers_in(folder).get(release)
+    if found is None:
+        pytest.skip(f"{release} has no environment in {folder}; make it with `kvcanon peers make`")
+    return found
+
+
+def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run its Python with arguments."""
+    there = peer(release)
+    command = [str(there.python), *arguments]
+    return subprocess.run(
+        command, env=there.variables, capture_output=True, text=True, check=False, timeout=240
+    )
+
+
+def broken_in(release: str, code: str, cases: int = 40) -> set[str]:
+    """Run code that plants a fault and defines ADAPTER; return the laws that cases break."""
+    done = run_in(release, "-W", "ignore", "-c", code + PLAY.format(cases=cases))
+    assert done.returncode == 0, done.stderr
+    return set(ast.literal_eval(done.stdout.splitlines()[-1]))
