@@ -29,6 +29,9 @@ SHORT = {
     "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_hierarchical:HIERARCHICAL",
     "vllm": "kvcanon.conformance.engines.vllm.adapters:VLLM",
     "vllm-counted": "kvcanon.conformance.engines.vllm.adapters:COUNTED",
+    "lmdeploy": "kvcanon.conformance.engines.lmdeploy.adapters:SCHEDULED",
+    "lmdeploy-trie": "kvcanon.conformance.engines.lmdeploy.adapters:TRIE",
+    "lmdeploy-trie-fine": "kvcanon.conformance.engines.lmdeploy.adapters:FINE",
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""
 
