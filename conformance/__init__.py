@@ -11,6 +11,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kvcanon.conformance.adapter_parts.arguments import (
+        check_allocate,
+        check_evict,
+        check_insert,
+        check_prompt,
+        check_room,
+    )
+    from kvcanon.conformance.adapter_parts.event_log import EventLog
+    from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
+    from kvcanon.conformance.adapter_parts.receipts import Receipts
+    from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
+    from kvcanon.conformance.adapter_parts.slot_ledger import (
+        PlainFreeList,
+        SlotLedger,
+        TokenAllocator,
+    )
+    from kvcanon.conformance.adapter_parts.slot_memory import SlotMemory
+    from kvcanon.conformance.adapter_parts.token_slots import (
+        NotWholePages,
+        extra_key_of,
+        namespace_of_extra_key,
+        page_slots,
+        token_indices,
+        tokens_of,
+    )
+    from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
@@ -33,6 +59,28 @@ if TYPE_CHECKING:
     from kvcanon.conformance.suite.checks import check_cache
 
 _MODULES = {
+    "adapter_parts.arguments": (
+        "check_allocate",
+        "check_evict",
+        "check_insert",
+        "check_prompt",
+        "check_room",
+    ),
+    "adapter_parts.event_log": ("EventLog",),
+    "adapter_parts.offers": ("FULL_ATTENTION",),
+    "adapter_parts.receipts": ("Receipts",),
+    "adapter_parts.running_requests": ("RunningRequests",),
+    "adapter_parts.slot_ledger": ("PlainFreeList", "SlotLedger", "TokenAllocator"),
+    "adapter_parts.slot_memory": ("SlotMemory",),
+    "adapter_parts.token_slots": (
+        "NotWholePages",
+        "extra_key_of",
+        "namespace_of_extra_key",
+        "page_slots",
+        "token_indices",
+        "tokens_of",
+    ),
+    "adapter_parts.tree_view": ("LastMatch", "TreeView"),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
@@ -51,32 +99,53 @@ _MODULES = {
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "FULL_ATTENTION",
     "Adapter",
     "Admitted",
     "CacheKind",
     "Capability",
     "Case",
     "CopyControl",
+    "EventLog",
     "GuardedCache",
     "JudgeConfig",
+    "LastMatch",
+    "NotWholePages",
     "Offer",
+    "PlainFreeList",
+    "Receipts",
     "RequestCache",
+    "RunningRequests",
+    "SlotLedger",
+    "SlotMemory",
     "StepViolation",
+    "TokenAllocator",
     "TreeCache",
+    "TreeView",
     "Trial",
     "UsageError",
     "ViolationError",
     "case_from_json",
     "case_to_json",
+    "check_allocate",
     "check_cache",
+    "check_evict",
+    "check_insert",
+    "check_prompt",
+    "check_room",
     "draw_case",
+    "extra_key_of",
     "fetched",
     "guard",
     "judged",
     "load_adapter",
     "machine_of",
     "main",
+    "namespace_of_extra_key",
+    "page_slots",
     "play",
+    "token_indices",
+    "tokens_of",
     "write_stamps",
 ]
 

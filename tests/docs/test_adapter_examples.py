@@ -13,28 +13,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.pipe import pipe_adapter
-from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.play import JudgeConfig, play
-from kvcanon.conformance.search.walker import draw_case
-from paths import DOCS
+from their_caches import EXAMPLES, broken_laws
 
-EXAMPLES = DOCS / "examples" / "adapters"
-BLACK_BOX = JudgeConfig(black_box=True)
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node, which runs the example, is not here")
-
-
-def broken_laws(adapter: Adapter, cases: int) -> tuple[set[str], Tally]:
-    """The laws that are broken in the cases of seeds 0, 1, ..., and what was judged."""
-    spoken, total = set[str](), Tally()
-    for seed in range(cases):
-        found, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
-        spoken.update(law_id for each in found for law_id in (*each.broken, each.name))
-        total.add(tallies[adapter.name])
-    return spoken, total
 
 
 @pytest.fixture(name="simple")

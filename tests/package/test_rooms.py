@@ -15,6 +15,7 @@ PREFIX = "kvcanon.conformance."
 ROOMS = (
     "errors",
     "protocol",
+    "adapter_parts",
     "cases",
     "observe",
     "blackbox",

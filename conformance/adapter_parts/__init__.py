@@ -1,0 +1,1 @@
+"""Adapter parts: ready-made help for adapters of foreign caches; it repairs no answer."""

@@ -1,0 +1,78 @@
+"""Checks of arguments: refusals that an engine's cache leaves to its scheduler.
+
+An engine never frees a slot twice or asks for -1 slots, so its cache does not check that. The judge
+does ask, and the adapter refuses for the cache. Each function raises the refusal, or has no effect.
+They look at the arguments alone, never at the cache, so that they cannot hide what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.types import FULL, Component, Counts, Key, Slots
+
+FULL_ALONE = (FULL,)
+"""The components of a cache without a window and without mamba states."""
+
+
+def check_allocate(counts: Counts, components: Collection[Component] = FULL_ALONE) -> None:
+    """Check the counts of an allocation.
+
+    Raises: BadArgument: a count is negative, or of a component that the cache lacks, or there are
+        more window slots than pages.
+    """
+    check_evict(counts)
+    for component in Component:
+        if counts[component] and component not in components:
+            raise BadArgument("counts", f"have {counts[component]} {component} slots; give 0")
+    if counts.swa > counts.full:
+        raise BadArgument("counts", f"have {counts.swa} window slots for {counts.full} pages")
+
+
+def check_evict(counts: Counts) -> None:
+    """Check the counts of an eviction; a component that the cache lacks frees nothing.
+
+    Raises: BadArgument: a count is negative.
+    """
+    for component in Component:
+        if counts[component] < 0:
+            raise BadArgument(
+                "counts", f"have {counts[component]} {component} slots; give 0 or more"
+            )
+
+
+def check_insert(key: Key, start_pages: int, slots: Slots, counted_pages: int = 0) -> None:
+    """Check that the numbers of an insert fit its key, before any slot moves.
+
+    Whether requests hold the slots is for `SlotLedger.check_held`.
+
+    Raises: BadArgument: a number is outside the key, or the slots are not those of its pages.
+    """
+    for name, number in (("start_pages", start_pages), ("counted_pages", counted_pages)):
+        if not 0 <= number <= len(key):
+            raise BadArgument(name, f"is {number}; the key has {len(key)} pages")
+    pages = len(key) - start_pages
+    if len(slots.full) != pages:
+        raise BadArgument(
+            "slots.full", f"has {len(slots.full)} slots; give one for each of {pages}"
+        )
+    if len(slots.swa) > pages:
+        raise BadArgument("slots.swa", f"has {len(slots.swa)} slots for {pages} pages")
+    if len(slots.mamba) > min(1, len(key)):
+        raise BadArgument("slots.mamba", f"has {len(slots.mamba)} states; give one at most")
+
+
+def check_prompt(key: Key) -> None:
+    """Check that a request has a page, for an engine that admits no empty prompt.
+
+    Raises: BadArgument: the key is empty.
+    """
+    if not len(key):
+        raise BadArgument("key", "is empty; this engine admits no request without a page")
+
+
+def check_room(pool: str, asked_slots: int, free_slots: int) -> None:
+    """Check that a pool has as many free slots as are asked for. Raises: OutOfSlots."""
+    if asked_slots > free_slots:
+        raise OutOfSlots(pool, asked_slots, free_slots)

@@ -1,0 +1,179 @@
+"""Slot ledger: which slots requests hold, over a free list of its own or the cache's allocator.
+
+In an engine the scheduler knows which slots its requests hold; here the adapter does. The ledger
+checks the slots of a call before it moves the first, and refuses the whole call.
+
+What it must not do is hide a fault. It takes every slot back that the cache gives back, even one
+that is free already or that a request holds, and takes none back that the cache forgets. So a slot
+that the cache frees twice is allocated twice, and one that it leaks stays lost: the laws find both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import define, field, frozen
+
+from kvcanon.conformance.adapter_parts.arguments import check_allocate, check_room
+from kvcanon.conformance.adapter_parts.token_slots import page_slots, token_indices
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
+from kvcanon.spec.operations import Inserted
+from kvcanon.spec.types import FULL, GPU, Component, Counts, Slot, Slots
+
+
+class FreeSlots(Protocol):
+    """The free slots of one pool."""
+
+    def count(self) -> int:
+        """How many slots are free."""
+
+    def take(self, count: int) -> Sequence[Slot] | None:
+        """Take this many free slots; None if the pool does not give them."""
+
+    def give_back(self, slots: Sequence[Slot]) -> None:
+        """Free slots."""
+
+
+class PlainFreeList:
+    """Free slots in a plain list, for a cache whose engine keeps the free list elsewhere."""
+
+    def __init__(self, capacity: int) -> None:
+        self.slots = list(range(capacity))
+
+    def count(self) -> int:
+        """How many slots are free."""
+        return len(self.slots)
+
+    def take(self, count: int) -> Sequence[Slot]:
+        """Take slots from the end of the list."""
+        kept = len(self.slots) - count
+        taken, self.slots = self.slots[kept:], self.slots[:kept]
+        return taken
+
+    def give_back(self, slots: Sequence[Slot]) -> None:
+        """Add slots to the list, also those that it has already."""
+        self.slots += slots
+
+
+@frozen(eq=False)
+class TokenAllocator:
+    """Free slots of an allocator that counts in tokens, called with token indices."""
+
+    alloc: Callable[[int], Sequence[int] | None]
+    """Takes a number of tokens; returns an index for each, or None."""
+    free: Callable[[list[int]], object]
+    """Frees token indices."""
+    free_tokens: Callable[[], int]
+    """How many tokens are free, as the allocator says."""
+    page_size: int
+    padding_pages: int = 0
+
+    def count(self) -> int:
+        """How many page slots are free."""
+        return self.free_tokens() // self.page_size
+
+    def take(self, count: int) -> Sequence[Slot] | None:
+        """Allocate pages. Raises: NotWholePages."""
+        indices = self.alloc(count * self.page_size)
+        return indices and page_slots(indices, self.page_size, self.padding_pages)
+
+    def give_back(self, slots: Sequence[Slot]) -> None:
+        """Free pages."""
+        self.free(token_indices(slots, self.page_size, self.padding_pages))
+
+
+@define(eq=False)
+class SlotLedger:
+    """The slots that requests hold, and the free slots of each pool."""
+
+    free_slots: Mapping[Component, FreeSlots]
+    """By component; a component that is missing is one that the cache lacks."""
+    held: dict[Component, set[Slot]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.held = {component: set() for component in self.free_slots}
+
+    @classmethod
+    def of_config(cls, config: CacheConfig) -> SlotLedger:
+        """A ledger with a plain free list for each component of a configuration."""
+        return cls({each: PlainFreeList(config.device_slots[each]) for each in config.components})
+
+    def allocate(self, counts: Counts) -> Slots:
+        """Take free slots for a request, or none at all. Raises: BadArgument, OutOfSlots."""
+        check_allocate(counts, self.free_slots)
+        for component, free in self.free_slots.items():
+            check_room(_pool(component), counts[component], free.count())
+        taken: dict[str, tuple[Slot, ...]] = {}
+        for component, free in self.free_slots.items():
+            if counts[component]:
+                taken[component] = self._take(component, free, counts[component])
+        return Slots(**taken)
+
+    def free(self, slots: Slots) -> None:
+        """Free slots that requests hold, or none at all. Raises: BadArgument, SlotNotHeld."""
+        self.hand_over(slots)
+        for component, some in slots:
+            self.give_back(some, component)
+
+    def check_held(self, slots: Slots) -> None:
+        """Check that requests hold all these slots, each given once. No effect.
+
+        Raises: BadArgument: a slot is given twice, or its component is missing. SlotNotHeld.
+        """
+        for component, some in slots:
+            if some and component not in self.held:
+                raise BadArgument(f"slots.{component}", f"has slots; there is no {component} pool")
+            if len(set(some)) < len(some):
+                raise BadArgument(f"slots.{component}", "has a slot twice")
+        for component, some in slots:
+            for slot in some:
+                if slot not in self.held[component]:
+                    raise SlotNotHeld(_pool(component), slot)
+
+    def check_writable(self, component: Component, slot: Slot) -> None:
+        """Check that a request holds a slot that is to be written. Raises: SlotNotHeld."""
+        if slot not in self.held.get(component, ()):
+            raise SlotNotHeld(_pool(component), slot)
+
+    def hand_over(self, slots: Slots) -> None:
+        """Take slots from their requests: now the cache owns them. Raises: as `check_held`."""
+        self.check_held(slots)
+        for component, some in slots:
+            if some:
+                self.held[component].difference_update(some)
+
+    def give_back(self, slots: Iterable[Slot], component: Component = FULL) -> None:
+        """Free slots that the cache owned: what it evicted, or did not keep."""
+        listed = list(slots)
+        if listed:
+            self.free_slots[component].give_back(listed)
+
+    def insert_done(self, slots: Slots, start_pages: int, present_pages: int) -> Inserted:
+        """Move the slots of an insert, for a cache that answers how many pages it had already.
+
+        The cache keeps the slots from page `present_pages` on. Those before it are duplicates,
+        which the scheduler frees. Full slots alone. Raises: as `check_held`.
+        """
+        self.hand_over(slots)
+        duplicates = max(0, present_pages - start_pages)
+        surplus, kept = slots.full[:duplicates], slots.full[duplicates:]
+        self.give_back(surplus)
+        return Inserted(present_pages, Counts(len(kept)), Counts(len(surplus)))
+
+    def counts(self) -> Counts:
+        """How many slots of each pool are free, as its free list says."""
+        return Counts.of({component: free.count() for component, free in self.free_slots.items()})
+
+    def _take(self, component: Component, free: FreeSlots, count: int) -> tuple[Slot, ...]:
+        taken = free.take(count)
+        if taken is None:
+            # An allocator that contradicts its own count: the judge compares both.
+            raise OutOfSlots(_pool(component), count, free.count())
+        self.held[component].update(taken)
+        return tuple(taken)
+
+
+def _pool(component: Component) -> str:
+    return f"{component} on {GPU}"
