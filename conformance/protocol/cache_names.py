@@ -32,6 +32,9 @@ SHORT = {
     "lmdeploy": "kvcanon.conformance.engines.lmdeploy.adapters:SCHEDULED",
     "lmdeploy-trie": "kvcanon.conformance.engines.lmdeploy.adapters:TRIE",
     "lmdeploy-trie-fine": "kvcanon.conformance.engines.lmdeploy.adapters:FINE",
+    "nano-vllm": "kvcanon.conformance.engines.nano_vllm.block_manager:NANO",
+    "mini-sglang": "kvcanon.conformance.engines.mini_sglang.radix:MINI",
+    "lightllm": "kvcanon.conformance.engines.lightllm.radix:LIGHT",
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""
 

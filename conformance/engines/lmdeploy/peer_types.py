@@ -155,7 +155,7 @@ class PagingScheduler(Protocol):
     def end_session(self, session_id: int) -> None:
         """End a session, and free what its sequences have."""
 
-    def schedule(self, is_prefill: bool) -> Scheduled:  # noqa: FBT001 # LMDeploy's signature.
+    def schedule(self, is_prefill: bool) -> Scheduled:  # LMDeploy's signature.
         """Admit waiting sequences."""
 
     def activate_seqs(self, running: Sequence[LMSequence]) -> None:

@@ -160,6 +160,7 @@ def _put_beside(peer: Peer) -> None:
     """
     beside = peer.packages / BESIDE
     shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
     for name in peer.release.stand_ins:
         (beside / name).mkdir(parents=True)
         for file, source in STAND_INS[name].files.items():
