@@ -96,14 +96,22 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
     python = str(_python(folder))
     pins = _RESOURCES / "pins" / f"{release.folder}.txt"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    made = [
-        [sys.executable, "-m", "venv", str(folder)],
+    made = [[sys.executable, "-m", "venv", str(folder)]]
+    if "torch" in pinned_names(release):
         # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
-        [*install, "--constraint", str(pins), "torch"],
-        # The pins are complete: every other requirement of a release needs a GPU or a server.
-        [*install, "--no-deps", "--requirement", str(pins)],
-    ]
-    return made if release.source is not None else [*made, [*install, "--no-deps", release.name]]
+        made.append([*install, "--constraint", str(pins), "torch"])
+    # The pins are complete: every other requirement of a release needs a GPU or a server.
+    made.append([*install, "--no-deps", "--requirement", str(pins)])
+    if release.source is None:
+        made.append([*install, "--no-deps", release.name])
+    return made
+
+
+def pinned_names(release: Release) -> set[str]:
+    """The packages that are pinned for a release, in lower case."""
+    text = (_RESOURCES / "pins" / f"{release.folder}.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {line.partition("==")[0].lower() for line in lines}
 
 
 def make(release: Release, into: Path, run: Run, source: Path | None = None) -> Peer:
