@@ -11,7 +11,7 @@ from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy
 BLOCK, PROMPTS, TRIALS = 4, 8, 100
 
 
-def serve(scheduler, number, tokens):
+def serve(scheduler: Scheduler, number: int, tokens: list[int]) -> list[int]:
     """Run one request from its prompt to its end, as the engine does; returns its blocks."""
     sequence = scheduler.add_session(number).add_sequence(np.array(tokens))
     (scheduled,) = scheduler.schedule(is_prefill=True).running

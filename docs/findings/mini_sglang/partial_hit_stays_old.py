@@ -10,7 +10,7 @@ set_global_ctx(Context(page_size=1))
 cache = RadixPrefixCache(torch.device("cpu"))
 
 
-def tokens(*numbers):
+def tokens(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int32)
 
 

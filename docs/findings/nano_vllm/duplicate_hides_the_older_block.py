@@ -9,7 +9,7 @@ Sequence.block_size = BLOCK = 4
 manager = BlockManager(num_blocks=6, block_size=BLOCK)
 
 
-def admit(tokens):
+def admit(tokens: list[int]) -> Sequence:
     """Allocate and compute a prompt, as the scheduler does; returns the sequence."""
     sequence = Sequence(tokens)
     cached = manager.can_allocate(sequence)
