@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,8 +25,7 @@ def radix() -> Any:  # noqa: ANN401 # lightllm's module.
 
 def made() -> Cache:
     """Make a cache with six slots."""
-    cache: Any = LIGHT.make(CacheConfig(device_slots=Counts(full=6)))
-    return cache
+    return cast("Cache", LIGHT.make(CacheConfig(device_slots=Counts(full=6))))
 
 
 def test_cache_is_sound() -> None:

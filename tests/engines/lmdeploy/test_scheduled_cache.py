@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,8 +24,10 @@ LONGER = make_key([1, 2, 3, 4, 5, 6], 2)
 def made(**settings: Any) -> FullRequestCache:  # noqa: ANN401 # Fields of the configuration.
     """Make a cache with pages of two tokens and four blocks."""
     counts = Counts(full=4, mamba=4)
-    cache: Any = SCHEDULED.make(CacheConfig(page_size=2, device_slots=counts, **settings))
-    return cache
+    return cast(
+        "FullRequestCache",
+        SCHEDULED.make(CacheConfig(page_size=2, device_slots=counts, **settings)),
+    )
 
 
 def test_scheduler_is_sound() -> None:

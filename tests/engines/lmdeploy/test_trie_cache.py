@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,8 +21,7 @@ CASES = 40
 
 def made() -> Cache:
     """Make a cache with pages of one token, six blocks, and fine times."""
-    cache: Any = FINE.make(CacheConfig(device_slots=Counts(full=6)))
-    return cache
+    return cast("Cache", FINE.make(CacheConfig(device_slots=Counts(full=6))))
 
 
 def insert(cache: Cache, *tokens: int) -> Key:

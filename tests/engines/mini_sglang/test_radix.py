@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,8 +25,7 @@ def radix() -> Any:  # noqa: ANN401 # mini-sglang's module.
 
 def made() -> Cache:
     """Make a cache with pages of two tokens and six slots."""
-    cache: Any = MINI.make(CacheConfig(page_size=2, device_slots=Counts(full=6)))
-    return cache
+    return cast("Cache", MINI.make(CacheConfig(page_size=2, device_slots=Counts(full=6))))
 
 
 def test_duplicates_are_freed() -> None:

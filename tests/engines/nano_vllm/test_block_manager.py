@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,8 +20,9 @@ KEY = make_key([1, 2, 3, 4], 2)
 
 def made(blocks: int) -> FullRequestCache:
     """Make a cache with blocks of two tokens."""
-    cache: Any = NANO.make(CacheConfig(page_size=2, device_slots=Counts(full=blocks)))
-    return cache
+    return cast(
+        "FullRequestCache", NANO.make(CacheConfig(page_size=2, device_slots=Counts(full=blocks)))
+    )
 
 
 def manager() -> Any:  # noqa: ANN401 # nano-vllm's class.
