@@ -137,7 +137,9 @@ def make(release: Release, into: Path, run: Run, source: Path | None = None) -> 
     (peer.folder / MANIFEST).unlink(missing_ok=True)
     _put_beside(peer)
     copied = {} if source is None else {"source": copy_source(release, source, peer.packages)}
-    run([str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance"], peer.variables)
+    run(
+        [str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance.cli"], peer.variables
+    )
     python = sys.version.split()[0]
     manifest = {"release": release.name, "stubbed": peer.stubbed, "python": python} | copied
     (peer.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
