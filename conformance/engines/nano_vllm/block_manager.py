@@ -5,8 +5,8 @@ token, as in decoding. nano-vllm has no call that evicts, and no namespaces.
 
 A block of one token is not offered: a decoded token gets a new block where the length of its
 sequence leaves 1 when divided by the block size, which is never so for size 1. nano-vllm's
-configuration allows multiples of 256 only. Nor are pools of tens of thousands of blocks, in which one
-request takes as long as a thousand others, and most of a check.
+configuration allows multiples of 256 only. Nor are pools of tens of thousands of blocks, in which
+one request takes as long as a thousand others, and most of a check.
 """
 
 from __future__ import annotations
