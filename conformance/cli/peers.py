@@ -84,6 +84,15 @@ def make_command(
     ],
     *,
     into: PeersFolder,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            exists=True,
+            metavar="DIR",
+            help="Folder with the project's source, for a project that no package index has.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, and do not run them.")
     ] = False,
@@ -95,8 +104,10 @@ def make_command(
             typer.echo(shlex.join(command))
     else:
         with _shown() as run:
-            made = make(wanted, into, run)
+            made = make(wanted, into, run, source)
         typer.echo(f"{release} is in {made.folder}.")
+        if made.copied:
+            typer.echo(f"Its cache is a copy: {made.copied}.")
     _print_stand_ins(wanted)
 
 

@@ -35,6 +35,12 @@ SHORT = {
     "max": "kvcanon.conformance.engines.max.adapters:PAGED",
     "max-jenga": "kvcanon.conformance.engines.max.adapters:JENGA",
     "mlx-lm": "kvcanon.conformance.engines.mlx_lm.adapters:MLX_LM",
+    "lmdeploy": "kvcanon.conformance.engines.lmdeploy.adapters:SCHEDULED",
+    "lmdeploy-trie": "kvcanon.conformance.engines.lmdeploy.adapters:TRIE",
+    "lmdeploy-trie-fine": "kvcanon.conformance.engines.lmdeploy.adapters:FINE",
+    "nano-vllm": "kvcanon.conformance.engines.nano_vllm.block_manager:NANO",
+    "mini-sglang": "kvcanon.conformance.engines.mini_sglang.radix:MINI",
+    "lightllm": "kvcanon.conformance.engines.lightllm.radix:LIGHT",
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""
 

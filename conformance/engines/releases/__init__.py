@@ -1,10 +1,11 @@
-"""Releases of SGLang and vLLM, each in an environment of its own.
+"""Releases of other engines, each in an environment of its own.
 
-`catalogue` lists the releases, `environment` makes their environments, `stand_ins` holds small
+`catalogue` lists the releases, `environment` makes their environments, `source` copies the cache
+of a project without a release into one, `stand_ins` holds small
 modules that replace GPU-only packages, and `pins` the exact package versions of each release.
 `past_bugs` lists bugs that a pair of releases shows, `hunt` searches a release for one of them, and
 `table` shows the results.
 
-An environment makes an unchanged release importable on a machine without a GPU. The adapters in
-`engines.sglang` and `engines.vllm` call its caches.
+An environment makes an unchanged release importable on a machine without a GPU. The adapters in the
+other packages of `engines` call its caches.
 """

@@ -24,9 +24,27 @@ class StandIn:
     """Its files; the value is the file in `stand_ins/` that is copied."""
 
 
+@frozen
+class SourceFiles:
+    """The files of a cache in a source folder, for projects that publish no release.
+
+    Only these files are copied, so that the rest of the project and what it imports are not needed.
+    """
+
+    root: str
+    """The folder in the project that is on Python's path."""
+    files: tuple[str, ...]
+    """The cache's files, relative to `root`."""
+
+
 _IMPORT_ONLY = StandIn("can be imported, and does nothing", {"__init__.py": "import_only.py"})
 STAND_INS = {
     "datasets": _IMPORT_ONLY,
+    "lightllm/common/mem_manager": _IMPORT_ONLY,
+    "minisgl/kernel": StandIn(
+        "compares keys in Python, and has no other kernel",
+        {"__init__.py": "minisgl_kernel.py"},
+    ),
     "sgl_kernel": StandIn(
         "can be imported; three copies of kvcacheio copy by index, the rest does nothing",
         {"__init__.py": "import_only.py", "kvcacheio.py": "kvcacheio.py"},
@@ -45,16 +63,18 @@ class Release:
     """Its package name."""
     version: str
     probe: str
-    """The module with its cache; it can be imported only if the environment is complete."""
+    """The modules with its cache; they can be imported only if the environment is complete."""
     stand_ins: tuple[str, ...]
     """The packages of `STAND_INS` that it imports and that need a GPU."""
     environment: Mapping[str, str]
     """Environment variables that its processes need."""
+    source: SourceFiles | None = None
+    """What is copied from the folder that a user names; None if a package index has the release."""
 
     @property
     def name(self) -> str:
-        """Its name as a pip requirement."""
-        return f"{self.peer}=={self.version}"
+        """Its name as a pip requirement; the name alone if its source is copied."""
+        return f"{self.peer}=={self.version}" if self.source is None else self.peer
 
     @property
     def folder(self) -> str:
@@ -67,6 +87,8 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1"}
 _OLD_CPU = _OFFLINE | {"SGLANG_USE_CPU_ENGINE": "1"}
 """Later releases load an unpublished CPU kernel if this variable is set."""
 _OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
+_SOURCE = "source"
+_MINISGL_UTILS = ("__init__", "arch", "hf", "logger", "misc", "mp", "registry", "torch_utils")
 _UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
 
 RELEASES = {
@@ -86,6 +108,61 @@ RELEASES = {
         ),
         Release("max", "26.7.0", "max.pipelines.kv_cache", (), _OFFLINE),
         Release("mlx-lm", "0.32.2", "mlx_lm.models.cache", (), _OFFLINE),
+        Release(
+            "lmdeploy",
+            "0.18.0",
+            "lmdeploy.pytorch.paging.scheduler, lmdeploy.pytorch.strategies.ar.sequence",
+            ("xgrammar",),
+            # The trie finds its blocks by Python's hash of a text and numbers.
+            _OFFLINE | {"PYTHONHASHSEED": "0"},
+        ),
+        Release(
+            "nano-vllm",
+            _SOURCE,
+            "nanovllm.engine.block_manager",
+            (),
+            _OFFLINE,
+            SourceFiles(
+                "",
+                (
+                    "nanovllm/engine/block_manager.py",
+                    "nanovllm/engine/sequence.py",
+                    "nanovllm/sampling_params.py",
+                ),
+            ),
+        ),
+        Release(
+            "mini-sglang",
+            _SOURCE,
+            "minisgl.kvcache.radix_cache",
+            ("minisgl/kernel",),
+            _OFFLINE,
+            SourceFiles(
+                "python",
+                (
+                    "minisgl/core.py",
+                    "minisgl/kvcache/__init__.py",
+                    "minisgl/kvcache/base.py",
+                    "minisgl/kvcache/radix_cache.py",
+                    *(f"minisgl/utils/{name}.py" for name in _MINISGL_UTILS),
+                ),
+            ),
+        ),
+        Release(
+            "lightllm",
+            _SOURCE,
+            "lightllm.server.router.dynamic_prompt.radix_cache",
+            ("lightllm/common/mem_manager",),
+            _OFFLINE | {"LIGHTLLM_LOG_LEVEL": "error"},
+            SourceFiles(
+                "",
+                (
+                    "lightllm/server/router/dynamic_prompt/radix_cache.py",
+                    "lightllm/server/router/dynamic_prompt/shared_arr.py",
+                    "lightllm/utils/log_utils.py",
+                ),
+            ),
+        ),
     )
 }
 

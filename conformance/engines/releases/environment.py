@@ -2,7 +2,8 @@
 
 An environment is a virtual environment with the published release, the pinned packages around it,
 stand-ins for GPU-only packages, and a link to this project, so that a process there runs the same
-kvcanon as the process that started it.
+kvcanon as the process that started it. The cache of a project without a published release is copied
+from a folder that the user names; the manifest says from which commit.
 
 The manifest is written last. A folder without a manifest is unfinished, and `make` resumes it.
 """
@@ -18,11 +19,13 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import cast
 
 from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.engines.releases.catalogue import RELEASES, STAND_INS, Release
+from kvcanon.conformance.engines.releases.source import check_source, copy_source
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes.lifetime import tied
 
@@ -60,6 +63,19 @@ class Peer:
         """The replaced packages, and what the stand-in of each does."""
         return {name: STAND_INS[name].what for name in self.release.stand_ins}
 
+    @property
+    def packages(self) -> Path:
+        """The folder of its installed packages."""
+        return Path(sysconfig.get_path("purelib", "venv", {"base": str(self.folder)}))
+
+    @property
+    def copied(self) -> str:
+        """Where its cache was copied from; empty if it was installed."""
+        manifest = self.folder / MANIFEST
+        if self.release.source is None or not manifest.is_file():
+            return ""
+        return cast("str", json.loads(manifest.read_text(encoding="utf-8"))["source"])
+
 
 def usual_folder() -> Path:
     """The default folder of environments."""
@@ -81,34 +97,52 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
     python = str(_python(folder))
     pins = _RESOURCES / "pins" / f"{release.folder}.txt"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
-    with_torch = [*install, "--constraint", str(pins), "torch"]
-    return [
-        [sys.executable, "-m", "venv", str(folder)],
-        *([with_torch] if "\ntorch==" in pins.read_text(encoding="utf-8") else []),
-        # The pins are complete: every other requirement of a release needs a GPU or a server.
-        [*install, "--no-deps", "--requirement", str(pins)],
-        [*install, "--no-deps", release.name],
-    ]
+    made = [[sys.executable, "-m", "venv", str(folder)]]
+    if "torch" in pinned_names(release):
+        # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
+        made.append([*install, "--constraint", str(pins), "torch"])
+    # The pins are complete: every other requirement of a release needs a GPU or a server.
+    made.append([*install, "--no-deps", "--requirement", str(pins)])
+    if release.source is None:
+        made.append([*install, "--no-deps", release.name])
+    return made
 
 
-def make(release: Release, into: Path, run: Run) -> Peer:
+def pinned_names(release: Release) -> set[str]:
+    """The packages that are pinned for a release, in lower case."""
+    text = (_RESOURCES / "pins" / f"{release.folder}.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {line.partition("==")[0].lower() for line in lines}
+
+
+def make(release: Release, into: Path, run: Run, source: Path | None = None) -> Peer:
     """Make the environment of a release in a folder, or return an existing one.
 
+    `source` is the folder of a project without a published release. An existing environment gets
+    its files again, or keeps what it has if no folder is given.
+
     Raises:
-        UsageError: the folder has other contents, or a command failed.
+        UsageError: the folder has other contents, a command failed, or the source is missing, not
+            that of the project, or not needed.
     """
     peer = Peer(release, into / release.folder)
-    if (peer.folder / MANIFEST).is_file():
+    finished = (peer.folder / MANIFEST).is_file()
+    check_source(release, source, needed=not finished)
+    if finished and source is None:
         _put_beside(peer)
         return peer
     if _is_something_else(peer.folder):
         raise UsageError(f"{peer.folder} holds something else; name another folder with --into")
-    for command in commands(release, peer.folder):
+    for command in () if finished else commands(release, peer.folder):
         run(command, peer.variables)
+    (peer.folder / MANIFEST).unlink(missing_ok=True)
     _put_beside(peer)
-    run([str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance"], peer.variables)
-    manifest = {"release": release.name, "stubbed": peer.stubbed, "python": sys.version.split()[0]}
+    copied = {} if source is None else {"source": copy_source(release, source, peer.packages)}
+    run(
+        [str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance.cli"], peer.variables
+    )
+    python = sys.version.split()[0]
+    manifest = {"release": release.name, "stubbed": peer.stubbed, "python": python} | copied
     (peer.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return peer
 
@@ -142,8 +176,7 @@ def _put_beside(peer: Peer) -> None:
     They are in a folder of their own, which a .pth file adds after the installed packages, so that
     an installed package wins over its stand-in.
     """
-    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(peer.folder)}))
-    beside = packages / BESIDE
+    beside = peer.packages / BESIDE
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
     for name in peer.release.stand_ins:
@@ -157,4 +190,4 @@ def _put_beside(peer: Peer) -> None:
     facts.parent.mkdir()
     named = f"Metadata-Version: 2.1\nName: kvcanon\nVersion: {__version__}\n"
     facts.write_text(named, encoding="utf-8")
-    (packages / f"{BESIDE}.pth").write_text(f"{BESIDE}\n", encoding="utf-8")
+    (peer.packages / f"{BESIDE}.pth").write_text(f"{BESIDE}\n", encoding="utf-8")

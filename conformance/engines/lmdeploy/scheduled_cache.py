@@ -1,0 +1,124 @@
+"""Translates request operations to the calls that LMDeploy's engine makes for them.
+
+A request is a session with one sequence. After the scheduler has given it blocks, the engine would
+run the model; here the sequence is only told that its tokens are computed, and its state is saved
+where the model has states.
+"""
+
+from __future__ import annotations
+
+from attrs import Factory, define, field
+
+from kvcanon.conformance.adapter_parts.arguments import check_evict
+from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
+from kvcanon.conformance.engines.lmdeploy.factory import make_scheduler
+from kvcanon.conformance.engines.lmdeploy.peer_types import LMSequence, PagingScheduler
+from kvcanon.conformance.engines.lmdeploy.release import array_of, named
+from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.operations import Evicted
+from kvcanon.spec.types import Counts, Key, Slots
+
+
+@define(eq=False)
+class ScheduledCache:
+    """A `RequestCache` around LMDeploy's scheduler."""
+
+    config: CacheConfig
+    scheduler: PagingScheduler = field(init=False)
+    running: dict[RequestId, LMSequence | None] = Factory(dict)
+    """The sequences; None for a request without tokens, which an engine would not schedule."""
+
+    def __attrs_post_init__(self) -> None:
+        self.scheduler = make_scheduler(self.config)
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Add a sequence and schedule it."""
+        if request_id in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which runs")
+        if not len(key):
+            self.running[request_id] = None
+            return Admitted(0, Slots())
+        session = self.scheduler.add_session(request_id)
+        sequence = session.add_sequence(
+            array_of(tokens_of(key)), adapter_name=extra_key_of(key.namespace)
+        )
+        scheduled = self.scheduler.schedule(is_prefill=True).running
+        if not scheduled:
+            self.scheduler.end_session(request_id)
+            raise self._no_room(len(key))
+        self.scheduler.activate_seqs(scheduled)
+        reused = sequence.num_history_ids // self.config.page_size
+        self._compute(sequence)
+        self.running[request_id] = sequence
+        return Admitted(reused, self._table(sequence))
+
+    def extend(self, request_id: RequestId, key: Key) -> Slots:
+        """Add tokens to a sequence, and allocate their blocks."""
+        sequence = self._running(request_id)
+        if sequence is None:
+            del self.running[request_id]
+            try:
+                return self.admit(request_id, key).slots
+            except OutOfSlots:
+                self.running[request_id] = None
+                raise
+        tokens = tokens_of(key)[sequence.num_history_ids :]
+        # The engine asks with the tokens added already; here a refusal must not add them.
+        if not self.scheduler.eviction_helper.try_make_capacity_for(sequence, (), len(tokens)):
+            raise self._no_room(len(tokens) // self.config.page_size)
+        if tokens:
+            sequence.update_token_ids(array_of(tokens), mode=named("UpdateTokenMode").INPUTS)
+            self.scheduler.reserve_long_context_chunk(sequence, len(tokens), is_last_chunk=True)
+            self._compute(sequence)
+        return self._table(sequence)
+
+    def finish(self, request_id: RequestId) -> None:
+        """Finish a sequence, and end its session."""
+        sequence = self._running(request_id)
+        if sequence is not None:
+            sequence.finish()
+        self.abort(request_id)
+
+    def abort(self, request_id: RequestId) -> None:
+        """End the session of a sequence."""
+        if self._running(request_id) is not None:
+            self.scheduler.end_session(request_id)
+        del self.running[request_id]
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Evict blocks, and then saved states, as the scheduler does for a sequence."""
+        check_evict(counts)
+        saved = self.scheduler.state_manager.get_num_allocated_checkpoint_states
+        before = saved()
+        blocks = self.scheduler.block_trie.evict(counts.full)
+        missing = counts.mamba - (before - saved())
+        if missing > 0:
+            self.scheduler.state_checkpoints.evict(missing)
+        return Evicted(Counts(full=blocks, mamba=before - saved()))
+
+    def _running(self, request_id: RequestId) -> LMSequence | None:
+        if request_id not in self.running:
+            raise BadArgument("request_id", f"is {request_id}, which does not run")
+        return self.running[request_id]
+
+    def _no_room(self, pages: int) -> OutOfSlots:
+        free = self.scheduler.block_manager.get_num_free_gpu_blocks()
+        return OutOfSlots("blocks or states on GPU", pages, free)
+
+    def _compute(self, sequence: LMSequence) -> None:
+        """Make the calls that the engine makes around a forward pass."""
+        if self.config.mamba:
+            checkpoints = self.scheduler.state_checkpoints
+            checkpoints.prepare_restore_batch([sequence])
+            saves = checkpoints.reserve_prefill_save_batch([sequence]).state_pairs
+            checkpoints.finish_forward_dispatch([sequence], has_save_plan=bool(saves))
+            checkpoints.unpin_saves([sequence])
+        sequence.update_token_ids(array_of([]), mode=named("UpdateTokenMode").PREFILL)
+
+    def _table(self, sequence: LMSequence) -> Slots:
+        """The block table of a sequence; state 0 is reserved, so slots begin at 1."""
+        blocks = self.scheduler.block_manager.get_block_table(sequence).tolist()
+        states = (sequence.logical_state - 1,) if self.config.mamba else ()
+        return Slots(full=tuple(blocks), mamba=states)

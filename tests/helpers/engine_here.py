@@ -1,0 +1,28 @@
+"""Adapters of engines that are tested in the environment of the engine, and skipped elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.walker import draw_case
+
+
+def adapter_here(name: str) -> Adapter:
+    """Return an adapter, or skip the tests of a module with the reason why there is none."""
+    try:
+        return load_adapter(name)
+    except UsageError as reason:
+        pytest.skip(str(reason), allow_module_level=True)
+
+
+def broken_laws(adapter: Adapter, cases: int) -> set[str]:
+    """Return the names of what the first cases of seed 0 find."""
+    found = set[str]()
+    for seed in range(cases):
+        findings, _ = play(draw_case(seed, adapter.offer), [adapter], JudgeConfig(black_box=True))
+        found.update(finding.name for finding in findings)
+    return found
