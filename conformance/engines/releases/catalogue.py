@@ -67,11 +67,15 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1"}
 _OLD_CPU = _OFFLINE | {"SGLANG_USE_CPU_ENGINE": "1"}
 """Later releases load an unpublished CPU kernel if this variable is set."""
 _OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
+_HIERARCHICAL = "sglang.srt.mem_cache.hiradix_cache"
 _UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
 
 RELEASES = {
     each.name: each
     for each in (
+        Release("sglang", "0.5.10.post1", _HIERARCHICAL, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.11", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.12", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.12.post1", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.13", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.14", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
