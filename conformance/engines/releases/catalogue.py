@@ -89,11 +89,15 @@ _OLD_CPU = _OFFLINE | {"SGLANG_USE_CPU_ENGINE": "1"}
 _OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
 _SOURCE = "source"
 _MINISGL_UTILS = ("__init__", "arch", "hf", "logger", "misc", "mp", "registry", "torch_utils")
+_HIERARCHICAL = "sglang.srt.mem_cache.hiradix_cache"
 _UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
 
 RELEASES = {
     each.name: each
     for each in (
+        Release("sglang", "0.5.10.post1", _HIERARCHICAL, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.11", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
+        Release("sglang", "0.5.12", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.12.post1", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.13", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),
         Release("sglang", "0.5.14", _UNIFIED, _OLD_STAND_INS, _OLD_CPU),

@@ -39,7 +39,7 @@ class PastBug:
     """A bug, with the releases before and after its fix."""
 
     bug: str
-    """The link of its report, if there is one."""
+    """The link of its report; "unreported" if there is none."""
     what: str
     """What went wrong, in a few words."""
     cache: str
@@ -69,6 +69,14 @@ _ONE_TOKEN_WINDOW = Drawn(
         write_policy=WritePolicy.WRITE_THROUGH,
     )
 )
+_NO_CUTS = Drawn(
+    # Every node is one page: until 0.5.13 a copy of a node that is cut meanwhile is stored in part.
+    config=CacheConfig(
+        device_slots=Counts(full=1),
+        host_slots=Counts(full=8),
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+)
 _FEW_WINDOW_SLOTS = Drawn(
     config=CacheConfig(
         window_tokens=1,
@@ -77,9 +85,31 @@ _FEW_WINDOW_SLOTS = Drawn(
         write_policy=WritePolicy.WRITE_THROUGH,
     )
 )
+_OLDEST, _HOST_EVENTS = "sglang==0.5.10.post1", "sglang==0.5.11"
+_WINDOW_EVENTS = "sglang==0.5.12"
 _OLD, _NEXT, _LAST = "sglang==0.5.12.post1", "sglang==0.5.13", "sglang==0.5.23"
 
 PAST_BUGS: Sequence[PastBug] = (
+    PastBug(
+        "sgl#22894",
+        "a page that comes to the host is not stored there by any event",
+        "sglang-hi-radix",
+        "EVENT-10",
+        _OLDEST,
+        _HOST_EVENTS,
+        _NO_CUTS,
+        # A prompt that comes back to the device emits no store in either release.
+        words="came to CPU_PINNED",
+    ),
+    PastBug(
+        "sgl#24718",
+        "a cache with a sliding window emits no events",
+        "sglang-swa-radix",
+        "EVENT-10",
+        _HOST_EVENTS,
+        _WINDOW_EVENTS,
+        _WINDOW,
+    ),
     PastBug(
         "sgl#26615",
         "a match keeps window data recent that nobody can reach",
@@ -110,7 +140,7 @@ PAST_BUGS: Sequence[PastBug] = (
         _FEW_WINDOW_SLOTS,
     ),
     PastBug(
-        "not told of",
+        "unreported",
         "the upper part of a node that is cut has no hits",
         "sglang",
         "MATCH-5",
@@ -129,7 +159,7 @@ PAST_BUGS: Sequence[PastBug] = (
     ),
     PastBug(
         "sgl#29265",
-        "a node of several pages is told of as removed from its front",
+        "the pages of a node are removed first page first",
         "sglang",
         "EVENT-12",
         _NEXT,

@@ -10,7 +10,7 @@ from attrs import evolve
 from kvcanon.conformance.engines.sglang.factory import World, make_world
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
 from kvcanon.conformance.engines.sglang.limits import LIMITS
-from kvcanon.conformance.engines.sglang.release import has, version
+from kvcanon.conformance.engines.sglang.release import has, named, version
 from kvcanon.conformance.engines.sglang.rust_core import NativeCache, native_tree_of
 from kvcanon.conformance.engines.sglang.unified import tree_of
 from kvcanon.conformance.errors import UsageError
@@ -93,6 +93,8 @@ OFFER = Offer(
     namespaces=False,
     eviction_policies=POLICIES,
 )
+if not hasattr(named("UnifiedRadixCache"), "init_hicache"):
+    OFFER = evolve(OFFER, write_policies=(WritePolicy.NONE,))
 UNIFIED = Adapter("sglang", make, OFFER, PROFILE, HIDDEN)
 HITS_UNSEEN = evolve(
     OFFER, write_policies=(WritePolicy.NONE, WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK)

@@ -1,8 +1,9 @@
 """Makes GPU-only parts of SGLang run on the CPU.
 
 The environment replaces packages that cannot be imported (`kvcanon peers make` lists them). This
-module patches the release itself: host memory is not pinned, and host pools use the copies of the
-stand-in for `sgl_kernel`, which SGLang imports only on a machine with a GPU.
+module patches the release itself: host memory is not pinned, none of it is kept free for others,
+and host pools use the copies of the stand-in for `sgl_kernel`, which SGLang imports only on a
+machine with a GPU.
 
 It replaces no code of a cache, only where memory is allocated and how bytes are copied.
 """
@@ -26,6 +27,8 @@ _HOST_POOLS = (
     "pool_host.mha",
     "pool_host.mla",
 )
+RESERVE = "HICACHE_HOST_MEMORY_RESERVE_BYTES"
+"""What SGLang leaves free of the machine's memory: 10 GiB, which a small machine does not have."""
 COPIES = (
     "transfer_kv_direct",
     "transfer_kv_all_layer_direct_lf_pf",
@@ -51,6 +54,8 @@ def prepare() -> None:
             continue
         for name in COPIES:
             setattr(module, name, getattr(kernels, name))
+        if hasattr(module, RESERVE):
+            setattr(module, RESERVE, 0)
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
             by_device["cpu"] = _unpinned(by_device["cpu"])

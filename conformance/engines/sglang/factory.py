@@ -91,6 +91,8 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
     if config.host_tier:
         if hasattr(cache, "init_hicache"):
             _add_host_tier(cache, arguments, params)
+        elif not hasattr(cache, "cache_controller"):
+            raise BadArgument("config", f"asks for a host tier; {class_name} has none here")
         pools |= {(each, CPU): pool for each, pool in _host_pools(config, cache).items()}
         threshold = config.load_back_threshold_pages * config.page_size
         cache.load_back_threshold = threshold
@@ -113,7 +115,9 @@ def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
 
 
 def kinds_of(config: CacheConfig) -> Mapping[Component, Kind]:
-    """SGLang's names of the components of a cache."""
+    """SGLang's names of the components of a cache; earlier releases name none."""
+    if not has("ComponentType"):
+        return {each: KIND_NAMES[each] for each in config.components}
     kinds = named("ComponentType")
     return {each: getattr(kinds, KIND_NAMES[each]) for each in config.components}
 

@@ -209,6 +209,7 @@ class HostedCache(UnifiedCache):
         return called(
             named("InitLoadBackParams"),
             best_match_node=self.tree.handle(node),
+            last_host_node=node,
             host_hit_length=hits,
             mem_quota=None,
             req=request,

@@ -55,6 +55,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "InsertParams": ("mem_cache.base_prefix_cache",),
     "EvictParams": ("mem_cache.base_prefix_cache",),
     "InitLoadBackParams": ("mem_cache.base_prefix_cache",),
+    "DecLockRefParams": ("mem_cache.base_prefix_cache",),
     "IncLockRefResult": ("mem_cache.base_prefix_cache",),
 }
 """The modules in which some release has each name."""

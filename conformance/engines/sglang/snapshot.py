@@ -148,10 +148,12 @@ class Tree:
         lists = self.core.lru_lists if medium is GPU else self.core.host_lru_lists
         chain = lists[self.kinds[component]]
         found: list[NodeId] = []
-        node = chain.tail.lru_prev[chain._pt]  # noqa: SLF001 # The index of this list's links.
+        # Nodes have the links of several lists; this is the index of the list's own.
+        own = getattr(chain, "_pt", chain.component_type)
+        node = chain.tail.lru_prev[own]
         while node is not None and node is not chain.head and len(found) <= len(chain.cache):
             found.append(node.id)
-            node = node.lru_prev[chain._pt]  # noqa: SLF001
+            node = node.lru_prev[own]
         return found
 
     def usage(self, component: Component) -> Usage:
@@ -266,7 +268,9 @@ def _data(
 
 
 def _hashes(node: SGLangNode) -> tuple[bytes, ...] | None:
-    return None if node.hash_value is None else tuple(map(bytes.fromhex, node.hash_value))
+    # Nodes of caches that emit no events have no hashes.
+    hashes = getattr(node, "hash_value", None)
+    return None if hashes is None else tuple(map(bytes.fromhex, hashes))
 
 
 def held_window(tree: Tree, node: SGLangNode, given: LockReceipt) -> tuple[int, tuple[Span, ...]]:

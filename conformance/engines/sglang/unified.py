@@ -81,7 +81,7 @@ class UnifiedCache:
         found: Any = self.world.cache.match_prefix(params)
         tokens = self._tokens_of(found)
         return Matched(
-            prefix_pages=self.tree.depth_pages(self.tree.node(found.best_match_node)),
+            prefix_pages=self.tree.depth_pages(self.tree.node(end_of(found))),
             device_pages=len(tokens) // self.config.page_size,
             slots=self._slots_behind(tokens, self.tree.node(found.last_device_node)),
         )
@@ -106,7 +106,7 @@ class UnifiedCache:
         if lock is None or lock.receipt != receipt:
             raise ReceiptSpent(receipt.receipt_id)
         del self.locks[receipt.receipt_id]
-        self.world.cache.dec_lock_ref(self.tree.handle(lock.node), lock.given.to_dec_params())
+        self.world.cache.dec_lock_ref(self.tree.handle(lock.node), returned(lock.given))
 
     # Slots.
 
@@ -288,7 +288,7 @@ class UnifiedCache:
         full = allocator.full_attn_allocator.alloc(counts.full * size)
         swa = allocator.swa_attn_allocator.alloc(counts.swa * size)
         if counts.swa:
-            allocator.set_full_to_swa_mapping(full[-counts.swa * size :], swa)
+            _map(allocator, full[-counts.swa * size :], swa)
         return full, swa
 
     def _free_full(self, slots: Iterable[Slot]) -> None:
@@ -349,6 +349,26 @@ def tree_of(world: World) -> Tree:
     core: Any = getattr(world.cache, "tree_core", world.cache)
     keys = keys_of(world.config.page_size, core.root_node.key.token_ids)
     return Tree(core, keys, kinds_of(world.config), world.pools)
+
+
+def _map(allocator: Any, full: Tensor, swa: Tensor) -> None:  # noqa: ANN401 # SGLang's.
+    """Map full slots to window slots; earlier allocators have no call for it."""
+    if hasattr(allocator, "set_full_to_swa_mapping"):
+        allocator.set_full_to_swa_mapping(full, swa)
+    else:
+        allocator.full_to_swa_index_mapping[full] = swa
+
+
+def end_of(found: Any) -> object:  # noqa: ANN401 # SGLang's.
+    """The node where a match ends, on the host too; earlier releases have one such node."""
+    return found.best_match_node if hasattr(found, "best_match_node") else found.last_host_node
+
+
+def returned(given: LockReceipt) -> object:
+    """What `dec_lock_ref` takes for a receipt; earlier receipts do not convert themselves."""
+    if hasattr(given, "to_dec_params"):
+        return given.to_dec_params()
+    return named("DecLockRefParams")(swa_uuid_for_lock=given.swa_uuid_for_lock)
 
 
 def joined(tensors: Iterable[Tensor]) -> Tensor:

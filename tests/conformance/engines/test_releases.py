@@ -196,7 +196,7 @@ def test_unknown_release_is_told_in_one_line(
     """An unknown release is refused in one line, and nothing is installed."""
     assert main(["peers", "make", name, "--into", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"kvcanon: no release {name!r}; name sglang==0.5.12.post1, ")
+    assert line.startswith(f"kvcanon: no release {name!r}; name sglang==0.5.10.post1, ")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,6 +6,7 @@ No peer is installed: an environment is a folder with an interpreter that prints
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import WritePolicy
+from paths import DOCS
 
 BEFORE, AFTER = "sglang==0.5.13", "sglang==0.5.14"
 DRAWN = Drawn(windows_tokens=(1, 2), mamba=(False,), write_policies=(WritePolicy.NONE,))
@@ -70,6 +72,14 @@ def test_rows_can_be_looked_for(row: PastBug) -> None:
     assert set(row.releases) <= RELEASES.keys()
     order = list(RELEASES)
     assert order.index(row.before) < order.index(row.after)
+
+
+def test_all_founding_bugs_have_a_row() -> None:
+    """The five reports that this project began with are looked for."""
+    page = (DOCS / "founding-reports.md").read_text(encoding="utf-8")
+    founding = set(re.findall(r"^## (sgl#\d+):", page, re.MULTILINE))
+    assert len(founding) == 5
+    assert founding <= {row.bug for row in PAST_BUGS}
 
 
 def test_a_narrower_offer_is_otherwise_the_same() -> None:
