@@ -7,7 +7,8 @@ import pytest
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 
 

@@ -10,7 +10,8 @@ import fake_mlx_lm
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
 from kvcanon.conformance.engines.mlx_lm.request_cache import PromptCache
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind
-from kvcanon.conformance.search.play import JudgeConfig, play
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots
