@@ -15,6 +15,7 @@ from attrs import evolve
 
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.pipe import pipe_adapter
+from kvcanon.spec.operations import Receipt
 from their_caches import EXAMPLES, broken_laws
 
 NODE = shutil.which("node")
@@ -67,7 +68,11 @@ def forget_a_removal(cache: Any) -> None:  # noqa: ANN401  # As above.
 
 def unlock_nothing(cache: Any) -> None:  # noqa: ANN401  # As above.
     """An unlock leaves the pages of its receipt locked."""
-    cache.unlock = lambda self, receipt: self.receipts.pop(receipt.receipt_id, None)
+
+    def unlock(self: Any, receipt: Receipt) -> None:  # noqa: ANN401  # As above.
+        del self.receipts[receipt.receipt_id]
+
+    cache.unlock = unlock
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def _put_beside(peer: Peer) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
     for name in peer.release.stand_ins:
-        (beside / name).mkdir()
+        (beside / name).mkdir(parents=True)
         for file, source in STAND_INS[name].files.items():
             text = (_RESOURCES / "stand_ins" / source).read_text(encoding="utf-8")
             (beside / name / file).write_text(text, encoding="utf-8")
