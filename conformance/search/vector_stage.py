@@ -131,7 +131,8 @@ def play_vectors(asked: SearchSpec, numbers: Sequence[int], deadline: float) -> 
     held = VectorResult()
     adapter = adapter_as(asked.cache, black_box=asked.black_box)
     against = adapter_as(asked.against) if asked.against else None
-    for number, vector in [(each, read_vectors()[each]) for each in numbers]:
+    vectors = dict(enumerate(read_vectors()))
+    for number, vector in [(each, vectors[each]) for each in numbers if each in vectors]:
         if monotonic() > deadline:
             held.why_not_all = OUT_OF_TIME
             break

@@ -41,7 +41,7 @@ def script_of(case: Case) -> Script:
     for each in lawful_caches():
         mark(_first_difference(script, each, case.config), each)
     last = _first_difference(script, VARIANT, case.config)
-    if last not in marks:
+    if last is not None and last not in marks:
         # Only several freedoms together answer like this.
         mark(last, _fewest_variations(script, case.config, last))
     return marked(script, marks)

@@ -14,6 +14,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.search import vector_stage
 from kvcanon.conformance.search.campaign import SearchSpec
 from kvcanon.conformance.search.check import check
+from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.result import Standing
 from kvcanon.conformance.search.trial import Trial
@@ -88,7 +89,7 @@ def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that plays fewer vectors than there are files fails."""
     monkeypatch.setattr(vector_stage, "read_vectors", lambda: VECTORS[:-1])
     with pytest.raises(UsageError, match=f"{len(IDS) - 1} of {len(IDS)} vectors were read"):
-        check(["reference"], only=["vectors"], jobs=1)
+        check(["reference"], only=["vectors"], jobs=1, apart=False)
 
 
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +124,11 @@ def test_black_box_vectors_are_also_judged_from_outside() -> None:
 
 def test_a_known_law_is_shown_and_hides_no_other() -> None:
     """A known law is counted, is no failure, and does not hide other broken laws."""
-    (cache,) = check(["faulty:Leaky"], only=["vectors"], jobs=1).caches
+    (cache,) = check(["reported:duplicates_leak"], only=["vectors"], jobs=1).caches
     broken = {law_id for first in cache.failures for each in first.every for law_id in each.laws}
     known = cache.failures[0].finding.name
     assert len(broken) > 1
-    (again,) = check(["faulty:Leaky"], only=["vectors"], jobs=1, known=[known]).caches
+    (again,) = check(["reported:duplicates_leak"], only=["vectors"], jobs=1, known=[known]).caches
     assert again.standings[known] is Standing.KNOWN
     assert again.tally.known[known] > 0
     every = {law_id for first in again.failures for each in first.every for law_id in each.laws}
@@ -200,7 +201,9 @@ def test_a_silent_cache_gets_no_more_vectors() -> None:
     assert [each.finding.name for each in result.failures] == ["ChildSilent"]
 
 
-def test_a_cache_that_takes_its_process_along_is_a_fault() -> None:
-    """A cache that ends its process fails the check."""
-    with pytest.raises(UsageError, match="faulty:Dying ended its process, in one of the vectors"):
-        check(["faulty:Dying"], only=["vectors"], jobs=2)
+def test_a_vector_that_ends_the_process_is_a_failure() -> None:
+    """A cache that ends its process fails in the vector that ended it."""
+    (cache,) = check(["faulty:Dying"], only=["vectors"], jobs=2).caches
+    crash = next(each for each in cache.failures if each.finding.grounds is Grounds.CRASH)
+    assert crash.finding.name.startswith(("SIG", "exit code"))
+    assert crash.origin.removeprefix("vector ") in IDS
