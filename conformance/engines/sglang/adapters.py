@@ -9,7 +9,7 @@ from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.factory import World, make_world
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
-from kvcanon.conformance.engines.sglang.limits import LIMITS
+from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
 from kvcanon.conformance.engines.sglang.release import has, named, version
 from kvcanon.conformance.engines.sglang.rust_core import NativeCache, native_tree_of
 from kvcanon.conformance.engines.sglang.unified import tree_of
@@ -92,6 +92,7 @@ OFFER = Offer(
     bigram=(False,),
     namespaces=False,
     eviction_policies=POLICIES,
+    most_slots=MOST_SLOTS,
 )
 if not hasattr(named("UnifiedRadixCache"), "init_hicache"):
     OFFER = evolve(OFFER, write_policies=(WritePolicy.NONE,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.factory import make_world
-from kvcanon.conformance.engines.sglang.limits import LIMITS
+from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
 from kvcanon.conformance.engines.sglang.radix import (
     RadixCache,
     radix_tree_of,
@@ -60,6 +60,7 @@ RADIX_OFFER = Offer(
     bigram=(False,),
     write_policies=(WritePolicy.NONE,),
     namespaces=False,
+    most_slots=MOST_SLOTS,
 )
 WINDOW_OFFER = evolve(
     RADIX_OFFER,

@@ -1,4 +1,4 @@
-"""Limits: calls that the judge does not make, since SGLang's caches have no API for them."""
+"""Limits: calls and pools that the judge does not try on SGLang's caches."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ LIMITS = frozenset(
         Limit.STATE_WITH_INSERT,
     }
 )
+"""Calls for which SGLang's caches have no API."""
+
+MOST_SLOTS = 1_500
+"""Full slots of the largest pool. SGLang counts in tokens: on a CPU each free of a pool of 66,200
+pages of 64 tokens takes up to a second."""

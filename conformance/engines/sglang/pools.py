@@ -42,10 +42,10 @@ class SlotPool:
 
     def tokens(self, slots: Iterable[Slot]) -> Tensor:
         """The token slots of page slots."""
-        size = self.page_size
-        rows = [(slot + self.padding) * size + offset for slot in slots for offset in range(size)]
         torch = import_module("torch")
-        return torch.tensor(rows, dtype=torch.int64)
+        pages = torch.tensor(list(slots), dtype=torch.int64) + self.padding
+        offsets = torch.arange(self.page_size, dtype=torch.int64)
+        return (pages[:, None] * self.page_size + offsets).reshape(-1)
 
     def slots(self, tokens: Tensor | None) -> tuple[Slot, ...] | None:
         """The page slots of token slots. Raises: BrokenPage."""

@@ -6,7 +6,7 @@ eviction policies use. Everything else is read as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import define, frozen
@@ -222,19 +222,22 @@ def see(world: World, tree: Tree, known: AdapterState, profile: Profile) -> Snap
     )
 
 
-def mapping_of(world: World) -> dict[Slot, Slot]:
-    """Maps full slots to the window slots that attention reads; 0 in SGLang means none."""
+def mapping_of(world: World, slots: Sequence[Slot] | None = None) -> dict[Slot, Slot]:
+    """Maps full slots to the window slots that attention reads; all full slots if none are given.
+
+    A pool may have many thousands of slots, so ask for those of a call. 0 in SGLang means none.
+    """
     if (SWA, GPU) not in world.pools:
         return {}
     full, swa = world.pools[FULL, GPU], world.pools[SWA, GPU]
-    led = world.allocator.full_to_swa_index_mapping[full.tokens(range(full.capacity))].tolist()
-    size = full.page_size
-    pairs: dict[Slot, Slot] = {}
-    for slot in range(full.capacity):
-        tokens = led[slot * size : (slot + 1) * size]
-        if any(tokens):
-            (pairs[slot],) = swa.slots_of(tokens)
-    return pairs
+    given = range(full.capacity) if slots is None else slots
+    asked = [slot for slot in given if 0 <= slot < full.capacity]
+    by_slot = world.allocator.full_to_swa_index_mapping[full.tokens(asked)].reshape(
+        len(asked), full.page_size
+    )
+    mapped = by_slot.any(dim=1).nonzero().reshape(-1)
+    window = swa.slots_of(by_slot[mapped].reshape(-1).tolist())
+    return {asked[at]: slot for at, slot in zip(mapped.tolist(), window, strict=True)}
 
 
 def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) -> NodeState:

@@ -130,7 +130,8 @@ class UnifiedCache:
     def free(self, slots: Slots) -> None:
         """Free slots: full slots with the window slots that they map to."""
         validate.require_held(self.held, slots)
-        alone = validate.windows_alone(mapping_of(self.world), slots)
+        leads = mapping_of(self.world, slots.full)
+        alone = validate.windows_alone(leads, slots, lambda: mapping_of(self.world))
         full = self.world.pools[FULL, GPU]
         self._free_full(slots.full)
         if alone:
@@ -166,7 +167,7 @@ class UnifiedCache:
         """Insert the data of a key from page `start_pages` on."""
         if not 0 <= counted_pages <= len(key):
             raise BadArgument("counted_pages", f"is {counted_pages}, of {len(key)} pages")
-        leads = mapping_of(self.world)
+        leads = mapping_of(self.world, slots.full)
         validate.require_handed_over(self.config, leads, key, start_pages, slots)
         validate.require_held(self.held, slots)
         stops = self.tree.path(key)
@@ -274,7 +275,7 @@ class UnifiedCache:
         full = self.world.pools[FULL, GPU].slots_of(tokens.tolist())
         swa: tuple[Slot, ...] = ()
         if SWA in self.config.components:
-            leads = mapping_of(self.world)
+            leads = mapping_of(self.world, full)
             reach = [leads.get(slot) for slot in full]
             gap = max((at for at, slot in enumerate(reach) if slot is None), default=-1)
             swa = tuple([slot for slot in reach[gap + 1 :] if slot is not None])
@@ -291,20 +292,17 @@ class UnifiedCache:
             _map(allocator, full[-counts.swa * size :], swa)
         return full, swa
 
-    def _free_full(self, slots: Iterable[Slot]) -> None:
+    def _free_full(self, slots: Sequence[Slot]) -> None:
         """Free full slots, and the window slots that they map to.
 
         Later releases have a separate call for full slots without a window slot.
         """
-        full, allocator, leads = (
-            self.world.pools[FULL, GPU],
-            self.world.allocator,
-            mapping_of(self.world),
-        )
-        paired = [slot for slot in slots if SWA not in self.config.components or slot in leads]
-        if paired:
+        full, allocator = self.world.pools[FULL, GPU], self.world.allocator
+        leads = mapping_of(self.world, slots)
+        has_pairs = SWA in self.config.components
+        if paired := [slot for slot in slots if slot in leads or not has_pairs]:
             allocator.free(full.tokens(paired))
-        if alone := [slot for slot in slots if slot not in paired]:
+        if alone := [slot for slot in slots if slot not in leads and has_pairs]:
             getattr(allocator, "free_full", allocator.free)(full.tokens(alone))
 
     def _free_states(self, slots: Sequence[Slot]) -> None:

@@ -6,7 +6,7 @@ nodes), or locks where no match can end. A bad answer to such a call would not b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
 from kvcanon.conformance.engines.sglang.snapshot import MatchedNode, Tree
@@ -54,16 +54,21 @@ def require_held(held: Held, slots: Slots) -> None:
                 raise SlotNotHeld(f"{component} on GPU", slot)
 
 
-def windows_alone(leads: Mapping[Slot, Slot], slots: Slots) -> tuple[Slot, ...]:
+def windows_alone(
+    leads: Mapping[Slot, Slot], slots: Slots, all_leads: Callable[[], Mapping[Slot, Slot]]
+) -> tuple[Slot, ...]:
     """The full slots whose window slots are freed without them.
+
+    `leads` are those of the given full slots; those of all are looked up if they are needed.
 
     Raises: BadArgument: full slots without their window slots, for which SGLang has no call.
     """
     with_full = {leads[slot] for slot in slots.full if slot in leads}
     if not with_full.issubset(slots.swa):
         raise BadArgument("slots.full", "are given back without the window slots they lead to")
-    full_of = {swa: full for full, swa in leads.items()}
-    return tuple(full_of[slot] for slot in slots.swa if slot not in with_full)
+    alone = [slot for slot in slots.swa if slot not in with_full]
+    full_of = {swa: full for full, swa in all_leads().items()} if alone else {}
+    return tuple(full_of[slot] for slot in alone)
 
 
 def require_handed_over(
