@@ -5,6 +5,9 @@ page, or had to find one, but not in a match in an empty cache. A law is exercis
 an operation, and not by an operation that broke a law.
 
 A check that does not exercise its law still reports a cache that fails it.
+
+Checks compare with what earlier answers said. So after a broken MUST law that ends nothing, as it
+is known to be broken or is not checked, nothing more can be said about the cache.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Collection
 
 from attrs import Factory, define
 
-from kvcanon.spec.law import LAWS, Violation
+from kvcanon.spec.law import LAWS, Level, Violation
 
 
 @define(eq=False)
@@ -30,12 +33,16 @@ class Checks:
     failed: bool = False
     """Whether this operation broke any law so far, also one that is not checked: what it answered
     cannot be relied on then."""
+    lost: bool = False
+    """Whether any operation broke a MUST law, so that later answers cannot be judged."""
     _met: set[str] = Factory(set)
     """The laws that this operation has exercised so far."""
 
     def note(self, law_id: str, problem: str | None, *, met: bool) -> None:
         """Note a check and its problem, if any; `met` says whether it exercises the law."""
-        self.failed |= problem is not None
+        if problem is not None:
+            self.failed = True
+            self.lost |= LAWS[law_id].level is Level.MUST
         if law_id not in self.law_ids:
             return
         if met:

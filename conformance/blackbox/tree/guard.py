@@ -137,6 +137,9 @@ class BlackboxGuard(WrappedCache):
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
         """Set the bytes of a device slot that a request holds."""
         operation, state = Write(component, slot, data), self._state
+        if state.checks.lost:
+            super().write(component, slot, data)
+            return
         self._begin()
         try:
             super().write(component, slot, data)
@@ -158,6 +161,9 @@ class BlackboxGuard(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
+        if self._state.checks.lost:
+            self.steps += 1
+            return self._add_untaken(call(*args, **kwargs))
         self._note_before(operation)
         try:
             self._begin()
@@ -170,7 +176,11 @@ class BlackboxGuard(WrappedCache):
             self._state.checks.close()
             self._report(self._finding_of(wrong, operation))
         answer = result.unwrap()
-        return self._check_taken(answer) if isinstance(operation, TakeEvents) else answer
+        if not isinstance(operation, TakeEvents):
+            return answer
+        taken = self._check_taken(answer)
+        self._raise_violations(operation, taken)
+        return taken
 
     def _check(self, operation: Operation, result: CallResult[Answer]) -> None:
         """Check what a call returned or raised. Raises: ViolationError, AnswerError."""
@@ -251,6 +261,12 @@ class BlackboxGuard(WrappedCache):
             check_late_events(self._state, answer)
             return answer
         check_events(self._state, TakeEvents(), answer, refused=False)
+        return self._add_untaken(answer)
+
+    def _add_untaken(self, answer: Answer) -> Answer:
+        """Events that a client takes, after those that were checked before; other answers alone."""
+        if not self._untaken or not isinstance(answer, tuple):
+            return answer
         waiting, self._untaken = (*self._untaken, *answer), []
         return waiting  # type: ignore[return-value]  # The answer is a tuple of events here.
 
