@@ -119,7 +119,7 @@ void check(State& state) {
         if (node->parent == nullptr) continue;
         check_stretch(node);
         check_data(node);
-        require(!node->marked, node, "it is still marked");
+        require(node->failed == 0, node, "its copy is still marked as failed");
     }
     check_queues(state, nodes);
     for (const Component component : ALL_COMPONENTS) {

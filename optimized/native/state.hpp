@@ -58,7 +58,8 @@ struct Node {
     int32_t device_children = 0;
     // Which queues have it: one bit for each `Queue`.
     uint8_t queued = 0;
-    bool marked = false;
+    // Bits of the directions in which its copy failed; set only while transfers are settled.
+    uint8_t failed = 0;
     uint64_t created = 0;
     uint64_t last_access = 0;
     int64_t hit_count = 0;
@@ -254,6 +255,8 @@ struct State {
     std::unordered_map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
+    // How many of them there are, by direction.
+    size_t in_flight[2] = {0, 0};
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     std::vector<Event> events;

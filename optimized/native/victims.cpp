@@ -92,13 +92,12 @@ Node* next_duplicate(const State& state) {
 }
 
 bool is_queued_right(const State& state, const Node* node) {
-    return std::all_of(
-        state.queue_kinds.begin(), state.queue_kinds.end(), [&](const Queue queue) {
-            const Candidate* entry = state.queue(queue).find(node->index);
-            const bool marked = (node->queued & 1 << static_cast<int>(queue)) != 0;
-            if (!is_candidate(node, queue)) return entry == nullptr && !marked;
-            return entry != nullptr && marked && same(*entry, candidate(state, node, queue));
-        });
+    return std::all_of(state.queue_kinds.begin(), state.queue_kinds.end(), [&](const Queue queue) {
+        const Candidate* entry = state.queue(queue).find(node->index);
+        const bool marked = (node->queued & 1 << static_cast<int>(queue)) != 0;
+        if (!is_candidate(node, queue)) return entry == nullptr && !marked;
+        return entry != nullptr && marked && same(*entry, candidate(state, node, queue));
+    });
 }
 
 }  // namespace kvcanon
