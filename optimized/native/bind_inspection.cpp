@@ -195,9 +195,7 @@ nb::dict counters(TreeView& tree) {
     found["arena_nodes"] = state.arena.size();
     found["receipts"] = state.holds.size();
     size_t queued = 0;
-    for (const auto& by_medium : state.pools) {
-        for (const Pool& pool : by_medium) queued += pool.queue.size();
-    }
+    for (const VictimQueue& queue : state.queues) queued += queue.size();
     found["queued_candidates"] = queued;
     return found;
 }

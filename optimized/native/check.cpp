@@ -1,7 +1,6 @@
 #include "check.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "errors.hpp"
 #include "victims.hpp"
@@ -60,31 +59,21 @@ void check_data(const Node* node) {
                     "it has too many or too few slots for its pages");
             require(slots != 0 || data.filling[medium] == nullptr, node,
                     "a copy fills slots that it does not have");
-            const bool candidate =
-                component == FULL
-                    ? (medium == GPU ? is_device_leaf(node) : is_host_leaf(node))
-                    : data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
-            const int bit = 1 << (component * MEDIA + medium);
-            require(!candidate || (node->queued & bit) != 0, node,
-                    "it is evictable, but in no queue");
         }
     }
 }
 
-void check_queue(State& state, Component component, Medium medium,
-                 const std::vector<Node*>& nodes) {
-    std::set<uint32_t> due;
-    for (const Candidate& entry : state.pool(component, medium).queue) {
-        const Node* node = state.arena.at(entry.node);
-        if (node->generation != entry.generation) continue;
-        // An entry that is out of date may come up later than the node's present key.
-        if (!comes_after(entry, candidate(state, node, component))) due.insert(entry.node);
+void check_queues(const State& state, const std::vector<Node*>& nodes) {
+    size_t queued = 0, candidates = 0;
+    for (const Queue queue : state.queue_kinds) {
+        queued += state.queue(queue).size();
+        require(state.queue(queue).in_order(), state.root, "a queue of victims is out of order");
     }
-    const int bit = 1 << (component * MEDIA + medium);
     for (const Node* node : nodes) {
-        require((node->queued & bit) == 0 || due.count(node->index) != 0, node,
-                "a queue evicts it too late");
+        require(is_queued_right(state, node), node, "it is in the wrong queues, or places");
+        for (int bits = node->queued; bits != 0; bits &= bits - 1) ++candidates;
     }
+    require(queued == candidates, state.root, "a queue has nodes that are gone");
 }
 
 void check_pool(State& state, Component component, Medium medium, const std::vector<Node*>& nodes) {
@@ -130,11 +119,11 @@ void check(State& state) {
         if (node->parent == nullptr) continue;
         check_stretch(node);
         check_data(node);
-        require(!node->marked, node, "it is still marked");
+        require(node->failed == 0, node, "its copy is still marked as failed");
     }
+    check_queues(state, nodes);
     for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
-            check_queue(state, component, medium, nodes);
             check_pool(state, component, medium, nodes);
         }
     }

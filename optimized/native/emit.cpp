@@ -39,7 +39,7 @@ void hash_events(State& state) {
             unhashed.push_back(request_for(state, event.span.get(), end));
         }
     }
-    hash_spans(std::move(unhashed), static_cast<size_t>(state.config.page_words));
+    hash_spans(unhashed, static_cast<size_t>(state.config.page_words));
 }
 
 std::vector<Event> take_events(State& state) {

@@ -61,35 +61,12 @@ void evict_inside(State& state, Node* node, Component component) {
     if (component == SWA && state.config.mamba) drop(state, node, MAMBA, GPU);
 }
 
-// Under write_back, drop host copies of nodes that are on the device, too: of inner nodes first,
-// then of leaves, each in the order of the policy. On a tie the upper node goes first, because it
-// stays on the device longest.
+// Under write_back, drop host copies of nodes that are on the device, too.
 void evict_duplicates(State& state, int64_t enough) {
-    if (!state.config.writes_back() || state.free_slots(FULL, CPU) >= enough) return;
-    struct Duplicate {
-        bool leaf;
-        std::pair<int64_t, int64_t> rank;
-        int32_t start;
-        Node* node;
-    };
-    std::vector<Duplicate> duplicates;
-    for (uint32_t index = 0; index < state.arena.size(); ++index) {
-        Node* node = state.arena.at(index);
-        if (node->parent == nullptr || !node->data[FULL].on(CPU) || node->locked()) continue;
-        const bool spare =
-            std::all_of(std::begin(node->data), std::end(node->data),
-                        [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
-        if (spare) {
-            duplicates.push_back({is_device_leaf(node), rank(state, node), node->start, node});
-        }
-    }
-    const auto sooner = [](const Duplicate& a, const Duplicate& b) {
-        return std::tie(a.leaf, a.rank, a.start) < std::tie(b.leaf, b.rank, b.start);
-    };
-    std::sort(duplicates.begin(), duplicates.end(), sooner);
-    for (const Duplicate& each : duplicates) {
-        if (state.free_slots(FULL, CPU) >= enough) return;
-        vacate(state, each.node, CPU);
+    while (state.free_slots(FULL, CPU) < enough) {
+        Node* node = next_duplicate(state);
+        if (node == nullptr) return;
+        vacate(state, node, CPU);
     }
 }
 

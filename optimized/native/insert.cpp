@@ -7,6 +7,7 @@
 #include "errors.hpp"
 #include "match.hpp"
 #include "tree.hpp"
+#include "victims.hpp"
 
 namespace kvcanon {
 
@@ -227,6 +228,7 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
 
     touch(state, end, tick);
     count_hits(end, counted_pages, priority);
+    requeue_path(state, end);
     outcome.backups = back_up_hit_nodes(state, end);
     outcome.backup_declined_pages = unbacked_pages(state, end);
     ++state.counters.inserts;

@@ -20,7 +20,7 @@ void count(State& state, Node* node, Component component, int32_t change) {
         const int64_t slots = data.slots[medium].slots();
         state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
     }
-    if (was_locked) consider(state, node);
+    requeue(state, node);
 }
 
 void count_full(State& state, const Hold& held, int32_t change) {

@@ -51,6 +51,7 @@ Matched match(State& state, const Key& key) {
     found.device_pages = device.pages;
     Node* end = node_ending_at(state, path, found.prefix_pages);
     touch(state, end, state.tick());
+    requeue_path(state, end);
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {
         for (const Data& data : node->data) {
@@ -89,7 +90,7 @@ SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool 
     return slots;
 }
 
-void touch(State& state, Node* end, uint64_t tick) {
+void touch(const State& state, Node* end, uint64_t tick) {
     const int64_t seen_tokens = state.config.window_tokens + state.config.page_size;
     int64_t below_tokens = 0;
     for (Node* node = end; node->parent != nullptr; node = node->parent) {
@@ -98,7 +99,6 @@ void touch(State& state, Node* end, uint64_t tick) {
             node->data[SWA].used = tick;
             below_tokens += static_cast<int64_t>(node->pages) * state.config.page_size;
         }
-        requeue(state, node);
     }
     if (state.config.mamba) end->data[MAMBA].used = tick;
 }

@@ -23,6 +23,6 @@ Matched match(State& state, const Key& key);
 SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving);
 
 // Set the last use of all data that the end of a prefix needs: full data, window, mamba state.
-void touch(State& state, Node* end, uint64_t tick);
+void touch(const State& state, Node* end, uint64_t tick);
 
 }  // namespace kvcanon

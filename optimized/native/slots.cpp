@@ -164,9 +164,12 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
     if (data.lock_refs != 0) pool.protected_slots += data.slots[medium].slots();
     if (medium == GPU) {
         if (component == SWA) pair(state, node->data[FULL].slots[GPU], data.slots[GPU]);
-        if (component == FULL) ++node->parent->device_children;
+        if (component == FULL) {
+            ++node->parent->device_children;
+            requeue(state, node->parent);
+        }
     }
-    consider(state, node);
+    requeue(state, node);
 }
 
 Runs take(State& state, Node* node, Component component, Medium medium) {
@@ -177,13 +180,11 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();
     if (data.lock_refs != 0) pool.protected_slots -= slots.slots();
-    if (medium == GPU) {
-        if (component == FULL) {
-            --node->parent->device_children;
-            consider(state, node->parent);
-        }
-        consider(state, node);
+    if (medium == GPU && component == FULL) {
+        --node->parent->device_children;
+        requeue(state, node->parent);
     }
+    requeue(state, node);
     return slots;
 }
 

@@ -24,9 +24,8 @@ Node* Arena::make() {
 }
 
 void Arena::release(Node* node) {
-    const uint32_t index = node->index, generation = node->generation + 1;
+    const uint32_t index = node->index;
     *node = Node();
-    node->generation = generation;
     free_.push_back(index);
 }
 
@@ -147,7 +146,12 @@ State::State(const Config& asked, Engine* performer)
             each.free = SlotSet(capacity);
             each.held = SlotSet(medium == GPU ? capacity : 0);
             if (capacity != 0) each.free.add(Run{0, capacity});
+            const bool needed = config.has(component) && (medium == GPU || config.host_tier());
+            if (needed) queue_kinds.push_back(queue_of(component, medium));
         }
+    }
+    if (config.writes_back()) {
+        queue_kinds.insert(queue_kinds.end(), {Queue::INNER_DUPLICATES, Queue::LEAF_DUPLICATES});
     }
     if (config.swa()) {
         swa_of_full.assign(static_cast<size_t>(config.capacity(FULL, GPU)), -1);

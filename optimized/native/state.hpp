@@ -3,10 +3,9 @@
 // The model is that of `kvcanon.reference.state`: a node owns its slots, a request owns those in
 // `held`, a pool those in `free`, a cancelled transfer those that it still writes to. The storage
 // differs: tokens are in shared spans, slots in runs, nodes in an arena, and candidates for
-// eviction in queues that are sorted lazily.
+// eviction in queues.
 //
-// The address of a node is valid only while the node lives. A queue entry may outlive its node, so
-// it checks the node's generation.
+// The address of a node is valid only while the node lives.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "runs.hpp"
 #include "slot_set.hpp"
 #include "token_span.hpp"
+#include "victim_queue.hpp"
 
 namespace kvcanon {
 
@@ -54,12 +54,12 @@ struct Node {
     int32_t start = 0;
     uint32_t namespace_id = 0;
     uint32_t index = 0;
-    uint32_t generation = 0;
     // Children with full data on the device.
     int32_t device_children = 0;
-    // Which queues have an entry for it: one bit for each (component, medium).
+    // Which queues have it: one bit for each `Queue`.
     uint8_t queued = 0;
-    bool marked = false;
+    // Bits of the directions in which its copy failed; set only while transfers are settled.
+    uint8_t failed = 0;
     uint64_t created = 0;
     uint64_t last_access = 0;
     int64_t hit_count = 0;
@@ -122,13 +122,6 @@ class ChildTable {
     size_t size_ = 0;
 };
 
-// A node whose data may be evicted, with its eviction key; the smallest key is evicted first.
-struct Candidate {
-    int64_t first, second;
-    uint32_t node;
-    uint32_t generation;
-};
-
 struct Pool {
     SlotSet free;
     // Slots that requests own.
@@ -136,8 +129,31 @@ struct Pool {
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;
     int64_t protected_slots = 0;
-    std::vector<Candidate> queue;
 };
+
+// The queues of nodes whose data may be evicted: one for each component and medium, and under
+// write_back two of nodes whose data is on both media.
+enum class Queue : int {
+    FULL_GPU,
+    FULL_CPU,
+    SWA_GPU,
+    SWA_CPU,
+    MAMBA_GPU,
+    MAMBA_CPU,
+    INNER_DUPLICATES,
+    LEAF_DUPLICATES,
+};
+constexpr int QUEUES = 8;
+
+inline Queue queue_of(Component component, Medium medium) {
+    return static_cast<Queue>(component * MEDIA + medium);
+}
+inline Component component_of(Queue queue) {
+    return static_cast<Component>(static_cast<int>(queue) / MEDIA);
+}
+inline Medium medium_of(Queue queue) {
+    return static_cast<Medium>(static_cast<int>(queue) % MEDIA);
+}
 
 enum class Direction : int { BACKUP = 0, LOAD_BACK = 1 };
 enum class Status : int { DONE, FAILED, CANCELLED };
@@ -231,11 +247,16 @@ struct State {
     Node* root = nullptr;
     size_t node_count = 0;
     Pool pools[COMPONENTS][MEDIA];
+    VictimQueue queues[QUEUES];
+    // The queues that this configuration needs.
+    std::vector<Queue> queue_kinds;
     // The partner of each slot; -1 where it has none.
     std::vector<Slot> swa_of_full, full_of_swa;
     std::unordered_map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
+    // How many of them there are, by direction.
+    size_t in_flight[2] = {0, 0};
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     std::vector<Event> events;
@@ -257,6 +278,8 @@ struct State {
     uint64_t new_id() { return next_id++; }
     uint64_t tick() { return ++clock; }
     Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
+    VictimQueue& queue(Queue kind) { return queues[static_cast<int>(kind)]; }
+    const VictimQueue& queue(Queue kind) const { return queues[static_cast<int>(kind)]; }
     int64_t free_slots(Component component, Medium medium) const {
         return pools[component][medium].free.size();
     }

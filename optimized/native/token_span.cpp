@@ -52,7 +52,48 @@ HashJob begin(const HashRequest& wanted, size_t words_per_page) {
             span->hashes + hashed * HASH_BYTES};
 }
 
+// Add a request to a batch, and requests for the spans above that must be hashed before it. A batch
+// has one request for each span, for the most pages that are wanted of it.
+void add_with_above(std::vector<HashRequest>& batch, HashRequest wanted) {
+    while (wanted.span->hashed < wanted.pages) {
+        TokenSpan* span = wanted.span;
+        if (span->batch_index >= 0) {
+            int32_t& pages = batch[static_cast<size_t>(span->batch_index)].pages;
+            pages = std::max(pages, wanted.pages);
+            return;
+        }
+        span->batch_index = static_cast<int32_t>(batch.size());
+        batch.push_back(wanted);
+        if (is_next(wanted)) return;
+        wanted = above(wanted);
+    }
+}
+
+// The requests of a batch by level: those of a level depend on the level before and on no other, so
+// that they are computed together.
+std::vector<std::vector<HashRequest>> by_level(const std::vector<HashRequest>& batch) {
+    std::vector<int32_t> levels(batch.size(), -1);
+    std::vector<std::vector<HashRequest>> sorted;
+    std::vector<size_t> chain;
+    for (size_t each = 0; each < batch.size(); ++each) {
+        int32_t level = -1;
+        for (size_t at = each;; at = static_cast<size_t>(batch[at].span->above->batch_index)) {
+            level = levels[at];
+            if (level >= 0) break;
+            chain.push_back(at);
+            if (is_next(batch[at])) break;
+        }
+        for (; !chain.empty(); chain.pop_back()) {
+            levels[chain.back()] = ++level;
+            if (sorted.size() == static_cast<size_t>(level)) sorted.emplace_back();
+            sorted[static_cast<size_t>(level)].push_back(batch[chain.back()]);
+        }
+    }
+    return sorted;
+}
+
 void end(const HashRequest& wanted) {
+    wanted.span->batch_index = -1;
     wanted.span->hashed = wanted.pages;
     SpanRef::drop(std::exchange(wanted.span->above, nullptr));
 }
@@ -73,32 +114,15 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
     return made;
 }
 
-void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page) {
+void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page) {
+    std::vector<HashRequest> batch;
+    for (const HashRequest& each : wanted) add_with_above(batch, each);
     std::vector<HashJob> jobs;
-    std::vector<HashRequest> under_way, later;
-    while (!wanted.empty()) {
-        std::sort(wanted.begin(), wanted.end(), [](const HashRequest& a, const HashRequest& b) {
-            return a.span != b.span ? a.span < b.span : a.pages > b.pages;
-        });
+    for (const std::vector<HashRequest>& level : by_level(batch)) {
         jobs.clear();
-        under_way.clear();
-        later.clear();
-        const TokenSpan* last = nullptr;
-        for (const HashRequest& each : wanted) {
-            // The largest request of a span comes first and includes the others.
-            if (each.span == last || each.span->hashed >= each.pages) continue;
-            last = each.span;
-            if (is_next(each)) {
-                under_way.push_back(each);
-                jobs.push_back(begin(each, words_per_page));
-            } else {
-                later.push_back(each);
-                later.push_back(above(each));
-            }
-        }
+        for (const HashRequest& each : level) jobs.push_back(begin(each, words_per_page));
         hash_pages_batch(jobs.data(), jobs.size());
-        for (const HashRequest& each : under_way) end(each);
-        wanted.swap(later);
+        for (const HashRequest& each : level) end(each);
     }
 }
 

@@ -64,6 +64,8 @@ struct TokenSpan {
     // Pages that are still in the tree; pins may keep more.
     int32_t needed = 0;
     uint32_t namespace_id = 0;
+    // Its place in the batch of `hash_spans` that is being computed; -1 outside one.
+    int32_t batch_index = -1;
     // What the first page follows, until its hash is known: the page before `above_end` of `above`,
     // or the seed of the namespace.
     TokenSpan* above = nullptr;
@@ -119,7 +121,7 @@ struct HashRequest {
 
 // Compute hashes that are missing, those of earlier pages included. Many together take less time
 // than one by one.
-void hash_spans(std::vector<HashRequest> wanted, size_t words_per_page);
+void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page);
 
 // The tree dropped the pages from `pages` on.
 void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);

@@ -21,33 +21,40 @@ void cancel(State& state, Transfer& transfer) {
     transfer.cancelled = true;
 }
 
-bool builds_on_marked(const Transfer& transfer) {
+uint8_t bit_of(Direction direction) {
+    return static_cast<uint8_t>(1 << static_cast<int>(direction));
+}
+
+// Whether a copy needs data that a failed copy did not bring.
+bool builds_on_failed(const Transfer& transfer) {
     for (const Part& part : transfer.parts) {
         for (const Node* node = part.node; node->parent != nullptr; node = node->parent) {
-            if (node->marked) return true;
+            if ((node->failed & bit_of(transfer.direction)) != 0) return true;
         }
     }
     return false;
 }
 
-// Drop the slots that a failed copy did not fill, and cancel copies that build on it.
-void undo(State& state, const Transfer& transfer) {
+// Drop the slots that a failed copy did not fill, and mark its nodes.
+void undo(State& state, const Transfer& transfer, std::vector<Node*>& failed) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         drop(state, part->node, part->component, transfer.target());
+        if (part->component != FULL) continue;
+        part->node->failed |= bit_of(transfer.direction);
+        failed.push_back(part->node);
     }
-    const auto mark = [&](bool failed) {
-        for (const Part& part : transfer.parts) {
-            if (part.component == FULL) part.node->marked = failed;
-        }
-    };
-    mark(true);
-    for (auto& [transfer_id, later] : state.transfers) {
-        if (later.direction == transfer.direction && builds_on_marked(later)) cancel(state, later);
-    }
-    mark(false);
 }
 
-Status settle_one(State& state, const Transfer& transfer, bool done) {
+// Cancel all copies that build on failed ones, once for all failures of a settlement.
+void cancel_later(State& state, const std::vector<Node*>& failed) {
+    if (failed.empty()) return;
+    for (auto& [transfer_id, later] : state.transfers) {
+        if (builds_on_failed(later)) cancel(state, later);
+    }
+    for (Node* node : failed) node->failed = 0;
+}
+
+Status settle_one(State& state, const Transfer& transfer, bool done, std::vector<Node*>& failed) {
     release_hold(state, transfer.receipt);
     if (transfer.cancelled) {
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -56,7 +63,7 @@ Status settle_one(State& state, const Transfer& transfer, bool done) {
         return Status::CANCELLED;
     }
     if (!done) {
-        undo(state, transfer);
+        undo(state, transfer, failed);
         return Status::FAILED;
     }
     for (const Part& part : transfer.parts) {
@@ -106,6 +113,7 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
     }
     transfer.parts = std::move(parts);
     ++state.counters.transfers[static_cast<int>(direction)];
+    ++state.in_flight[static_cast<int>(direction)];
     state.engine->submit(transfer);
     return transfer_id;
 }
@@ -113,27 +121,30 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
 Settled settle(State& state, int direction) {
     if (state.transfers.empty()) return {};
     take_completions(state);
+    // Which directions cannot go on: none are in flight, or the next has not arrived.
     bool waiting[2] = {direction == static_cast<int>(Direction::LOAD_BACK),
                        direction == static_cast<int>(Direction::BACKUP)};
-    std::vector<uint64_t> in_flight;
-    in_flight.reserve(state.transfers.size());
-    // NOLINTNEXTLINE(performance-inefficient-vector-operation): there are few transfers.
-    for (const auto& [transfer_id, transfer] : state.transfers) in_flight.push_back(transfer_id);
+    for (int each = 0; each < 2; ++each) waiting[each] |= state.in_flight[each] == 0;
+    std::vector<Node*> failed;
     Settled settled;
-    for (const uint64_t transfer_id : in_flight) {
-        const auto found = state.transfers.find(transfer_id);
-        bool& waits = waiting[static_cast<int>(found->second.direction)];
-        const auto arrival = state.arrived.find(transfer_id);
+    auto next = state.transfers.begin();
+    while (next != state.transfers.end() && !(waiting[0] && waiting[1])) {
+        const auto at = next++;
+        bool& waits = waiting[static_cast<int>(at->second.direction)];
+        const auto arrival = state.arrived.find(at->first);
         waits = waits || arrival == state.arrived.end();
         if (waits) continue;
         const bool done = arrival->second;
         state.arrived.erase(arrival);
-        const Transfer transfer = std::move(found->second);
-        state.transfers.erase(found);
-        const Status status = settle_one(state, transfer, done);
+        if (!failed.empty() && builds_on_failed(at->second)) cancel(state, at->second);
+        const Transfer transfer = std::move(at->second);
+        state.transfers.erase(at);
+        waits = --state.in_flight[static_cast<int>(transfer.direction)] == 0;
+        const Status status = settle_one(state, transfer, done, failed);
         ++state.counters.settled[static_cast<int>(status)];
-        settled.emplace_back(transfer_id, status);
+        settled.emplace_back(transfer.transfer_id, status);
     }
+    cancel_later(state, failed);
     return settled;
 }
 

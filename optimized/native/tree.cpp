@@ -154,7 +154,9 @@ Node* cut(State& state, Node* node, int32_t at) {
     ++state.node_count;
     follow_cut(upper, node, FULL);
     if (state.config.swa()) follow_cut(upper, node, SWA);
-    consider(state, upper);
+    // The lower node begins later, which is part of its place in the queues.
+    requeue(state, upper);
+    requeue(state, node);
     return upper;
 }
 
@@ -177,6 +179,7 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
     leaf->priority = priority;
     state.children.add(leaf, state.words(leaf), static_cast<size_t>(state.config.page_words));
     link_child(parent, leaf);
+    requeue(state, parent);
     ++state.node_count;
     return leaf;
 }
@@ -191,7 +194,7 @@ void remove_leaf(State& state, Node* node) {
     }
     state.arena.release(node);
     --state.node_count;
-    consider(state, parent);
+    requeue(state, parent);
 }
 
 std::vector<Node*> path_to(Node* node) {
@@ -208,6 +211,7 @@ void forget_tree(State& state) {
     }
     state.arena.release(state.root);
     state.root = state.arena.make();
+    for (VictimQueue& queue : state.queues) queue.clear();
     state.children.clear();
     state.node_count = 0;
 }

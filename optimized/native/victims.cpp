@@ -6,36 +6,7 @@ namespace kvcanon {
 
 namespace {
 
-uint8_t bit_of(Component component, Medium medium) {
-    return static_cast<uint8_t>(1 << (component * MEDIA + medium));
-}
-
-bool is_candidate(const Node* node, Component component, Medium medium) {
-    if (component == FULL) return medium == GPU ? is_device_leaf(node) : is_host_leaf(node);
-    const Data& data = node->data[component];
-    return data.on(medium) && data.lock_refs == 0 && (medium == GPU || !data.on(GPU));
-}
-
-void push(std::vector<Candidate>& queue, const Candidate& entry) {
-    queue.push_back(entry);
-    std::push_heap(queue.begin(), queue.end(), comes_after);
-}
-
-// Remove outdated entries once they are most of the queue: of nodes that are gone, and of nodes
-// that have a newer entry with a smaller key.
-void tidy(State& state, std::vector<Candidate>& queue, Component component) {
-    if (queue.size() <= 64 + 2 * state.node_count) return;
-    const auto out_of_date = [&](const Candidate& entry) {
-        const Node* node = state.arena.at(entry.node);
-        return node->generation != entry.generation ||
-               comes_after(entry, candidate(state, node, component));
-    };
-    queue.erase(std::remove_if(queue.begin(), queue.end(), out_of_date), queue.end());
-    std::make_heap(queue.begin(), queue.end(), comes_after);
-}
-
-}  // namespace
-
+// The rank of a leaf under the policy; the smallest leaves first.
 std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
     const auto access = static_cast<int64_t>(node->last_access);
     const auto created = static_cast<int64_t>(node->created);
@@ -51,58 +22,82 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
     return {0, access};
 }
 
-Candidate candidate(const State& state, const Node* node, Component component) {
-    if (component == FULL) {
-        const auto [first, second] = rank(state, node);
-        return {first, second, node->index, node->generation};
-    }
-    return {static_cast<int64_t>(node->data[component].used), node->start, node->index,
-            node->generation};
+bool is_spare(const Node* node) {
+    return node->data[FULL].on(CPU) && !node->locked() &&
+           std::all_of(std::begin(node->data), std::end(node->data),
+                       [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
 }
 
-void consider(State& state, Node* node) {
-    for (const Component component : {FULL, SWA, MAMBA}) {
-        if (!state.config.has(component)) continue;
-        for (const Medium medium : {GPU, CPU}) {
-            const uint8_t bit = bit_of(component, medium);
-            if ((node->queued & bit) == 0 && is_candidate(node, component, medium)) {
-                std::vector<Candidate>& queue = state.pool(component, medium).queue;
-                tidy(state, queue, component);
-                push(queue, candidate(state, node, component));
-                node->queued |= bit;
-            }
-        }
+bool is_candidate(const Node* node, Queue queue) {
+    switch (queue) {
+        case Queue::FULL_GPU: return is_device_leaf(node);
+        case Queue::FULL_CPU: return is_host_leaf(node);
+        case Queue::INNER_DUPLICATES: return !is_device_leaf(node) && is_spare(node);
+        case Queue::LEAF_DUPLICATES: return is_device_leaf(node) && is_spare(node);
+        default: break;
     }
+    const Data& data = node->data[component_of(queue)];
+    if (data.lock_refs != 0) return false;
+    return medium_of(queue) == GPU ? data.on(GPU) : data.on(CPU) && !data.on(GPU);
 }
+
+Candidate candidate(const State& state, const Node* node, Queue queue) {
+    switch (queue) {
+        case Queue::SWA_GPU:
+        case Queue::SWA_CPU:
+        case Queue::MAMBA_GPU:
+        case Queue::MAMBA_CPU:
+            return {static_cast<int64_t>(node->data[component_of(queue)].used), node->start, 0,
+                    node->index};
+        default: break;
+    }
+    const auto [first, second] = rank(state, node);
+    return {first, second, node->start, node->index};
+}
+
+bool same(const Candidate& a, const Candidate& b) { return !precedes(a, b) && !precedes(b, a); }
+
+Node* front(const State& state, Queue queue) {
+    const VictimQueue& candidates = state.queue(queue);
+    return candidates.empty() ? nullptr : state.arena.at(candidates.front().node);
+}
+
+}  // namespace
 
 void requeue(State& state, Node* node) {
-    if (state.config.eviction_policy != EvictionPolicy::MRU) return;
-    for (const Medium medium : {GPU, CPU}) {
-        if ((node->queued & bit_of(FULL, medium)) == 0) continue;
-        std::vector<Candidate>& queue = state.pool(FULL, medium).queue;
-        tidy(state, queue, FULL);
-        push(queue, candidate(state, node, FULL));
+    if (node->parent == nullptr) return;
+    for (const Queue queue : state.queue_kinds) {
+        const auto bit = static_cast<uint8_t>(1 << static_cast<int>(queue));
+        if (is_candidate(node, queue)) {
+            state.queue(queue).put(candidate(state, node, queue));
+            node->queued |= bit;
+        } else if ((node->queued & bit) != 0) {
+            state.queue(queue).remove(node->index);
+            node->queued &= static_cast<uint8_t>(~bit);
+        }
     }
 }
 
-Node* next_victim(State& state, Component component, Medium medium) {
-    std::vector<Candidate>& queue = state.pool(component, medium).queue;
-    while (!queue.empty()) {
-        std::pop_heap(queue.begin(), queue.end(), comes_after);
-        const Candidate entry = queue.back();
-        queue.pop_back();
-        Node* node = state.arena.at(entry.node);
-        if (node->generation != entry.generation) continue;
-        const Candidate now = candidate(state, node, component);
-        if (comes_after(entry, now)) continue;  // A newer entry with the smaller key took its turn.
-        if (comes_after(now, entry)) {
-            push(queue, now);
-            continue;
-        }
-        node->queued &= static_cast<uint8_t>(~bit_of(component, medium));
-        if (is_candidate(node, component, medium)) return node;
-    }
-    return nullptr;
+void requeue_path(State& state, Node* end) {
+    for (Node* node = end; node->parent != nullptr; node = node->parent) requeue(state, node);
+}
+
+Node* next_victim(const State& state, Component component, Medium medium) {
+    return front(state, queue_of(component, medium));
+}
+
+Node* next_duplicate(const State& state) {
+    Node* inner = front(state, Queue::INNER_DUPLICATES);
+    return inner != nullptr ? inner : front(state, Queue::LEAF_DUPLICATES);
+}
+
+bool is_queued_right(const State& state, const Node* node) {
+    return std::all_of(state.queue_kinds.begin(), state.queue_kinds.end(), [&](const Queue queue) {
+        const Candidate* entry = state.queue(queue).find(node->index);
+        const bool marked = (node->queued & 1 << static_cast<int>(queue)) != 0;
+        if (!is_candidate(node, queue)) return entry == nullptr && !marked;
+        return entry != nullptr && marked && same(*entry, candidate(state, node, queue));
+    });
 }
 
 }  // namespace kvcanon

@@ -1,11 +1,10 @@
 // Victims: which nodes may be evicted, and in which order.
 //
-// Each pool has a queue of candidates, a heap whose entries may be out of date: a node that was
-// used after its entry was made has a larger key, and is put back with that key when its entry
-// comes up. So using a node costs nothing here.
-//
 // A node leaves as a whole only if it is a leaf; window data and mamba states may leave any node.
 // Leaves are ranked by the eviction policy, other data by LRU, the upper node first on a tie.
+//
+// Under write_back a full host also gives up copies of what the device has: those of inner nodes
+// first, then those of leaves, each in the order of the policy.
 #pragma once
 
 #include "state.hpp"
@@ -24,25 +23,22 @@ inline bool is_host_leaf(const Node* node) {
            node->first_child == nullptr;
 }
 
-// Make sure that a node is in every queue that it is a candidate for. Call it after each change
-// that can make a node a candidate.
-void consider(State& state, Node* node);
-
-// Call it when the key of a node may have become smaller, which happens only under MRU.
+// Put a node into every queue that it is a candidate for, at the place of its present key, and
+// remove it from the others. Call it after each change of the node's data, locks, children, start
+// or recency.
 void requeue(State& state, Node* node);
 
-// Take the next victim out of its queue; nullptr where there is none. The caller evicts it.
-Node* next_victim(State& state, Component component, Medium medium);
+// The same for a node and all nodes above it.
+void requeue_path(State& state, Node* end);
 
-// Whether one candidate's turn is after another's.
-inline bool comes_after(const Candidate& a, const Candidate& b) {
-    return a.first != b.first ? a.first > b.first : a.second > b.second;
-}
+// The node whose data is evicted next; nullptr where there is none.
+Node* next_victim(const State& state, Component component, Medium medium);
 
-// The entry of a node with its present key.
-Candidate candidate(const State& state, const Node* node, Component component);
+// The node whose host copy is dropped next, because the device has all of it; nullptr where there
+// is none.
+Node* next_duplicate(const State& state);
 
-// The rank of a leaf under the policy; the smallest leaves first.
-std::pair<int64_t, int64_t> rank(const State& state, const Node* node);
+// Whether a queue has exactly its candidates, with their present keys, for tests.
+bool is_queued_right(const State& state, const Node* node);
 
 }  // namespace kvcanon

@@ -1,0 +1,59 @@
+// A queue of nodes whose data may be evicted, the smallest key first.
+//
+// It is a heap that knows where each node is, so that a node that is used moves to its new place at
+// once. No entry is ever out of date: the cost of a call depends on the nodes that it changes, and
+// not on what earlier calls left to be sorted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvcanon {
+
+// A node in a queue, with its eviction key.
+struct Candidate {
+    int64_t first, second;
+    int32_t third;
+    uint32_t node;
+};
+
+// Whether the first candidate is evicted before the second.
+inline bool precedes(const Candidate& a, const Candidate& b) {
+    if (a.first != b.first) return a.first < b.first;
+    return a.second != b.second ? a.second < b.second : a.third < b.third;
+}
+
+class VictimQueue {
+  public:
+    bool empty() const { return heap_.empty(); }
+    size_t size() const { return heap_.size(); }
+    // The candidate that is evicted first.
+    const Candidate& front() const { return heap_.front(); }
+    // Add a node, or move it to the place of its new key.
+    void put(const Candidate& candidate);
+    // Remove a node that is in the queue.
+    void remove(uint32_t node);
+    void clear();
+    // Make room for nodes with smaller indices, so that neither `put` nor `remove` allocates.
+    void reserve(size_t nodes);
+    // The candidate of a node; nullptr where it is not in the queue.
+    const Candidate* find(uint32_t node) const;
+    // Whether no candidate is before the one that it must follow, for tests.
+    bool in_order() const;
+
+  private:
+    // Children of one entry: four are in two or three cache lines, and halve the levels of two.
+    static constexpr size_t WIDTH = 4;
+    static constexpr int32_t NOWHERE = -1;
+    void place(size_t at, const Candidate& candidate);
+    void rise(size_t at, const Candidate& candidate);
+    void sink(size_t at, const Candidate& candidate);
+    void settle(size_t at, const Candidate& candidate);
+
+    std::vector<Candidate> heap_;
+    // Where each node is, by its index.
+    std::vector<int32_t> where_;
+};
+
+}  // namespace kvcanon
