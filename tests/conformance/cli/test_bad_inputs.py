@@ -15,6 +15,7 @@ from attrs import frozen
 
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.protocol.tree import ESSENTIAL
+from kvcanon.conformance.search.time_limit import VARIABLE
 
 MOST_SECONDS = 30.0
 """No bad input is silent for longer; of findings the processor time counts, as a check has its own
@@ -158,9 +159,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.number}")
 def test_bad_input_is_one_clear_line(
-    row: Row, folder: Path, capfd: pytest.CaptureFixture[str]
+    row: Row, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad input ends soon, with its exit code, and with words that name it and the mend."""
+    if "limit" in row.given:
+        monkeypatch.setenv(VARIABLE, str(row.given["limit"]))
     arguments = arguments_of(row, folder)
     clock = monotonic if row.code == 2 else process_time
     began = clock()
