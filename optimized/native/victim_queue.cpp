@@ -27,12 +27,6 @@ void VictimQueue::clear() {
     std::fill(where_.begin(), where_.end(), NOWHERE);
 }
 
-void VictimQueue::reserve(size_t nodes) {
-    if (nodes <= where_.size()) return;
-    heap_.reserve(nodes);
-    where_.resize(nodes, NOWHERE);
-}
-
 const Candidate* VictimQueue::find(uint32_t node) const {
     if (node >= where_.size() || where_[node] == NOWHERE) return nullptr;
     return &heap_[static_cast<size_t>(where_[node])];

@@ -35,8 +35,6 @@ class VictimQueue {
     // Remove a node that is in the queue.
     void remove(uint32_t node);
     void clear();
-    // Make room for nodes with smaller indices, so that neither `put` nor `remove` allocates.
-    void reserve(size_t nodes);
     // The candidate of a node; nullptr where it is not in the queue.
     const Candidate* find(uint32_t node) const;
     // Whether no candidate is before the one that it must follow, for tests.

@@ -93,6 +93,14 @@ def test_hypothesis_finds_it_too() -> None:
     assert shows(failure)
 
 
+def test_a_known_law_leads_to_no_finding_of_another_law() -> None:
+    """From outside nothing is judged after a broken law: the records of the judge are wrong."""
+    known = ["ALLOC-1", "ALLOC-3"]
+    (cache,) = check(["faulty:Leaky"], only=["walker"], jobs=1, black_box=True, known=known).caches
+    assert Standing.KNOWN in {cache.standings[each] for each in known}
+    assert not {law_id for first in cache.failures for each in first.every for law_id in each.laws}
+
+
 def test_only_chosen_laws_are_judged() -> None:
     """With `only`, other laws are not exercised."""
     (cache,) = check(["faulty:Leaky"], only=["MATCH-1", "walker"], jobs=1).caches
