@@ -74,7 +74,7 @@ def test_broken_law_is_named_with_its_sentence_and_script(theirs: Path) -> None:
     said = outcomes(theirs / "report.xml")["test_law[EVENT-10]"]
     assert "EVENT-10 media_of_operations: " in said.splitlines()[0]
     assert 'with judged(\n    "theirs:silent"' in said
-    summary = done.stdout.partition("= kvcanon =")[2].splitlines()
+    summary = done.stdout.partition("= kvcanon =")[2].partition("\n===")[0].splitlines()
     (line,) = (each for each in summary if each.startswith("EVENT-10 "))
     assert line in said
     assert "Traceback" not in done.stdout
