@@ -11,9 +11,8 @@ from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import held_window_start, hold
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.transfer import enqueue, settle
+from kvcanon.reference.transfer import enqueue
 from kvcanon.reference.tree import path_to
-from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, TransferId
@@ -39,22 +38,21 @@ def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
         missing = _missing(each)
         if not missing:
             continue
-        transfer_id = _enqueue_backup(state, each, missing)
+        transfer_id = _enqueue_backup(state, each, missing, held_node=each)
         if transfer_id is None:
             break
         transfers.append(transfer_id)
     return tuple(transfers)
 
 
-def back_up_now(state: State, node: Node) -> None:
-    """Copy what a node lacks on the host, if host slots can be freed, and wait for the copy."""
+def back_up_victim(state: State, node: Node) -> TransferId | None:
+    """Enqueue the copy of what a node lacks on the host; None if nothing, or if no slots are free.
+
+    The copy locks nothing, since the nodes above may be the next victims. So it must settle before
+    the eviction ends.
+    """
     missing = _missing(node)
-    transfer_id = _enqueue_backup(state, node, missing) if missing else None
-    if transfer_id is not None:
-        state.engine.wait(transfer_id)
-        settle(state, Direction.BACKUP)
-        if transfer_id in state.transfers:
-            raise SpecViolation(f"the engine was waited for, and {transfer_id} is still in flight")
+    return _enqueue_backup(state, node, missing, held_node=state.root) if missing else None
 
 
 def unbacked_pages(state: State, end: Node) -> int:
@@ -77,12 +75,12 @@ def _missing(node: Node) -> tuple[Component, ...]:
 
 
 def _enqueue_backup(
-    state: State, node: Node, components: tuple[Component, ...]
+    state: State, node: Node, components: tuple[Component, ...], *, held_node: Node
 ) -> TransferId | None:
     """Enqueue one node's copy; None if the host has too few slots for all of it."""
     needed = {c: len(node.data[c].device or ()) for c in components}
     if not ensure_host_slots(state, Counts.of(needed)):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
-    held = hold(state, node, key, node.start if SWA in node.data else None)
+    held = hold(state, held_node, key, held_node.start if SWA in node.data else None)
     return enqueue(state, Direction.BACKUP, [(node, c) for c in components], held).transfer_id

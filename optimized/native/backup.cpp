@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "errors.hpp"
 #include "evict.hpp"
 #include "lock.hpp"
 #include "transfer.hpp"
@@ -24,14 +23,15 @@ std::vector<Part> missing(const State& state, Node* node) {
     return parts;
 }
 
-// Enqueue one node's copy; 0 where the host has too few free slots for all of it.
-uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts) {
+// Enqueue one node's copy, which holds `held_node`; 0 where the host has too few free slots for all
+// of it.
+uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts, Node* held_node) {
     Counts needed;
     for (const Part& part : parts) {
         needed[part.component] = node->data[part.component].slots[GPU].slots();
     }
     if (!free_host_slots(state, needed)) return 0;
-    Hold& held = hold(state, node, state.config.swa() ? node->start : -1);
+    Hold& held = hold(state, held_node, state.config.swa() ? held_node->start : -1);
     return enqueue(state, Direction::BACKUP, std::move(parts), held);
 }
 
@@ -54,24 +54,16 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
     for (Node* each : wanted) {
         std::vector<Part> parts = missing(state, each);
         if (parts.empty()) continue;
-        const uint64_t transfer_id = enqueue_backup(state, each, std::move(parts));
+        const uint64_t transfer_id = enqueue_backup(state, each, std::move(parts), each);
         if (transfer_id == 0) break;
         transfers.push_back(transfer_id);
     }
     return transfers;
 }
 
-void back_up_now(State& state, Node* node) {
+uint64_t back_up_victim(State& state, Node* node) {
     std::vector<Part> parts = missing(state, node);
-    if (parts.empty()) return;
-    const uint64_t transfer_id = enqueue_backup(state, node, std::move(parts));
-    if (transfer_id == 0) return;
-    state.engine->wait(transfer_id);
-    settle(state, static_cast<int>(Direction::BACKUP));
-    if (state.transfers.count(transfer_id) != 0) {
-        throw SpecViolation("the engine was waited for, and " + std::to_string(transfer_id) +
-                            " is still in flight");
-    }
+    return parts.empty() ? 0 : enqueue_backup(state, node, std::move(parts), state.root);
 }
 
 int64_t unbacked_pages(const State& state, Node* end) {

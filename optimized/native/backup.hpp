@@ -14,9 +14,10 @@ namespace kvcanon {
 // few free slots.
 std::vector<uint64_t> back_up(State& state, Node* node);
 
-// Copy what a node lacks on the host, if the host has free slots for all of it, and wait for the
-// copy.
-void back_up_now(State& state, Node* node);
+// Enqueue the copy of what a node lacks on the host; 0 where it lacks nothing, or the host has too
+// few free slots. The copy locks nothing, since the nodes above may be the next victims. So it must
+// settle before the eviction ends.
+uint64_t back_up_victim(State& state, Node* node);
 
 // Pages on the path to a node that were hit often enough and have no host copy.
 int64_t unbacked_pages(const State& state, Node* end);

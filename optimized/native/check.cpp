@@ -122,6 +122,7 @@ void check(State& state) {
         require(node->failed == 0, node, "its copy is still marked as failed");
     }
     check_queues(state, nodes);
+    require(state.departures.empty(), state.root, "a victim of an earlier eviction has not left");
     for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             check_pool(state, component, medium, nodes);

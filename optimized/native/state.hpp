@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -60,6 +61,8 @@ struct Node {
     uint8_t queued = 0;
     // Bits of the directions in which its copy failed; set only while transfers are settled.
     uint8_t failed = 0;
+    // Whether it is a victim of the running eviction that has not left yet.
+    bool departing = false;
     uint64_t created = 0;
     uint64_t last_access = 0;
     int64_t hit_count = 0;
@@ -129,6 +132,8 @@ struct Pool {
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;
     int64_t protected_slots = 0;
+    // Slots that departures keep; they are free when the running eviction ends.
+    int64_t leaving_slots = 0;
 };
 
 // The queues of nodes whose data may be evicted: one for each component and medium, and under
@@ -184,6 +189,18 @@ struct Transfer {
 
     Medium source() const { return direction == Direction::BACKUP ? GPU : CPU; }
     Medium target() const { return direction == Direction::BACKUP ? CPU : GPU; }
+};
+
+// A victim of the running eviction, under write_back: its data leaves when its copy is done. The
+// node has given the slots up, so that further victims are chosen as if it had left.
+struct Departure {
+    Node* node;
+    // The copy of what the host lacked; 0 if nothing is copied.
+    uint64_t transfer_id;
+    // The device slots of the components that leave.
+    Runs slots[COMPONENTS];
+    // Whether the whole node leaves the device.
+    bool whole;
 };
 
 // Performs copies, as `kvcanon.spec.transfer.TransferEngine` does.
@@ -259,6 +276,8 @@ struct State {
     size_t in_flight[2] = {0, 0};
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
+    // Of the running eviction, in the order in which the victims were chosen.
+    std::deque<Departure> departures;
     std::vector<Event> events;
     std::vector<Namespace> namespaces;
     std::unordered_map<std::string, uint32_t> namespace_ids;
@@ -280,8 +299,10 @@ struct State {
     Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
     VictimQueue& queue(Queue kind) { return queues[static_cast<int>(kind)]; }
     const VictimQueue& queue(Queue kind) const { return queues[static_cast<int>(kind)]; }
+    // Slots that are free, or will be when the running eviction ends.
     int64_t free_slots(Component component, Medium medium) const {
-        return pools[component][medium].free.size();
+        const Pool& each = pools[component][medium];
+        return each.free.size() + each.leaving_slots;
     }
     const uint32_t* words(const Node* node) const {
         return node->span->words + static_cast<size_t>(node->offset) * config.page_words;
