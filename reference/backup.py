@@ -11,7 +11,7 @@ from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import held_window_start, hold
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.transfer import enqueue
+from kvcanon.reference.transfer import add_parts, begin, enqueue
 from kvcanon.reference.tree import path_to
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.transfer import Direction
@@ -38,21 +38,28 @@ def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
         missing = _missing(each)
         if not missing:
             continue
-        transfer_id = _enqueue_backup(state, each, missing, held_node=each)
+        transfer_id = _enqueue_backup(state, each, missing)
         if transfer_id is None:
             break
         transfers.append(transfer_id)
     return tuple(transfers)
 
 
-def back_up_victim(state: State, node: Node) -> TransferId | None:
-    """Enqueue the copy of what a node lacks on the host; None if nothing, or if no slots are free.
+def back_up_victim(state: State, node: Node) -> None:
+    """Add what a node lacks on the host to the copy of the victims, if host slots can be freed.
 
-    The copy locks nothing, since the nodes above may be the next victims. So it must settle before
-    the eviction ends.
+    The copy locks nothing, since the nodes above may be the next victims.
     """
-    missing = _missing(node)
-    return _enqueue_backup(state, node, missing, held_node=state.root) if missing else None
+    add_victim(state, node, _missing(node))
+
+
+def add_victim(state: State, node: Node, components: tuple[Component, ...]) -> None:
+    """Add components of a node to the copy of the victims, if the host has slots for all."""
+    if components and _has_host_slots(state, node, components):
+        if state.victims_copy is None:
+            held = hold(state, state.root, Key((), node.namespace), None)
+            state.victims_copy = begin(state, Direction.BACKUP, held)
+        add_parts(state, state.victims_copy, [(node, c) for c in components])
 
 
 def unbacked_pages(state: State, end: Node) -> int:
@@ -75,12 +82,17 @@ def _missing(node: Node) -> tuple[Component, ...]:
 
 
 def _enqueue_backup(
-    state: State, node: Node, components: tuple[Component, ...], *, held_node: Node
+    state: State, node: Node, components: tuple[Component, ...]
 ) -> TransferId | None:
     """Enqueue one node's copy; None if the host has too few slots for all of it."""
-    needed = {c: len(node.data[c].device or ()) for c in components}
-    if not ensure_host_slots(state, Counts.of(needed)):
+    if not _has_host_slots(state, node, components):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
-    held = hold(state, held_node, key, held_node.start if SWA in node.data else None)
+    held = hold(state, node, key, node.start if SWA in node.data else None)
     return enqueue(state, Direction.BACKUP, [(node, c) for c in components], held).transfer_id
+
+
+def _has_host_slots(state: State, node: Node, components: tuple[Component, ...]) -> bool:
+    """Whether the host has slots for a node's copy, after evictions there."""
+    needed = {c: len(node.data[c].device or ()) for c in components}
+    return ensure_host_slots(state, Counts.of(needed))

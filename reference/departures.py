@@ -1,24 +1,23 @@
 """Departures: how data leaves a medium, at once or when its copy to the host is done.
 
-Under write_back an eviction copies its victims to the host. It enqueues the copies of all victims
-before it waits for any of them. Until the copies settle a victim's device slots belong to its
-departure, and not to its node, so that further victims are chosen as if it had left.
+Under write_back an eviction copies its victims to the host, all in one transfer, and waits for it
+once. Until it settles a victim's device slots belong to its departure, and not to its node, so that
+further victims are chosen as if it had left.
 
-A victim whose copy fails leaves all the same. A leaf without a host copy is removed, with the nodes
-below it on the host.
+If the transfer fails the victims leave all the same. A leaf that has no host copy then is removed,
+with the nodes below it on the host.
 """
 
 from __future__ import annotations
 
 from kvcanon.reference.events import emit_removed
-from kvcanon.reference.lock import extend_hold
 from kvcanon.reference.slots import drop, place, take
 from kvcanon.reference.state import Departure, Node, State
-from kvcanon.reference.transfer import settle
+from kvcanon.reference.transfer import cancel, settle, submit
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Medium, TransferId
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium
 
 
 def vacate(state: State, node: Node, medium: Medium) -> None:
@@ -53,19 +52,12 @@ def subtree(node: Node) -> list[Node]:
     return found
 
 
-def depart(
-    state: State,
-    node: Node,
-    components: tuple[Component, ...],
-    transfer_id: TransferId | None,
-    *,
-    whole: bool,
-) -> None:
-    """Let data leave the device when a copy is done, and all victims before it have left."""
+def depart(state: State, node: Node, components: tuple[Component, ...], *, whole: bool) -> None:
+    """Let data of a node leave the device when all victims are copied and those before it left."""
     slots = {component: take(state, node, component, GPU) for component in components}
     for component, some in slots.items():
         state.pools[component, GPU].leaving += len(some)
-    state.departures.append(Departure(node, transfer_id, slots, whole=whole))
+    state.departures.append(Departure(node, slots, whole=whole))
 
 
 def is_departing(state: State, node: Node) -> bool:
@@ -74,38 +66,35 @@ def is_departing(state: State, node: Node) -> bool:
 
 
 def end_departures(state: State) -> None:
-    """Wait for the copies of all victims, once, and let the victims leave in their order.
+    """Copy all victims, wait for the copy, and let the victims leave in their order.
 
     Raises:
-        SpecViolation: a copy is in flight after the wait.
+        SpecViolation: the copy is in flight after the wait.
     """
-    copied = [each.transfer_id for each in state.departures if each.transfer_id is not None]
-    if copied:
-        state.engine.wait(copied[-1])
+    transfer = state.victims_copy
+    if transfer is not None:
+        submit(state, transfer)
+        state.engine.wait(transfer.transfer_id)
         settle(state, Direction.BACKUP)
-    while state.departures:
-        departure = state.departures[0]
-        if departure.transfer_id in state.transfers:
+        if transfer.transfer_id in state.transfers:
             raise SpecViolation(
-                f"the engine was waited for, and {departure.transfer_id} is still in flight"
+                f"the engine was waited for, and {transfer.transfer_id} is still in flight"
             )
-        del state.departures[0]
+        state.victims_copy = None
+    departures, state.departures = state.departures, []
+    for departure in departures:
         _give_back(state, departure)
         _leave(state, departure)
 
 
 def undo_departures(state: State) -> None:
-    """Give all victims their data back, after the engine raised.
-
-    Copies of victims that are still in flight hold their nodes from now on, as other copies do.
-    """
-    while state.departures:
-        _give_back(state, state.departures.pop())
-    for transfer in state.transfers.values():
-        assert transfer.hold is not None
-        if transfer.hold.node is state.root and transfer.parts:
-            node = transfer.parts[0][0]
-            extend_hold(transfer.hold, node, node.start if SWA in node.data else None)
+    """Give all victims their data back, after the engine raised, and give their copy up."""
+    for departure in state.departures:
+        _give_back(state, departure)
+    state.departures = []
+    if state.victims_copy is not None:
+        cancel(state, state.victims_copy)
+        state.victims_copy = None
 
 
 def _give_back(state: State, departure: Departure) -> None:

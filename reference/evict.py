@@ -2,8 +2,8 @@
 
 Full slots are freed by evicting whole leaves. Window data and mamba states are also evicted from
 inside the tree, least recently used first. A leaf with a host copy is demoted: it stays in the
-tree, on the host. A leaf without one is deleted; under write_back it is copied first. The copies
-of all victims are enqueued before the eviction waits, once.
+tree, on the host. A leaf without one is deleted; under write_back it is copied first. All victims
+are copied in one transfer, for which the eviction waits once.
 
 A leaf loses all its data together. A node inside the tree loses one component, and its mamba state
 with its window. A node without window data is a tombstone; no event is emitted for it.
@@ -64,9 +64,10 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
 def _evict_inside(state: State, node: Node, component: Component) -> None:
     """Evict one component of a node that stays; without its window the mamba state is useless."""
     leaving = (SWA, MAMBA) if component is SWA and MAMBA in node.data else (component,)
-    transfer_id = back_up_victim(state, node) if _writes_back(state) else None
-    if transfer_id is not None or state.departures:
-        depart(state, node, leaving, transfer_id, whole=False)
+    if _writes_back(state):
+        back_up_victim(state, node)
+    if _waits(state):
+        depart(state, node, leaving, whole=False)
         return
     for each in leaving:
         drop(state, node, each, GPU)
@@ -74,18 +75,23 @@ def _evict_inside(state: State, node: Node, component: Component) -> None:
 
 def _evict_leaf(state: State, node: Node) -> None:
     """Demote a leaf, or delete it if it has no host copy."""
-    transfer_id = back_up_victim(state, node) if _writes_back(state) else None
+    if _writes_back(state):
+        back_up_victim(state, node)
     if node.data[FULL].host is None:
         if node.children:
-            # The copies of nodes below it may be in flight.
+            # Nodes below it may have to leave the device first.
             end_departures(state)
         delete(state, node)
-    elif transfer_id is not None or state.departures:
-        components = tuple(reversed(state.config.components))
-        depart(state, node, components, transfer_id, whole=True)
+    elif _waits(state):
+        depart(state, node, state.config.components, whole=True)
     else:
         vacate(state, node, GPU)
 
 
 def _writes_back(state: State) -> bool:
     return state.config.write_policy is WritePolicy.WRITE_BACK
+
+
+def _waits(state: State) -> bool:
+    """Whether this victim or one before it must be copied before it leaves."""
+    return state.victims_copy is not None or bool(state.departures)

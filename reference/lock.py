@@ -54,13 +54,6 @@ def hold(
     return opened
 
 
-def extend_hold(held: Hold, end: Node, window_from: int | None) -> None:
-    """Let a hold on the root, which covers nothing, cover a node and its path."""
-    held.node, held.window_from = end, window_from
-    _count(held, 1)
-    _count_window(held, 1)
-
-
 def release_hold(state: State, held: Hold) -> None:
     """Release all that a hold still covers, and close its receipt."""
     _release_window(held)

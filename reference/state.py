@@ -158,14 +158,12 @@ class Transfer:
 
 @define(eq=False)
 class Departure:
-    """A victim of the running eviction, under write_back: its data leaves when its copy is done.
+    """A victim of the running eviction, under write_back: its data leaves when it is copied.
 
     The node has given the slots up, so that further victims are chosen as if it had left.
     """
 
     node: Node
-    transfer_id: TransferId | None
-    """The copy of what the host lacked; None if nothing is copied."""
     slots: dict[Component, tuple[Slot, ...]]
     """The device slots of the components that leave."""
     whole: bool
@@ -200,6 +198,8 @@ class State:
     """Completions that the engine reported, of transfers that wait for earlier ones."""
     departures: list[Departure] = Factory(list)
     """Of the running eviction, in the order in which the victims were chosen."""
+    victims_copy: Transfer | None = None
+    """The copy of the victims in `departures`; None if the host lacks nothing of them."""
     events: list[Event] = Factory(list)
     clock: int = 0
     next_id: int = 1

@@ -134,12 +134,8 @@ def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
         leaving = (SWA, MAMBA) if component is SWA else (component,)
         parts = [each for each in leaving if each in node.data]
         missing = [c for c in parts if on_device(node.data[c]) and node.data[c].host is None]
-        made = (
-            backup._enqueue_backup(state, node, tuple(missing), held_node=state.root)
-            if missing
-            else None
-        )
-        depart(state, node, tuple(parts), made, whole=False)
+        backup.add_victim(state, node, tuple(missing))
+        depart(state, node, tuple(parts), whole=False)
 
     return copy_and_evict
 

@@ -14,10 +14,9 @@ namespace kvcanon {
 // few free slots.
 std::vector<uint64_t> back_up(State& state, Node* node);
 
-// Enqueue the copy of what a node lacks on the host; 0 where it lacks nothing, or the host has too
-// few free slots. The copy locks nothing, since the nodes above may be the next victims. So it must
-// settle before the eviction ends.
-uint64_t back_up_victim(State& state, Node* node);
+// Add what a node lacks on the host to the copy of the victims, if the host has free slots for all
+// of it. The copy locks nothing, since the nodes above may be the next victims.
+void back_up_victim(State& state, Node* node);
 
 // Pages on the path to a node that were hit often enough and have no host copy.
 int64_t unbacked_pages(const State& state, Node* end);

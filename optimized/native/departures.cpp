@@ -1,10 +1,7 @@
 #include "departures.hpp"
 
-#include <algorithm>
-
 #include "emit.hpp"
 #include "errors.hpp"
-#include "lock.hpp"
 #include "slots.hpp"
 #include "transfer.hpp"
 #include "tree.hpp"
@@ -53,15 +50,6 @@ void leave(State& state, Departure& departure) {
     }
 }
 
-// Wait for the last copy, and so for those before it, and settle them.
-void wait_for_copies(State& state) {
-    const auto last = std::find_if(state.departures.rbegin(), state.departures.rend(),
-                                   [](const Departure& each) { return each.transfer_id != 0; });
-    if (last == state.departures.rend()) return;
-    state.engine->wait(last->transfer_id);
-    settle(state, static_cast<int>(Direction::BACKUP));
-}
-
 }  // namespace
 
 void vacate(State& state, Node* node, Medium medium) {
@@ -83,9 +71,8 @@ void delete_leaf(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-void depart(State& state, Node* node, const std::vector<Component>& leaving, uint64_t transfer_id,
-            bool whole) {
-    Departure departure{node, transfer_id, {}, whole};
+void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole) {
+    Departure departure{node, {}, whole};
     for (const Component component : leaving) {
         Runs& slots = departure.slots[component];
         slots = take(state, node, component, GPU);
@@ -96,28 +83,26 @@ void depart(State& state, Node* node, const std::vector<Component>& leaving, uin
 }
 
 void end_departures(State& state) {
-    if (state.departures.empty()) return;
-    wait_for_copies(state);
-    while (!state.departures.empty()) {
-        Departure& first = state.departures.front();
-        if (state.transfers.count(first.transfer_id) != 0) {
-            throw SpecViolation("the engine was waited for, and " +
-                                std::to_string(first.transfer_id) + " is still in flight");
+    if (state.victims_copy != nullptr) {
+        const uint64_t transfer_id = state.victims_copy->transfer_id;
+        submit(state, *state.victims_copy);
+        state.engine->wait(transfer_id);
+        settle(state, static_cast<int>(Direction::BACKUP));
+        if (state.transfers.count(transfer_id) != 0) {
+            throw SpecViolation("the engine was waited for, and " + std::to_string(transfer_id) +
+                                " is still in flight");
         }
-        leave(state, first);
-        state.departures.pop_front();
+        state.victims_copy = nullptr;
     }
+    std::vector<Departure> departures = std::exchange(state.departures, {});
+    for (Departure& departure : departures) leave(state, departure);
 }
 
 void undo_departures(State& state) {
-    for (; !state.departures.empty(); state.departures.pop_back()) {
-        give_back(state, state.departures.back());
-    }
-    for (auto& [transfer_id, transfer] : state.transfers) {
-        if (transfer.parts.empty() || state.holds.at(transfer.receipt).node != state.root) continue;
-        Node* node = transfer.parts.front().node;
-        extend_hold(state, transfer.receipt, node, state.config.swa() ? node->start : -1);
-    }
+    for (Departure& departure : state.departures) give_back(state, departure);
+    state.departures.clear();
+    if (state.victims_copy != nullptr) cancel(state, *state.victims_copy);
+    state.victims_copy = nullptr;
 }
 
 }  // namespace kvcanon

@@ -13,15 +13,20 @@ namespace kvcanon {
 
 namespace {
 
+// Whether a victim or one before it must be copied before it leaves.
+bool waits(const State& state) {
+    return state.victims_copy != nullptr || !state.departures.empty();
+}
+
 // Demote a leaf, or delete it if it has no host copy.
 void evict_leaf(State& state, Node* node) {
-    const uint64_t copy = state.config.writes_back() ? back_up_victim(state, node) : 0;
+    if (state.config.writes_back()) back_up_victim(state, node);
     if (!node->data[FULL].on(CPU)) {
-        // The copies of nodes below it may be in flight.
+        // Nodes below it may have to leave the device first.
         if (node->first_child != nullptr) end_departures(state);
         delete_leaf(state, node);
-    } else if (copy != 0 || !state.departures.empty()) {
-        depart(state, node, {MAMBA, SWA, FULL}, copy, true);
+    } else if (waits(state)) {
+        depart(state, node, {FULL, SWA, MAMBA}, true);
     } else {
         vacate(state, node, GPU);
     }
@@ -31,9 +36,9 @@ void evict_leaf(State& state, Node* node) {
 void evict_inside(State& state, Node* node, Component component) {
     std::vector<Component> leaving{component};
     if (component == SWA && state.config.mamba) leaving.push_back(MAMBA);
-    const uint64_t copy = state.config.writes_back() ? back_up_victim(state, node) : 0;
-    if (copy != 0 || !state.departures.empty()) {
-        depart(state, node, leaving, copy, false);
+    if (state.config.writes_back()) back_up_victim(state, node);
+    if (waits(state)) {
+        depart(state, node, leaving, false);
     } else {
         for (const Component each : leaving) drop(state, node, each, GPU);
     }

@@ -89,14 +89,6 @@ Hold& hold(State& state, Node* end, int64_t window_from) {
     return opened;
 }
 
-void extend_hold(State& state, uint64_t receipt, Node* end, int64_t window_from) {
-    Hold& held = state.holds.at(receipt);
-    held.node = end;
-    held.window_from = window_from;
-    count_full(state, held, 1);
-    count_window(state, held, 1);
-}
-
 void release_hold(State& state, uint64_t receipt) {
     const auto found = state.holds.find(receipt);
     assert(found != state.holds.end());

@@ -29,9 +29,6 @@ int64_t window_start(const State& state, int64_t end_pages);
 // Open a receipt on a node. Its address is good until the next receipt is opened or closed.
 Hold& hold(State& state, Node* end, int64_t window_from);
 
-// Let a hold on the root, which covers nothing, cover a node and its path.
-void extend_hold(State& state, uint64_t receipt, Node* end, int64_t window_from);
-
 // Undo what a hold still covers, and close its receipt.
 void release_hold(State& state, uint64_t receipt);
 

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -191,12 +190,10 @@ struct Transfer {
     Medium target() const { return direction == Direction::BACKUP ? CPU : GPU; }
 };
 
-// A victim of the running eviction, under write_back: its data leaves when its copy is done. The
-// node has given the slots up, so that further victims are chosen as if it had left.
+// A victim of the running eviction, under write_back: its data leaves when it is copied. The node
+// has given the slots up, so that further victims are chosen as if it had left.
 struct Departure {
     Node* node;
-    // The copy of what the host lacked; 0 if nothing is copied.
-    uint64_t transfer_id;
     // The device slots of the components that leave.
     Runs slots[COMPONENTS];
     // Whether the whole node leaves the device.
@@ -277,7 +274,9 @@ struct State {
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     // Of the running eviction, in the order in which the victims were chosen.
-    std::deque<Departure> departures;
+    std::vector<Departure> departures;
+    // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
+    Transfer* victims_copy = nullptr;
     std::vector<Event> events;
     std::vector<Namespace> namespaces;
     std::unordered_map<std::string, uint32_t> namespace_ids;

@@ -12,15 +12,6 @@ namespace kvcanon {
 
 namespace {
 
-// Detach a copy from its nodes; it keeps its target slots until the engine completes it.
-void cancel(State& state, Transfer& transfer) {
-    for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
-        take(state, part->node, part->component, transfer.target());
-    }
-    transfer.parts.clear();
-    transfer.cancelled = true;
-}
-
 uint8_t bit_of(Direction direction) {
     return static_cast<uint8_t>(1 << static_cast<int>(direction));
 }
@@ -97,13 +88,26 @@ void take_completions(State& state) {
 
 }  // namespace
 
-uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hold& held) {
+uint64_t enqueue(State& state, Direction direction, const std::vector<Part>& parts, Hold& held) {
+    Transfer& transfer = begin(state, direction, held);
+    add_parts(state, transfer, parts);
+    submit(state, transfer);
+    return transfer.transfer_id;
+}
+
+Transfer& begin(State& state, Direction direction, Hold& held) {
     const uint64_t transfer_id = state.new_id();
     Transfer& transfer = state.transfers[transfer_id];
     transfer.transfer_id = transfer_id;
     transfer.direction = direction;
     transfer.receipt = held.receipt;
     held.transfer = &transfer;
+    ++state.counters.transfers[static_cast<int>(direction)];
+    ++state.in_flight[static_cast<int>(direction)];
+    return transfer;
+}
+
+void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts) {
     for (const Part& part : parts) {
         const Runs& sources = part.node->data[part.component].slots[transfer.source()];
         Runs targets = state.pool(part.component, transfer.target()).free.take(sources.slots());
@@ -111,11 +115,17 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
         transfer.targets[part.component].append(targets);
         place(state, part.node, part.component, transfer.target(), std::move(targets), &transfer);
     }
-    transfer.parts = std::move(parts);
-    ++state.counters.transfers[static_cast<int>(direction)];
-    ++state.in_flight[static_cast<int>(direction)];
-    state.engine->submit(transfer);
-    return transfer_id;
+    transfer.parts.insert(transfer.parts.end(), parts.begin(), parts.end());
+}
+
+void submit(State& state, const Transfer& transfer) { state.engine->submit(transfer); }
+
+void cancel(State& state, Transfer& transfer) {
+    for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
+        take(state, part->node, part->component, transfer.target());
+    }
+    transfer.parts.clear();
+    transfer.cancelled = true;
 }
 
 Settled settle(State& state, int direction) {
