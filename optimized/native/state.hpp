@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "child_table.hpp"
 #include "config.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
@@ -30,6 +31,8 @@ struct Data {
     Runs slots[MEDIA];
     // The transfer that still fills the slots on each medium.
     Transfer* filling[MEDIA] = {nullptr, nullptr};
+    // Holds on it. Of full data, holds that end at this node, and children that are locked: each
+    // lock of a node locks the nodes above.
     int32_t lock_refs = 0;
     // Tick of its last use; for full data the node's `last_access` counts instead.
     uint64_t used = 0;
@@ -88,40 +91,6 @@ class Arena {
     std::vector<std::unique_ptr<Node[]>> chunks_;
     std::vector<uint32_t> free_;
     uint32_t used_ = 0;
-};
-
-// Finds children by their first page: one table for the whole tree, open addressing.
-class ChildTable {
-  public:
-    explicit ChildTable(int tag_bits);
-    // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
-    Node* find(const Arena& arena, const Node* parent, uint32_t namespace_id, const uint32_t* words,
-               size_t page_words) const;
-    void add(const Node* child, const uint32_t* words, size_t page_words);
-    // Replace `former` by `child`, which a cut put in its place.
-    void replace(const Node* former, const Node* child, const uint32_t* words, size_t page_words);
-    void remove(const Node* child, const uint32_t* words, size_t page_words);
-    void clear();
-    size_t size() const { return size_; }
-
-  private:
-    // The tag alone decides the position, so that entries can move without reading their nodes.
-    struct Entry {
-        uint32_t tag;
-        uint32_t node;
-    };
-    static constexpr uint32_t NOBODY = 0xffffffff;
-    uint32_t tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
-                 size_t page_words) const;
-    size_t where(uint32_t tag, uint32_t node) const;
-    void place(Entry entry);
-    void grow();
-
-    // Random for each table, so that no client can prepare prompts that collide.
-    uint64_t secret_[2];
-    uint32_t tag_mask_;
-    std::vector<Entry> entries_;
-    size_t size_ = 0;
 };
 
 struct Pool {
@@ -266,7 +235,8 @@ struct State {
     std::vector<Queue> queue_kinds;
     // The partner of each slot; -1 where it has none.
     std::vector<Slot> swa_of_full, full_of_swa;
-    std::unordered_map<uint64_t, Hold> holds;
+    // A tree, since a hash table of many receipts would stop one call to grow.
+    std::map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
     // How many of them there are, by direction.
