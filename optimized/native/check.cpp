@@ -123,7 +123,7 @@ void check(State& state) {
         if (node->parent == nullptr) continue;
         check_stretch(node);
         check_data(node);
-        require(node->failed == 0, node, "its copy is still marked as failed");
+        require(node->settling == 0, node, "it is still marked by a settlement");
     }
     check_locks(state, nodes);
     check_queues(state, nodes);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,8 +62,8 @@ struct Node {
     int32_t device_children = 0;
     // Which queues have it: one bit for each `Queue`.
     uint8_t queued = 0;
-    // Bits of the directions in which its copy failed; set only while transfers are settled.
-    uint8_t failed = 0;
+    // What `Failures` knows of it; 0 but while transfers are settled.
+    uint8_t settling = 0;
     // Whether it is a victim of the running eviction that has not left yet.
     bool departing = false;
     uint64_t created = 0;
@@ -239,8 +240,8 @@ struct State {
     std::map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
-    // How many of them there are, by direction.
-    size_t in_flight[2] = {0, 0};
+    // Their ids by direction.
+    std::set<uint64_t> in_flight[2];
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     // Of the running eviction, in the order in which the victims were chosen.
