@@ -11,9 +11,8 @@ from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.lock import held_window_start, hold
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.transfer import enqueue, settle
+from kvcanon.reference.transfer import add_parts, begin, enqueue
 from kvcanon.reference.tree import path_to
-from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import FULL, SWA, Component, Counts, Key, TransferId
@@ -46,15 +45,21 @@ def back_up(state: State, node: Node) -> tuple[TransferId, ...]:
     return tuple(transfers)
 
 
-def back_up_now(state: State, node: Node) -> None:
-    """Copy what a node lacks on the host, if host slots can be freed, and wait for the copy."""
-    missing = _missing(node)
-    transfer_id = _enqueue_backup(state, node, missing) if missing else None
-    if transfer_id is not None:
-        state.engine.wait(transfer_id)
-        settle(state, Direction.BACKUP)
-        if transfer_id in state.transfers:
-            raise SpecViolation(f"the engine was waited for, and {transfer_id} is still in flight")
+def back_up_victim(state: State, node: Node) -> None:
+    """Add what a node lacks on the host to the copy of the victims, if host slots can be freed.
+
+    The copy locks nothing, since the nodes above may be the next victims.
+    """
+    add_victim(state, node, _missing(node))
+
+
+def add_victim(state: State, node: Node, components: tuple[Component, ...]) -> None:
+    """Add components of a node to the copy of the victims, if the host has slots for all."""
+    if components and _has_host_slots(state, node, components):
+        if state.victims_copy is None:
+            held = hold(state, state.root, Key((), node.namespace), None)
+            state.victims_copy = begin(state, Direction.BACKUP, held)
+        add_parts(state, state.victims_copy, [(node, c) for c in components])
 
 
 def unbacked_pages(state: State, end: Node) -> int:
@@ -80,9 +85,14 @@ def _enqueue_backup(
     state: State, node: Node, components: tuple[Component, ...]
 ) -> TransferId | None:
     """Enqueue one node's copy; None if the host has too few slots for all of it."""
-    needed = {c: len(node.data[c].device or ()) for c in components}
-    if not ensure_host_slots(state, Counts.of(needed)):
+    if not _has_host_slots(state, node, components):
         return None
     key = Key(tuple([page for each in path_to(node) for page in each.pages]), node.namespace)
     held = hold(state, node, key, node.start if SWA in node.data else None)
     return enqueue(state, Direction.BACKUP, [(node, c) for c in components], held).transfer_id
+
+
+def _has_host_slots(state: State, node: Node, components: tuple[Component, ...]) -> bool:
+    """Whether the host has slots for a node's copy, after evictions there."""
+    needed = {c: len(node.data[c].device or ()) for c in components}
+    return ensure_host_slots(state, Counts.of(needed))

@@ -7,16 +7,15 @@ write_back: under the other policies, host copies below need them.
 
 from __future__ import annotations
 
+from kvcanon.reference.departures import delete_from_host, end_departures, is_departing, vacate
 from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import remove_leaf
 from kvcanon.reference.victims import (
     is_device_leaf,
     is_host_leaf,
     least_recent_first,
     leaves_in_turn,
     rank,
-    vacate,
 )
 from kvcanon.spec.oracle.eviction import pre_evict_need
 from kvcanon.spec.types import CPU, FULL, Component, Counts, WritePolicy, shortage
@@ -29,8 +28,7 @@ def evict_host(state: State, counts: Counts) -> Counts:
         enough = before[component] + counts[component]
         if component is FULL:
             _evict_duplicates(state, enough)
-            for leaf in leaves_in_turn(state, CPU, enough):
-                delete_from_host(state, leaf)
+            _evict_leaves(state, enough)
         else:
             _evict_auxiliary(state, component, enough)
     return free_slot_counts(state, CPU) - before
@@ -40,12 +38,6 @@ def ensure_host_slots(state: State, needed: Counts) -> bool:
     """Evict until `needed` host slots are free; returns whether they are."""
     evict_host(state, shortage(needed, free_slot_counts(state, CPU)))
     return not shortage(needed, free_slot_counts(state, CPU))
-
-
-def delete_from_host(state: State, node: Node) -> None:
-    """Remove a node that is on the host only, with all its data."""
-    vacate(state, node, CPU)
-    remove_leaf(state, node)
 
 
 def _evict_duplicates(state: State, enough: int) -> None:
@@ -66,6 +58,17 @@ def _evict_duplicates(state: State, enough: int) -> None:
         vacate(state, node, CPU)
 
 
+def _evict_leaves(state: State, enough: int) -> None:
+    """Evict host leaves. A victim of the running eviction is one only after it has left."""
+    for leaf in leaves_in_turn(state, CPU, enough):
+        if is_departing(state, leaf):
+            end_departures(state)
+            # A copy that failed has left other leaves.
+            _evict_leaves(state, enough)
+            return
+        delete_from_host(state, leaf)
+
+
 def _is_duplicate(node: Node) -> bool:
     """Whether all that an unlocked node has on the host is on the device, too."""
     return not node.locked and all(
@@ -84,6 +87,10 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
         data = node.data[component]
         if data.host is None or data.device is not None or data.lock_refs:
             continue
+        if is_departing(state, node):
+            end_departures(state)
+            _evict_auxiliary(state, component, enough)
+            return
         if is_host_leaf(node):
             delete_from_host(state, node)
         else:

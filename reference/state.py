@@ -99,11 +99,13 @@ class Pool:
     held: set[Slot] = Factory(set)
     """Slots that requests own."""
     payloads: dict[Slot, bytes] = Factory(dict)
+    leaving: int = 0
+    """Slots that departures keep; they are free when the running eviction ends."""
 
     @property
     def free_slots(self) -> int:
-        """How many slots are free."""
-        return self.capacity - self.untouched + len(self.returned)
+        """How many slots are free, or will be when the running eviction ends."""
+        return self.capacity - self.untouched + len(self.returned) + self.leaving
 
     def take(self, count: int) -> tuple[Slot, ...]:
         """Take free slots; the caller has checked that `count` are free."""
@@ -154,6 +156,20 @@ class Transfer:
         return self.direction.source
 
 
+@define(eq=False)
+class Departure:
+    """A victim of the running eviction, under write_back: its data leaves when it is copied.
+
+    The node has given the slots up, so that further victims are chosen as if it had left.
+    """
+
+    node: Node
+    slots: dict[Component, tuple[Slot, ...]]
+    """The device slots of the components that leave."""
+    whole: bool
+    """Whether the whole node leaves the device."""
+
+
 PoolName: TypeAlias = tuple[Component, Medium]
 
 
@@ -180,6 +196,10 @@ class State:
     """Transfers in flight, in the order in which they were enqueued."""
     arrived: dict[TransferId, bool] = Factory(dict)
     """Completions that the engine reported, of transfers that wait for earlier ones."""
+    departures: list[Departure] = Factory(list)
+    """Of the running eviction, in the order in which the victims were chosen."""
+    victims_copy: Transfer | None = None
+    """The copy of the victims in `departures`; None if the host lacks nothing of them."""
     events: list[Event] = Factory(list)
     clock: int = 0
     next_id: int = 1

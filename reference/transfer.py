@@ -25,22 +25,42 @@ def enqueue(
 
     The caller has made sure that enough slots are free. The transfer keeps the hold `held`.
     """
-    transfer = Transfer(state.new_id(), direction, parts, {}, {}, held)
+    transfer = begin(state, direction, held)
+    add_parts(state, transfer, parts)
+    submit(state, transfer)
+    return transfer
+
+
+def begin(state: State, direction: Direction, held: Hold) -> Transfer:
+    """Begin a transfer, with the hold `held` and without parts yet; `submit` must follow."""
+    transfer = Transfer(state.new_id(), direction, [], {}, {}, held)
     held.transfer = transfer
+    state.transfers[transfer.transfer_id] = transfer
+    return transfer
+
+
+def add_parts(state: State, transfer: Transfer, parts: list[tuple[Node, Component]]) -> None:
+    """Add the copies of nodes' data, into free slots, to a transfer that is not submitted yet."""
     for node, component in parts:
         sources = node.data[component].slots(transfer.source_medium) or ()
         targets = state.pools[component, transfer.target_medium].take(len(sources))
         place(state, node, component, transfer.target_medium, targets, filled_by=transfer)
         transfer.sources[component] = transfer.sources.get(component, ()) + sources
         transfer.targets[component] = transfer.targets.get(component, ()) + targets
-    state.transfers[transfer.transfer_id] = transfer
+    transfer.parts.extend(parts)
+
+
+def submit(state: State, transfer: Transfer) -> None:
+    """Order a transfer from the engine."""
     copies = tuple(Copy(c, transfer.sources[c], transfer.targets[c]) for c in transfer.sources)
     state.engine.submit(
         TransferOrder(
-            transfer.transfer_id, direction, copies, partial(_perform, state, transfer, copies)
+            transfer.transfer_id,
+            transfer.direction,
+            copies,
+            partial(_perform, state, transfer, copies),
         )
     )
-    return transfer
 
 
 def settle(
@@ -102,14 +122,14 @@ def _undo(state: State, transfer: Transfer) -> None:
     failed = {node for node, component in transfer.parts if component is FULL}
     for later in state.transfers.values():
         if later.direction is transfer.direction and _builds_on(later, failed):
-            _cancel(state, later)
+            cancel(state, later)
 
 
 def _builds_on(transfer: Transfer, failed: set[Node]) -> bool:
     return any(above in failed for node, _ in transfer.parts for above in upwards(node))
 
 
-def _cancel(state: State, transfer: Transfer) -> None:
+def cancel(state: State, transfer: Transfer) -> None:
     """Detach a transfer from its nodes; it owns its targets until the engine has completed it."""
     for node, component in reversed(transfer.parts):
         take(state, node, component, transfer.target_medium)

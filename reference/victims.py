@@ -9,8 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcanon.reference.events import emit_removed
-from kvcanon.reference.slots import drop
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.eviction import (
     may_leave_device,
@@ -80,10 +78,3 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
     else:
         keys = tuple([(node.data[component].used, node.start) for node in owners])
     return [owners[at] for at in victim_order(keys)]
-
-
-def vacate(state: State, node: Node, medium: Medium) -> None:
-    """Free all slots that a node has on a medium, full slots last, and emit its remove events."""
-    emit_removed(state, node, medium)
-    for component in reversed(state.config.components):
-        drop(state, node, component, medium)

@@ -11,17 +11,15 @@ from collections.abc import Callable
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
+from kvcanon.reference.departures import delete, depart, vacate
 from kvcanon.reference.events import emit_removed
 from kvcanon.reference.match import on_device
 from kvcanon.reference.slots import drop, free_slot_counts
 from kvcanon.reference.state import Node, State, Transfer
-from kvcanon.reference.transfer import settle
-from kvcanon.reference.victims import vacate
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import (
     CPU,
     FULL,
-    GPU,
     MAMBA,
     SWA,
     Component,
@@ -44,7 +42,7 @@ def parts_on_host(overrides: Overrides) -> None:
     A duplicate on the host likewise loses its full data only; its window data and mamba state stay.
     """
     wrap(overrides, evict, evict._evict_inside, _copying_what_leaves)
-    wrap(overrides, evict, evict._delete, _deleting_what_is_on_the_host)
+    wrap_everywhere(overrides, delete, _deleting_what_is_on_the_host)
     wrap_everywhere(overrides, vacate, _giving_up_full_data)
     wrap(overrides, host, host._is_duplicate, _by_full_data_alone)
 
@@ -136,23 +134,21 @@ def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
         leaving = (SWA, MAMBA) if component is SWA else (component,)
         parts = [each for each in leaving if each in node.data]
         missing = [c for c in parts if on_device(node.data[c]) and node.data[c].host is None]
-        made = backup._enqueue_backup(state, node, tuple(missing)) if missing else None
-        if made is not None:
-            state.engine.wait(made)
-            settle(state, Direction.BACKUP)
-        for each in parts:
-            drop(state, node, each, GPU)
+        backup.add_victim(state, node, tuple(missing))
+        depart(state, node, tuple(parts), whole=False)
 
     return copy_and_evict
 
 
-def _deleting_what_is_on_the_host(delete: Callable[[State, Node], None]) -> Callable[..., None]:
+def _deleting_what_is_on_the_host(
+    delete_rightly: Callable[[State, Node], None],
+) -> Callable[..., None]:
     """Wrap the deletion of a node, which may have only some of its data on the host."""
 
     def delete_all(state: State, node: Node) -> None:
         for component in reversed(state.config.components):
             drop(state, node, component, CPU)
-        delete(state, node)
+        delete_rightly(state, node)
 
     return delete_all
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap
-from kvcanon.reference import victims
+from kvcanon.reference import departures
 from kvcanon.reference.events import emit_removed
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import Medium
@@ -29,4 +29,4 @@ def removes_front_to_back(overrides: Overrides) -> None:
 
         return announce_forwards
 
-    wrap(overrides, victims, emit_removed, wrapper)
+    wrap(overrides, departures, emit_removed, wrapper)

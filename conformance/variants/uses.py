@@ -14,7 +14,7 @@ from attrs import Factory, define
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
-from kvcanon.reference import host, tree, victims
+from kvcanon.reference import departures, host, tree, victims
 from kvcanon.reference import match as matching
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.oracle.window import window_nodes
@@ -116,7 +116,7 @@ def recent_duplicates_first(overrides: Overrides) -> None:
             pool = state.pools[FULL, CPU]
             for node in reversed(victims.least_recent_first(state, FULL, CPU)):
                 if writes_back and pool.free_slots < enough and host._is_duplicate(node):
-                    victims.vacate(state, node, CPU)
+                    departures.vacate(state, node, CPU)
 
         return evict_recent_duplicates
 

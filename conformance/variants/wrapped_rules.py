@@ -13,6 +13,7 @@ from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     backup,
     cache,
+    departures,
     evict,
     host,
     host_insert,
@@ -31,6 +32,7 @@ from kvcanon.reference import (
 MODULES: tuple[ModuleType, ...] = (
     backup,
     cache,
+    departures,
     evict,
     host,
     host_insert,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "errors.hpp"
 #include "evict.hpp"
 #include "lock.hpp"
 #include "transfer.hpp"
@@ -24,15 +23,13 @@ std::vector<Part> missing(const State& state, Node* node) {
     return parts;
 }
 
-// Enqueue one node's copy; 0 where the host has too few free slots for all of it.
-uint64_t enqueue_backup(State& state, Node* node, std::vector<Part> parts) {
+// Whether the host has slots for a node's copy, after evictions there.
+bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts) {
     Counts needed;
     for (const Part& part : parts) {
         needed[part.component] = node->data[part.component].slots[GPU].slots();
     }
-    if (!free_host_slots(state, needed)) return 0;
-    Hold& held = hold(state, node, state.config.swa() ? node->start : -1);
-    return enqueue(state, Direction::BACKUP, std::move(parts), held);
+    return free_host_slots(state, needed);
 }
 
 }  // namespace
@@ -52,26 +49,22 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
     wanted.insert(wanted.end(), healed.begin(), healed.end());
     std::vector<uint64_t> transfers;
     for (Node* each : wanted) {
-        std::vector<Part> parts = missing(state, each);
+        const std::vector<Part> parts = missing(state, each);
         if (parts.empty()) continue;
-        const uint64_t transfer_id = enqueue_backup(state, each, std::move(parts));
-        if (transfer_id == 0) break;
-        transfers.push_back(transfer_id);
+        if (!has_host_slots(state, each, parts)) break;
+        Hold& held = hold(state, each, state.config.swa() ? each->start : -1);
+        transfers.push_back(enqueue(state, Direction::BACKUP, parts, held));
     }
     return transfers;
 }
 
-void back_up_now(State& state, Node* node) {
-    std::vector<Part> parts = missing(state, node);
-    if (parts.empty()) return;
-    const uint64_t transfer_id = enqueue_backup(state, node, std::move(parts));
-    if (transfer_id == 0) return;
-    state.engine->wait(transfer_id);
-    settle(state, static_cast<int>(Direction::BACKUP));
-    if (state.transfers.count(transfer_id) != 0) {
-        throw SpecViolation("the engine was waited for, and " + std::to_string(transfer_id) +
-                            " is still in flight");
+void back_up_victim(State& state, Node* node) {
+    const std::vector<Part> parts = missing(state, node);
+    if (parts.empty() || !has_host_slots(state, node, parts)) return;
+    if (state.victims_copy == nullptr) {
+        state.victims_copy = &begin(state, Direction::BACKUP, hold(state, state.root, -1));
     }
+    add_parts(state, *state.victims_copy, parts);
 }
 
 int64_t unbacked_pages(const State& state, Node* end) {

@@ -5,6 +5,7 @@
 #include "cache_core.hpp"
 #include "check.hpp"
 #include "slots.hpp"
+#include "tree.hpp"
 
 namespace nb = nanobind;
 
@@ -37,23 +38,35 @@ nb::object slots_or_none(const Runs& runs) {
     return nb::tuple(nb::cast(slots));
 }
 
-nb::tuple data_of(const Data& data) {
+nb::tuple data_of(const Data& data, int64_t locks) {
     const auto filler = [](const Transfer* transfer) {
         return id_or_none(transfer == nullptr ? 0 : transfer->transfer_id);
     };
-    return nb::make_tuple(slots_or_none(data.slots[GPU]), slots_or_none(data.slots[CPU]),
-                          data.lock_refs, filler(data.filling[GPU]), filler(data.filling[CPU]),
-                          data.used);
+    return nb::make_tuple(slots_or_none(data.slots[GPU]), slots_or_none(data.slots[CPU]), locks,
+                          filler(data.filling[GPU]), filler(data.filling[CPU]), data.used);
 }
 
-nb::tuple node_of(const State& state, const Node* node) {
+// The holds that lock each node's full data, by index: those that end at it or below.
+std::vector<int64_t> full_locks(const State& state, const std::vector<Node*>& nodes) {
+    std::vector<int64_t> locks(state.arena.size(), 0);
+    for (const auto& [receipt, held] : state.holds) ++locks[held.node->index];
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+        if ((*node)->parent != nullptr) locks[(*node)->parent->index] += locks[(*node)->index];
+    }
+    locks[state.root->index] = 0;
+    return locks;
+}
+
+nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
     nb::list children;
     for (const Node* child = node->first_child; child != nullptr; child = child->next) {
         children.append(child->node_id);
     }
     nb::list data;
     for (const Component component : ALL_COMPONENTS) {
-        if (state.config.has(component)) data.append(data_of(node->data[component]));
+        if (!state.config.has(component)) continue;
+        const Data& each = node->data[component];
+        data.append(data_of(each, component == FULL ? locks : each.lock_refs));
     }
     nb::object words = nb::bytes("", 0), hashes = nb::none(), parent = nb::none();
     if (node->parent != nullptr) {
@@ -73,16 +86,11 @@ nb::tuple node_of(const State& state, const Node* node) {
 }
 
 nb::list nodes(TreeView& tree) {
+    const State& state = tree.core.state;
+    const std::vector<Node*> all = all_nodes(state);
+    const std::vector<int64_t> locks = full_locks(state, all);
     nb::list listed;
-    std::vector<const Node*> open{tree.core.state.root};
-    while (!open.empty()) {
-        const Node* node = open.back();
-        open.pop_back();
-        listed.append(node_of(tree.core.state, node));
-        for (const Node* child = node->first_child; child != nullptr; child = child->next) {
-            open.push_back(child);
-        }
-    }
+    for (const Node* node : all) listed.append(node_of(state, node, locks[node->index]));
     return listed;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "errors.hpp"
+#include "tree.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
@@ -12,16 +13,6 @@ namespace {
 void require(bool holds, const Node* node, const char* what) {
     if (holds) return;
     throw SpecViolation(std::string("node ") + std::to_string(node->node_id) + ": " + what);
-}
-
-std::vector<Node*> live_nodes(State& state) {
-    std::vector<Node*> nodes{state.root};
-    for (size_t at = 0; at < nodes.size(); ++at) {
-        for (Node* child = nodes[at]->first_child; child != nullptr; child = child->next) {
-            nodes.push_back(child);
-        }
-    }
-    return nodes;
 }
 
 void check_links(State& state, const Node* node) {
@@ -60,6 +51,19 @@ void check_data(const Node* node) {
             require(slots != 0 || data.filling[medium] == nullptr, node,
                     "a copy fills slots that it does not have");
         }
+    }
+}
+
+// Full data counts the holds that end at the node, and its locked children.
+void check_locks(const State& state, const std::vector<Node*>& nodes) {
+    std::vector<int32_t> counted(state.arena.size(), 0);
+    for (const auto& [receipt, held] : state.holds) ++counted[held.node->index];
+    for (const Node* node : nodes) {
+        if (node->data[FULL].lock_refs != 0) ++counted[node->parent->index];
+    }
+    for (const Node* node : nodes) {
+        if (node->parent == nullptr) continue;
+        require(node->data[FULL].lock_refs == counted[node->index], node, "its locks miscounted");
     }
 }
 
@@ -111,7 +115,7 @@ void check_pool(State& state, Component component, Medium medium, const std::vec
 }  // namespace
 
 void check(State& state) {
-    const std::vector<Node*> nodes = live_nodes(state);
+    const std::vector<Node*> nodes = all_nodes(state);
     require(state.node_count + 1 == nodes.size(), state.root, "nodes miscounted");
     require(state.children.size() + 1 == nodes.size(), state.root, "the child table has others");
     for (const Node* node : nodes) {
@@ -119,9 +123,11 @@ void check(State& state) {
         if (node->parent == nullptr) continue;
         check_stretch(node);
         check_data(node);
-        require(node->failed == 0, node, "its copy is still marked as failed");
+        require(node->settling == 0, node, "it is still marked by a settlement");
     }
+    check_locks(state, nodes);
     check_queues(state, nodes);
+    require(state.departures.empty(), state.root, "a victim of an earlier eviction has not left");
     for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             check_pool(state, component, medium, nodes);

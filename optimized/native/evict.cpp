@@ -4,61 +4,44 @@
 #include <tuple>
 
 #include "backup.hpp"
-#include "emit.hpp"
+#include "departures.hpp"
 #include "errors.hpp"
 #include "slots.hpp"
-#include "tree.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
 
 namespace {
 
-// Free all data of a node on a medium, the full data last, and emit the removal.
-void vacate(State& state, Node* node, Medium medium) {
-    emit_removed(state, node, medium);
-    for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
+// Whether a victim or one before it must be copied before it leaves.
+bool waits(const State& state) {
+    return state.victims_copy != nullptr || !state.departures.empty();
 }
 
-// Remove a node that is on the host only, with all its data.
-void delete_from_host(State& state, Node* node) {
-    vacate(state, node, CPU);
-    remove_leaf(state, node);
-}
-
-// All nodes below a node, each parent before its children.
-std::vector<Node*> below(Node* node) {
-    std::vector<Node*> found{node};
-    for (size_t at = 0; at < found.size(); ++at) {
-        for (Node* child = found[at]->first_child; child != nullptr; child = child->next) {
-            found.push_back(child);
-        }
-    }
-    found.erase(found.begin());
-    return found;
-}
-
-// Demote a leaf, or delete it and, under write_back, the nodes below it on the host. None of them
-// is locked: a lock on one would hold the leaf's full data, too.
+// Demote a leaf, or delete it if it has no host copy.
 void evict_leaf(State& state, Node* node) {
-    if (state.config.writes_back()) back_up_now(state, node);
-    if (node->data[FULL].on(CPU)) {
+    if (state.config.writes_back()) back_up_victim(state, node);
+    if (!node->data[FULL].on(CPU)) {
+        // Nodes below it may have to leave the device first.
+        if (node->first_child != nullptr) end_departures(state);
+        delete_leaf(state, node);
+    } else if (waits(state)) {
+        depart(state, node, {FULL, SWA, MAMBA}, true);
+    } else {
         vacate(state, node, GPU);
-        return;
     }
-    const std::vector<Node*> hanging = below(node);
-    for (auto each = hanging.rbegin(); each != hanging.rend(); ++each) {
-        delete_from_host(state, *each);
-    }
-    vacate(state, node, GPU);
-    remove_leaf(state, node);
 }
 
 // Drop one component of an inner node; the mamba state goes with the window that it needs.
 void evict_inside(State& state, Node* node, Component component) {
-    if (state.config.writes_back()) back_up_now(state, node);
-    drop(state, node, component, GPU);
-    if (component == SWA && state.config.mamba) drop(state, node, MAMBA, GPU);
+    std::vector<Component> leaving{component};
+    if (component == SWA && state.config.mamba) leaving.push_back(MAMBA);
+    if (state.config.writes_back()) back_up_victim(state, node);
+    if (waits(state)) {
+        depart(state, node, leaving, false);
+    } else {
+        for (const Component each : leaving) drop(state, node, each, GPU);
+    }
 }
 
 // Under write_back, drop host copies of nodes that are on the device, too.
@@ -87,7 +70,10 @@ void evict_from_host(State& state, Component component, int64_t enough) {
     while (state.free_slots(component, CPU) < enough) {
         Node* node = next_victim(state, component, CPU);
         if (node == nullptr) return;
-        if (is_host_leaf(node)) {
+        if (node->departing) {
+            // It is on the host alone only after it has left.
+            end_departures(state);
+        } else if (is_host_leaf(node)) {
             delete_from_host(state, node);
         } else {
             drop(state, node, component, CPU);
@@ -124,9 +110,15 @@ void check_counts(const Counts& counts) {
 
 Counts evict(State& state, const Counts& counts) {
     const Counts before = free_slot_counts(state, GPU);
-    for (const Component component : ALL_COMPONENTS) {
-        if (!state.config.has(component)) continue;
-        evict_from_device(state, component, goal(state, component, GPU, before, counts));
+    try {
+        for (const Component component : ALL_COMPONENTS) {
+            if (!state.config.has(component)) continue;
+            evict_from_device(state, component, goal(state, component, GPU, before, counts));
+        }
+        end_departures(state);
+    } catch (...) {
+        undo_departures(state);
+        throw;
     }
     return freed(state, GPU, before);
 }

@@ -2,8 +2,9 @@
 //
 // For full slots, a whole leaf leaves the device; window data and mamba states can also leave inner
 // nodes. A leaf with a host copy is demoted: it stays in the tree, on the host. A leaf without one
-// is deleted, or under write_back copied first. On the host, only a node that is on no other medium
-// and has no children is a leaf.
+// is deleted, or under write_back copied first. All victims are copied in one transfer, for which
+// the eviction waits once. On the host, only a node that is on no other medium and has no children
+// is a leaf.
 //
 // A leaf loses all its data together. An inner node loses only the component that is short, and the
 // data that is useless without it. Window data that leaves an inner node makes a tombstone and

@@ -10,23 +10,26 @@ namespace kvcanon {
 
 namespace {
 
-void count(State& state, Node* node, Component component, int32_t change) {
+// Count a lock of a node's data; returns whether the data became locked, or free.
+bool count(State& state, Node* node, Component component, int32_t change) {
     Data& data = node->data[component];
     const bool was_locked = data.lock_refs != 0;
     data.lock_refs += change;
     assert(data.lock_refs >= 0);
-    if (was_locked == (data.lock_refs != 0)) return;
+    if (was_locked == (data.lock_refs != 0)) return false;
     for (const Medium medium : {GPU, CPU}) {
         const int64_t slots = data.slots[medium].slots();
         state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
     }
     requeue(state, node);
+    return true;
 }
 
+// A node counts the holds that end at it and its locked children, so that a hold below others, or a
+// release, ends at the first node that stays as locked as it was.
 void count_full(State& state, const Hold& held, int32_t change) {
-    for (Node* node = held.node; node->parent != nullptr; node = node->parent) {
-        count(state, node, FULL, change);
-    }
+    Node* node = held.node;
+    while (node->parent != nullptr && count(state, node, FULL, change)) node = node->parent;
 }
 
 void count_window(State& state, const Hold& held, int32_t change) {
@@ -82,8 +85,9 @@ int64_t held_window_start(const State& state, const Node* end) {
 Hold& hold(State& state, Node* end, int64_t window_from) {
     if (window_from >= 0) cut_path_at(state, end, window_from);
     const uint64_t receipt = state.serial << 40 | state.new_id();
-    Hold& opened = state.holds[receipt];
-    opened = Hold{receipt, end, window_from, state.config.mamba, nullptr};
+    // The newest receipt has the largest number.
+    const Hold made{receipt, end, window_from, state.config.mamba, nullptr};
+    Hold& opened = state.holds.emplace_hint(state.holds.end(), receipt, made)->second;
     count_full(state, opened, 1);
     count_window(state, opened, 1);
     return opened;

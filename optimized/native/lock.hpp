@@ -26,7 +26,7 @@ int64_t held_window_start(const State& state, const Node* end);
 // The first page of the window that ends at `end_pages`.
 int64_t window_start(const State& state, int64_t end_pages);
 
-// Open a receipt on a node. Its address is good until the next receipt is opened or closed.
+// Open a receipt on a node. Its address is good until the receipt is closed.
 Hold& hold(State& state, Node* end, int64_t window_from);
 
 // Undo what a hold still covers, and close its receipt.

@@ -41,6 +41,7 @@ class Runs {
         if (this != &other) {
             clear();
             only_ = other.only_;
+            first_ = std::exchange(other.first_, 0);
             more_ = std::exchange(other.more_, nullptr);
             slots_ = std::exchange(other.slots_, 0);
         }
@@ -51,9 +52,9 @@ class Runs {
     int32_t slots() const { return slots_; }
     explicit operator bool() const { return slots_ != 0; }
 
-    const Run* begin() const { return more_ != nullptr ? more_->data() : &only_; }
+    const Run* begin() const { return more_ != nullptr ? more_->data() + first_ : &only_; }
     const Run* end() const {
-        return begin() + (more_ != nullptr ? more_->size() : slots_ != 0 ? 1 : 0);
+        return more_ != nullptr ? more_->data() + more_->size() : &only_ + (slots_ != 0 ? 1 : 0);
     }
 
     void append(Run run) {
@@ -78,31 +79,47 @@ class Runs {
         for (const Run& run : other) append(run);
     }
 
-    // Part before slot `at`: returns the upper slots and keeps the lower.
+    // Part before slot `at`: returns the upper slots and keeps the lower. Its time depends on the
+    // upper runs alone.
     Runs split(int32_t at) {
         assert(0 < at && at < slots_);
-        Runs upper, lower;
-        int32_t before = 0;
-        for (const Run& run : *this) {
-            const int32_t here = at - before < 0          ? 0
-                                 : at - before < run.size ? at - before
-                                                          : run.size;
+        Runs upper;
+        while (upper.slots_ < at) {
+            Run& run = more_ != nullptr ? (*more_)[first_] : only_;
+            const int32_t here = run.size < at - upper.slots_ ? run.size : at - upper.slots_;
             upper.append({run.begin, here});
-            lower.append({run.begin + here, run.size - here});
-            before += run.size;
+            run.begin += here;
+            run.size -= here;
+            if (run.size == 0) ++first_;
         }
-        *this = std::move(lower);
+        slots_ -= at;
+        if (more_ != nullptr) drop_skipped();
         return upper;
     }
 
     void clear() {
         delete more_;
         more_ = nullptr;
+        first_ = 0;
         slots_ = 0;
     }
 
   private:
+    // Give the memory of skipped runs back once they are more than the others.
+    void drop_skipped() {
+        if (first_ + 1 == more_->size()) {
+            only_ = more_->back();
+            delete std::exchange(more_, nullptr);
+            first_ = 0;
+        } else if (first_ > more_->size() / 2) {
+            *more_ = std::vector<Run>(more_->begin() + first_, more_->end());
+            first_ = 0;
+        }
+    }
+
     Run only_{0, 0};
+    // Runs of `more_` before this one are no longer of this list.
+    uint32_t first_ = 0;
     std::vector<Run>* more_ = nullptr;
     int32_t slots_ = 0;
 };

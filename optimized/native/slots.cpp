@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "errors.hpp"
+#include "tree.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
@@ -208,8 +209,7 @@ Counts shortage(const Counts& needed, const Counts& free) {
 }
 
 void free_tree(State& state) {
-    for (uint32_t index = 0; index < state.arena.size(); ++index) {
-        Node* node = state.arena.at(index);
+    for (Node* node : all_nodes(state)) {
         if (node->parent == nullptr) continue;
         for (const Component component : ALL_COMPONENTS) {
             for (const Medium medium : {GPU, CPU}) drop(state, node, component, medium);

@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "child_table.hpp"
 #include "config.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
@@ -30,6 +32,8 @@ struct Data {
     Runs slots[MEDIA];
     // The transfer that still fills the slots on each medium.
     Transfer* filling[MEDIA] = {nullptr, nullptr};
+    // Holds on it. Of full data, holds that end at this node, and children that are locked: each
+    // lock of a node locks the nodes above.
     int32_t lock_refs = 0;
     // Tick of its last use; for full data the node's `last_access` counts instead.
     uint64_t used = 0;
@@ -58,8 +62,10 @@ struct Node {
     int32_t device_children = 0;
     // Which queues have it: one bit for each `Queue`.
     uint8_t queued = 0;
-    // Bits of the directions in which its copy failed; set only while transfers are settled.
-    uint8_t failed = 0;
+    // What `Failures` knows of it; 0 but while transfers are settled.
+    uint8_t settling = 0;
+    // Whether it is a victim of the running eviction that has not left yet.
+    bool departing = false;
     uint64_t created = 0;
     uint64_t last_access = 0;
     int64_t hit_count = 0;
@@ -88,40 +94,6 @@ class Arena {
     uint32_t used_ = 0;
 };
 
-// Finds children by their first page: one table for the whole tree, open addressing.
-class ChildTable {
-  public:
-    explicit ChildTable(int tag_bits);
-    // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
-    Node* find(const Arena& arena, const Node* parent, uint32_t namespace_id, const uint32_t* words,
-               size_t page_words) const;
-    void add(const Node* child, const uint32_t* words, size_t page_words);
-    // Replace `former` by `child`, which a cut put in its place.
-    void replace(const Node* former, const Node* child, const uint32_t* words, size_t page_words);
-    void remove(const Node* child, const uint32_t* words, size_t page_words);
-    void clear();
-    size_t size() const { return size_; }
-
-  private:
-    // The tag alone decides the position, so that entries can move without reading their nodes.
-    struct Entry {
-        uint32_t tag;
-        uint32_t node;
-    };
-    static constexpr uint32_t NOBODY = 0xffffffff;
-    uint32_t tag(const Node* parent, uint32_t namespace_id, const uint32_t* words,
-                 size_t page_words) const;
-    size_t where(uint32_t tag, uint32_t node) const;
-    void place(Entry entry);
-    void grow();
-
-    // Random for each table, so that no client can prepare prompts that collide.
-    uint64_t secret_[2];
-    uint32_t tag_mask_;
-    std::vector<Entry> entries_;
-    size_t size_ = 0;
-};
-
 struct Pool {
     SlotSet free;
     // Slots that requests own.
@@ -129,6 +101,8 @@ struct Pool {
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;
     int64_t protected_slots = 0;
+    // Slots that departures keep; they are free when the running eviction ends.
+    int64_t leaving_slots = 0;
 };
 
 // The queues of nodes whose data may be evicted: one for each component and medium, and under
@@ -184,6 +158,16 @@ struct Transfer {
 
     Medium source() const { return direction == Direction::BACKUP ? GPU : CPU; }
     Medium target() const { return direction == Direction::BACKUP ? CPU : GPU; }
+};
+
+// A victim of the running eviction, under write_back: its data leaves when it is copied. The node
+// has given the slots up, so that further victims are chosen as if it had left.
+struct Departure {
+    Node* node;
+    // The device slots of the components that leave.
+    Runs slots[COMPONENTS];
+    // Whether the whole node leaves the device.
+    bool whole;
 };
 
 // Performs copies, as `kvcanon.spec.transfer.TransferEngine` does.
@@ -252,13 +236,18 @@ struct State {
     std::vector<Queue> queue_kinds;
     // The partner of each slot; -1 where it has none.
     std::vector<Slot> swa_of_full, full_of_swa;
-    std::unordered_map<uint64_t, Hold> holds;
+    // A tree, since a hash table of many receipts would stop one call to grow.
+    std::map<uint64_t, Hold> holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
-    // How many of them there are, by direction.
-    size_t in_flight[2] = {0, 0};
+    // Their ids by direction.
+    std::set<uint64_t> in_flight[2];
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
+    // Of the running eviction, in the order in which the victims were chosen.
+    std::vector<Departure> departures;
+    // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
+    Transfer* victims_copy = nullptr;
     std::vector<Event> events;
     std::vector<Namespace> namespaces;
     std::unordered_map<std::string, uint32_t> namespace_ids;
@@ -280,8 +269,10 @@ struct State {
     Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
     VictimQueue& queue(Queue kind) { return queues[static_cast<int>(kind)]; }
     const VictimQueue& queue(Queue kind) const { return queues[static_cast<int>(kind)]; }
+    // Slots that are free, or will be when the running eviction ends.
     int64_t free_slots(Component component, Medium medium) const {
-        return pools[component][medium].free.size();
+        const Pool& each = pools[component][medium];
+        return each.free.size() + each.leaving_slots;
     }
     const uint32_t* words(const Node* node) const {
         return node->span->words + static_cast<size_t>(node->offset) * config.page_words;

@@ -5,6 +5,7 @@
 
 #include "emit.hpp"
 #include "errors.hpp"
+#include "failures.hpp"
 #include "lock.hpp"
 #include "slots.hpp"
 
@@ -12,49 +13,39 @@ namespace kvcanon {
 
 namespace {
 
-// Detach a copy from its nodes; it keeps its target slots until the engine completes it.
-void cancel(State& state, Transfer& transfer) {
-    for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
-        take(state, part->node, part->component, transfer.target());
-    }
-    transfer.parts.clear();
-    transfer.cancelled = true;
-}
-
-uint8_t bit_of(Direction direction) {
-    return static_cast<uint8_t>(1 << static_cast<int>(direction));
-}
-
-// Whether a copy needs data that a failed copy did not bring.
-bool builds_on_failed(const Transfer& transfer) {
-    for (const Part& part : transfer.parts) {
-        for (const Node* node = part.node; node->parent != nullptr; node = node->parent) {
-            if ((node->failed & bit_of(transfer.direction)) != 0) return true;
-        }
-    }
-    return false;
-}
-
-// Drop the slots that a failed copy did not fill, and mark its nodes.
-void undo(State& state, const Transfer& transfer, std::vector<Node*>& failed) {
+// Drop the slots that a failed copy did not fill. Copies in flight below it hold its nodes.
+void undo(State& state, const Transfer& transfer, Failures& failures) {
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         drop(state, part->node, part->component, transfer.target());
-        if (part->component != FULL) continue;
-        part->node->failed |= bit_of(transfer.direction);
-        failed.push_back(part->node);
+        if (part->component == FULL && part->node->locked()) {
+            failures.add_failed(part->node, transfer.direction);
+        }
     }
 }
 
-// Cancel all copies that build on failed ones, once for all failures of a settlement.
-void cancel_later(State& state, const std::vector<Node*>& failed) {
-    if (failed.empty()) return;
-    for (auto& [transfer_id, later] : state.transfers) {
-        if (builds_on_failed(later)) cancel(state, later);
-    }
-    for (Node* node : failed) node->failed = 0;
+// Cancel a copy if it builds on a failed one.
+void cancel_if_useless(State& state, Transfer& transfer, Failures& failures) {
+    if (failures.empty() || !failures.are_above(transfer)) return;
+    failures.add_cancelled(transfer);
+    cancel(state, transfer);
 }
 
-Status settle_one(State& state, const Transfer& transfer, bool done, std::vector<Node*>& failed) {
+// The transfers that can settle: of each direction those that have arrived, up to the first that
+// has not, in the order in which they were enqueued.
+std::vector<uint64_t> in_order(const State& state, int direction) {
+    std::vector<uint64_t> found;
+    for (int each = 0; each < 2; ++each) {
+        if (direction != BOTH_DIRECTIONS && direction != each) continue;
+        for (const uint64_t transfer_id : state.in_flight[each]) {
+            if (state.arrived.count(transfer_id) == 0) break;
+            found.push_back(transfer_id);
+        }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+Status settle_one(State& state, const Transfer& transfer, bool done, Failures& failures) {
     release_hold(state, transfer.receipt);
     if (transfer.cancelled) {
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -63,7 +54,7 @@ Status settle_one(State& state, const Transfer& transfer, bool done, std::vector
         return Status::CANCELLED;
     }
     if (!done) {
-        undo(state, transfer, failed);
+        undo(state, transfer, failures);
         return Status::FAILED;
     }
     for (const Part& part : transfer.parts) {
@@ -97,13 +88,26 @@ void take_completions(State& state) {
 
 }  // namespace
 
-uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hold& held) {
+uint64_t enqueue(State& state, Direction direction, const std::vector<Part>& parts, Hold& held) {
+    Transfer& transfer = begin(state, direction, held);
+    add_parts(state, transfer, parts);
+    submit(state, transfer);
+    return transfer.transfer_id;
+}
+
+Transfer& begin(State& state, Direction direction, Hold& held) {
     const uint64_t transfer_id = state.new_id();
     Transfer& transfer = state.transfers[transfer_id];
     transfer.transfer_id = transfer_id;
     transfer.direction = direction;
     transfer.receipt = held.receipt;
     held.transfer = &transfer;
+    ++state.counters.transfers[static_cast<int>(direction)];
+    state.in_flight[static_cast<int>(direction)].insert(transfer_id);
+    return transfer;
+}
+
+void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts) {
     for (const Part& part : parts) {
         const Runs& sources = part.node->data[part.component].slots[transfer.source()];
         Runs targets = state.pool(part.component, transfer.target()).free.take(sources.slots());
@@ -111,40 +115,39 @@ uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hol
         transfer.targets[part.component].append(targets);
         place(state, part.node, part.component, transfer.target(), std::move(targets), &transfer);
     }
-    transfer.parts = std::move(parts);
-    ++state.counters.transfers[static_cast<int>(direction)];
-    ++state.in_flight[static_cast<int>(direction)];
-    state.engine->submit(transfer);
-    return transfer_id;
+    transfer.parts.insert(transfer.parts.end(), parts.begin(), parts.end());
+}
+
+void submit(State& state, const Transfer& transfer) { state.engine->submit(transfer); }
+
+void cancel(State& state, Transfer& transfer) {
+    for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
+        take(state, part->node, part->component, transfer.target());
+    }
+    transfer.parts.clear();
+    transfer.cancelled = true;
 }
 
 Settled settle(State& state, int direction) {
     if (state.transfers.empty()) return {};
     take_completions(state);
-    // Which directions cannot go on: none are in flight, or the next has not arrived.
-    bool waiting[2] = {direction == static_cast<int>(Direction::LOAD_BACK),
-                       direction == static_cast<int>(Direction::BACKUP)};
-    for (int each = 0; each < 2; ++each) waiting[each] |= state.in_flight[each] == 0;
-    std::vector<Node*> failed;
+    Failures failures;
     Settled settled;
-    auto next = state.transfers.begin();
-    while (next != state.transfers.end() && !(waiting[0] && waiting[1])) {
-        const auto at = next++;
-        bool& waits = waiting[static_cast<int>(at->second.direction)];
-        const auto arrival = state.arrived.find(at->first);
-        waits = waits || arrival == state.arrived.end();
-        if (waits) continue;
+    for (const uint64_t transfer_id : in_order(state, direction)) {
+        const auto at = state.transfers.find(transfer_id);
+        const auto arrival = state.arrived.find(transfer_id);
         const bool done = arrival->second;
         state.arrived.erase(arrival);
-        if (!failed.empty() && builds_on_failed(at->second)) cancel(state, at->second);
+        cancel_if_useless(state, at->second, failures);
         const Transfer transfer = std::move(at->second);
         state.transfers.erase(at);
-        waits = --state.in_flight[static_cast<int>(transfer.direction)] == 0;
-        const Status status = settle_one(state, transfer, done, failed);
+        state.in_flight[static_cast<int>(transfer.direction)].erase(transfer_id);
+        const Status status = settle_one(state, transfer, done, failures);
         ++state.counters.settled[static_cast<int>(status)];
-        settled.emplace_back(transfer.transfer_id, status);
+        settled.emplace_back(transfer_id, status);
     }
-    cancel_later(state, failed);
+    if (failures.empty()) return settled;
+    for (auto& [transfer_id, later] : state.transfers) cancel_if_useless(state, later, failures);
     return settled;
 }
 

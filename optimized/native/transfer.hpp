@@ -12,7 +12,19 @@ namespace kvcanon {
 // Enqueue the copy of nodes' data, root first, into free slots on the other medium; returns its id.
 // The caller must have made sure of the free slots, and hands over the hold that the transfer
 // keeps.
-uint64_t enqueue(State& state, Direction direction, std::vector<Part> parts, Hold& held);
+uint64_t enqueue(State& state, Direction direction, const std::vector<Part>& parts, Hold& held);
+
+// Begin a transfer without parts, which keeps a hold; `submit` must follow.
+Transfer& begin(State& state, Direction direction, Hold& held);
+
+// Add the copies of nodes' data, into free slots, to a transfer that is not submitted yet.
+void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts);
+
+// Order a transfer from the engine.
+void submit(State& state, const Transfer& transfer);
+
+// Detach a copy from its nodes; it keeps its target slots until the engine completes it.
+void cancel(State& state, Transfer& transfer);
 
 using Settled = std::vector<std::pair<uint64_t, Status>>;
 

@@ -139,6 +139,8 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->hit_count = node->hit_count;
     upper->priority = node->priority;
     cut_data(upper->data[FULL], node->data[FULL], at);
+    // All holds end at or below the lower node, which is the only child.
+    upper->data[FULL].lock_refs = node->data[FULL].lock_refs != 0 ? 1 : 0;
     if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], at);
     // A mamba state and its locks stay with the lower node, at whose end it is exact.
 
@@ -204,12 +206,18 @@ std::vector<Node*> path_to(Node* node) {
     return path;
 }
 
-void forget_tree(State& state) {
-    for (uint32_t index = 0; index < state.arena.size(); ++index) {
-        Node* node = state.arena.at(index);
-        if (node->parent != nullptr) state.arena.release(node);
+std::vector<Node*> all_nodes(const State& state) {
+    std::vector<Node*> nodes{state.root};
+    for (size_t at = 0; at < nodes.size(); ++at) {
+        for (Node* child = nodes[at]->first_child; child != nullptr; child = child->next) {
+            nodes.push_back(child);
+        }
     }
-    state.arena.release(state.root);
+    return nodes;
+}
+
+void forget_tree(State& state) {
+    for (Node* node : all_nodes(state)) state.arena.release(node);
     state.root = state.arena.make();
     for (VictimQueue& queue : state.queues) queue.clear();
     state.children.clear();

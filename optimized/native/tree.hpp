@@ -38,7 +38,10 @@ void remove_leaf(State& state, Node* node);
 // The nodes from below the root down to this one.
 std::vector<Node*> path_to(Node* node);
 
-// Empty the tree. Its nodes must own no slots.
+// All nodes, each parent before its children; the root is the first.
+std::vector<Node*> all_nodes(const State& state);
+
+// Remove all nodes but the root. They must own no slots.
 void forget_tree(State& state);
 
 }  // namespace kvcanon

@@ -5,7 +5,7 @@
 namespace kvcanon {
 
 void VictimQueue::put(const Candidate& candidate) {
-    if (candidate.node >= where_.size()) where_.resize(candidate.node + size_t{1}, NOWHERE);
+    where_.reach(candidate.node, NOWHERE);
     if (where_[candidate.node] == NOWHERE) {
         heap_.push_back(candidate);
         rise(heap_.size() - 1, candidate);
@@ -23,8 +23,8 @@ void VictimQueue::remove(uint32_t node) {
 }
 
 void VictimQueue::clear() {
+    for (size_t at = 0; at < heap_.size(); ++at) where_[heap_[at].node] = NOWHERE;
     heap_.clear();
-    std::fill(where_.begin(), where_.end(), NOWHERE);
 }
 
 const Candidate* VictimQueue::find(uint32_t node) const {

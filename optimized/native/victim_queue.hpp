@@ -7,7 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "chunked_array.hpp"
 
 namespace kvcanon {
 
@@ -29,7 +30,7 @@ class VictimQueue {
     bool empty() const { return heap_.empty(); }
     size_t size() const { return heap_.size(); }
     // The candidate that is evicted first.
-    const Candidate& front() const { return heap_.front(); }
+    const Candidate& front() const { return heap_[0]; }
     // Add a node, or move it to the place of its new key.
     void put(const Candidate& candidate);
     // Remove a node that is in the queue.
@@ -49,9 +50,9 @@ class VictimQueue {
     void sink(size_t at, const Candidate& candidate);
     void settle(size_t at, const Candidate& candidate);
 
-    std::vector<Candidate> heap_;
+    ChunkedArray<Candidate> heap_;
     // Where each node is, by its index.
-    std::vector<int32_t> where_;
+    ChunkedArray<int32_t> where_;
 };
 
 }  // namespace kvcanon

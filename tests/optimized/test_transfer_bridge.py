@@ -22,6 +22,7 @@ from kvcanon.spec.transfer import Completion, TransferOrder, TransferStatus
 from kvcanon.spec.types import Counts, TransferId
 
 DONE, FAILED = TransferStatus.DONE, TransferStatus.FAILED
+CANCELLED = TransferStatus.CANCELLED
 THROUGH = CacheConfig(
     device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy="write_through"
 )
@@ -131,11 +132,11 @@ def test_wait_behind_an_open_order_of_the_same_direction() -> None:
         cache.evict(4)
     assert counts(cache) == (4, 4, 1, 1)
     engine.faults["submit"] = RuntimeError()
-    # The first is locked by its copy. That of the second is not taken, and ends after the first's.
+    # The first copy was given up. The second is not taken, and ends after the first.
     assert cache.evict(4) == [4, 0, 0]
-    assert counts(cache) == (8, 4, 0, 0)
-    assert cache.match(FIRST).device_pages == 4
-    assert cache.match(SECOND).prefix_pages == 0
+    assert counts(cache) == (8, 8, 0, 0)
+    assert cache.match(FIRST).prefix_pages == 0
+    assert cache.match(SECOND).device_pages == 4
     cache.tree.check()
 
 
@@ -173,7 +174,7 @@ def test_closed_engine(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("method", ["poll", "wait"])
 @pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
 def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None:
-    """A call that the engine interrupts leaves a consistent cache."""
+    """A call that the engine interrupts leaves a consistent cache, and gives its copy up."""
     cache, engine = faulty_cache(BACK)
     insert(cache, FIRST)
     cache.evict(4)
@@ -185,7 +186,8 @@ def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None
         cache.load_back(FIRST)
     cache.tree.check()
     assert counts(cache) == (0, 0, 1, 1)
-    assert cache.flush()[0][1] is DONE
+    assert cache.match(SECOND).device_pages == 4
+    assert cache.flush()[0][1] is CANCELLED
     cache.tree.check()
     assert cache.load_back(FIRST).evicted == [4, 0, 0]
     assert cache.flush()[0][1] is DONE

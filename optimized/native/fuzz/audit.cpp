@@ -37,16 +37,6 @@ void add_node(Digest& digest, const Node* node) {
     }
 }
 
-std::vector<const Node*> nodes_of(const State& state) {
-    std::vector<const Node*> nodes{state.root};
-    for (size_t at = 0; at < nodes.size(); ++at) {
-        for (const Node* child = nodes[at]->first_child; child != nullptr; child = child->next) {
-            nodes.push_back(child);
-        }
-    }
-    return nodes;
-}
-
 std::string hash_at(const TokenSpan* span, int32_t page) {
     return {reinterpret_cast<const char*>(hash_of(span, page)), HASH_BYTES};
 }
@@ -98,7 +88,7 @@ void require_lawful(const State& state) {
                     !state.pools[SWA][GPU].free.contains(swa),
                 "a free slot is paired");
     }
-    for (const Node* node : nodes_of(state)) {
+    for (const Node* node : all_nodes(state)) {
         const Node* parent = node->parent;
         if (parent == nullptr) continue;
         const Data& full = node->data[FULL];
@@ -113,9 +103,10 @@ void require_lawful(const State& state) {
             for (const Medium medium : {GPU, CPU}) {
                 require(!data.on(medium) || full.on(medium), "data is where its full data is not");
             }
-            require(data.lock_refs <= full.lock_refs, "more is locked than full data");
+            require(data.lock_refs == 0 || full.lock_refs != 0, "more is locked than full data");
         }
-        require(first || full.lock_refs <= above.lock_refs, "a lock does not reach the root");
+        require(first || full.lock_refs == 0 || above.lock_refs != 0,
+                "a lock does not reach the root");
         for (const Medium medium : {GPU, CPU}) {
             require(full.filling[medium] == nullptr || full.lock_refs != 0,
                     "a copy under way holds nothing");
@@ -124,7 +115,7 @@ void require_lawful(const State& state) {
 }
 
 void require_stamped(const State& state, Stamps& stamps) {
-    for (const Node* node : nodes_of(state)) {
+    for (const Node* node : all_nodes(state)) {
         if (node->parent == nullptr) continue;
         const Prompt prompt = prompt_of(state, const_cast<Node*>(node));
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -144,7 +135,7 @@ void require_stamped(const State& state, Stamps& stamps) {
 
 uint64_t digest(const State& state) {
     Digest digest;
-    for (const Node* node : nodes_of(state)) add_node(digest, node);
+    for (const Node* node : all_nodes(state)) add_node(digest, node);
     for (const auto& by_medium : state.pools) {
         for (const Pool& pool : by_medium) {
             digest.add(pool.free.list());
@@ -183,7 +174,7 @@ void Hearer::require_true(State& state) {
     if (!state.config.events) return;
     hear(state);
     std::array<std::set<std::string>, MEDIA> there;
-    for (const Node* node : nodes_of(state)) {
+    for (const Node* node : all_nodes(state)) {
         if (node->parent == nullptr) continue;
         const std::vector<std::string> hashes = hashes_down_to(state, const_cast<Node*>(node));
         for (const Medium medium : {GPU, CPU}) {

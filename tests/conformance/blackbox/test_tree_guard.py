@@ -18,6 +18,7 @@ from kvcanon.conformance.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
     cache,
+    departures,
     events,
     evict,
     insert,
@@ -25,7 +26,6 @@ from kvcanon.reference import (
     slots,
     snapshot,
     transfer,
-    victims,
 )
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.config import CacheConfig, Profile
@@ -122,7 +122,7 @@ def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
             announced(state, node, medium)
             state.events[waiting:] = state.events[-1:]
 
-        patch.setattr(victims, "emit_removed", announce_first)
+        patch.setattr(departures, "emit_removed", announce_first)
         take = snapshot.take_snapshot
         patch.setattr(cache, "take_snapshot", lambda state: evolve(take(state), profile=profile))
 
@@ -238,7 +238,7 @@ def all_is_cleared_at_every_eviction(patch: Overrides) -> None:
             state.events.append(AllBlocksCleared())
         removed(state, node, GPU)
 
-    patch.setattr(victims, "emit_removed", loud)
+    patch.setattr(departures, "emit_removed", loud)
 
 
 def asked_for_nothing_it_evicts(patch: Overrides) -> None:

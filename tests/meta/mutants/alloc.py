@@ -5,13 +5,13 @@ from __future__ import annotations
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     cache,
+    departures,
     evict,
     host,
     host_insert,
     insert,
     slots,
     snapshot,
-    victims,
 )
 from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.errors import CacheError
@@ -40,7 +40,7 @@ def evicted_window_slots_leak(patch: Overrides) -> None:
         else:
             slots.drop(state, node, component, medium)
 
-    patch.setattr(victims, "drop", leaking)
+    patch.setattr(departures, "drop", leaking)
 
 
 @mutant("ALLOC-8", "A31 sgl#38355")

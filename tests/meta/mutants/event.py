@@ -10,13 +10,13 @@ from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     backup,
     cache,
+    departures,
     events,
     evict,
     host_insert,
     insert,
     transfer,
     tree,
-    victims,
 )
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.spec.config import CacheConfig
@@ -41,7 +41,7 @@ def demotion_is_silent(patch: Overrides) -> None:
         if medium is CPU:
             emit_removed(state, node, medium)
 
-    patch.setattr(victims, "emit_removed", of_the_host_only)
+    patch.setattr(departures, "emit_removed", of_the_host_only)
 
 
 @mutant("EVENT-10", "C19 lmc#3532")
@@ -53,7 +53,7 @@ def host_eviction_is_silent(patch: Overrides) -> None:
         if medium is GPU:
             emit_removed(state, node, medium)
 
-    patch.setattr(victims, "emit_removed", of_the_device_only)
+    patch.setattr(departures, "emit_removed", of_the_device_only)
 
 
 @mutant("EVENT-10", "C3 sgl#38486")
@@ -136,7 +136,7 @@ def deletion_is_silent(patch: Overrides) -> None:
         if medium is GPU and node.data[FULL].host is not None:
             emit_removed(state, node, medium)
 
-    patch.setattr(victims, "emit_removed", demoted)
+    patch.setattr(departures, "emit_removed", demoted)
 
 
 @mutant("EVENT-10", "sgl#24718", founding=True)
@@ -247,7 +247,7 @@ def only_the_latest_events_wait(patch: Overrides) -> None:
         emit_removed(state, node, medium)
         del state.events[:-8]
 
-    patch.setattr(victims, "emit_removed", bounded)
+    patch.setattr(departures, "emit_removed", bounded)
 
 
 @mutant("EVENT-12", "D18 trt#4596")
@@ -260,7 +260,7 @@ def beginning_is_removed_first(patch: Overrides) -> None:
         emit_removed(state, node, medium)
         state.events[at:] = reversed(state.events[at:])
 
-    patch.setattr(victims, "emit_removed", from_the_top)
+    patch.setattr(departures, "emit_removed", from_the_top)
 
 
 @mutant("EVENT-13")
@@ -280,11 +280,11 @@ def beginning_is_silent(patch: Overrides) -> None:
 @mutant("EVENT-14", "C2 sgl#22894")
 def demoted_pages_are_removed_first(patch: Overrides) -> None:
     """Under write_back a page is said to be gone before it is said to be on the host."""
-    evict_leaf = evict._evict_leaf
+    end_departures = departures.end_departures
 
-    def removes_first(state: State, node: Node) -> None:
+    def removes_first(state: State) -> None:
         at = len(state.events)
-        evict_leaf(state, node)
+        end_departures(state)
         state.events[at:] = sorted(state.events[at:], key=lambda e: isinstance(e, BlockStored))
 
-    patch.setattr(evict, "_evict_leaf", removes_first)
+    patch.setattr(evict, "end_departures", removes_first)

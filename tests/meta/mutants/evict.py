@@ -8,6 +8,7 @@ from __future__ import annotations
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     cache,
+    departures,
     evict,
     host,
     slots,
@@ -52,12 +53,12 @@ def window_leaves_its_state_behind(patch: Overrides) -> None:
 @mutant("EVICT-5", "B24 sgl#33713")
 def backed_leaf_is_deleted(patch: Overrides) -> None:
     """A leaf with a host copy leaves the tree instead of the device."""
-    vacate = victims.vacate
+    vacate = departures.vacate
 
     def deleting(state: State, node: Node, medium: Medium) -> None:
         vacate(state, node, medium)
         if medium is GPU and not node.children and node.data[FULL].host is not None:
-            host.delete_from_host(state, node)
+            departures.delete_from_host(state, node)
 
     patch.setattr(evict, "vacate", deleting)
 
@@ -102,9 +103,9 @@ def duplicate_leaves_with_its_node(patch: Overrides) -> None:
     """The host copy of what is on the device is given up, and its node with it."""
 
     def thorough(state: State, node: Node, medium: Medium) -> None:
-        victims.vacate(state, node, medium)
+        departures.vacate(state, node, medium)
         if node.data[FULL].device is not None and not node.children:
-            victims.vacate(state, node, GPU)
+            departures.vacate(state, node, GPU)
             tree.remove_leaf(state, node)
 
     patch.setattr(host, "vacate", thorough)
@@ -113,7 +114,7 @@ def duplicate_leaves_with_its_node(patch: Overrides) -> None:
 @mutant("EVICT-6")
 def victims_reset_the_hits_above_them(patch: Overrides) -> None:
     """An eviction reaches into the node that its victim hung on."""
-    vacate = victims.vacate
+    vacate = departures.vacate
 
     def reaching(state: State, node: Node, medium: Medium) -> None:
         vacate(state, node, medium)
@@ -130,7 +131,7 @@ def host_leaves_go_before_duplicates(patch: Overrides) -> None:
 
     def last(state: State, enough: int) -> None:
         for leaf in victims.leaves_in_turn(state, CPU, enough):
-            host.delete_from_host(state, leaf)
+            departures.delete_from_host(state, leaf)
         evict_duplicates(state, enough)
 
     patch.setattr(host, "_evict_duplicates", last)
@@ -151,7 +152,7 @@ def tombstones_are_made_without_a_backup(patch: Overrides) -> None:
 @mutant("EVICT-8")
 def write_back_never_writes(patch: Overrides) -> None:
     """Under write_back, victims are dropped as if there were no host."""
-    patch.setattr(evict, "back_up_now", lambda *_: None)
+    patch.setattr(evict, "back_up_victim", lambda *_: None)
 
 
 @mutant("ALLOC-8")
@@ -159,8 +160,8 @@ def what_hangs_below_a_deleted_node_is_forgotten(patch: Overrides) -> None:
     """Under write_back a leaf of the device is deleted, and its children on the host leak."""
 
     def delete_alone(state: State, node: Node) -> None:
-        victims.vacate(state, node, GPU)
-        for each in reversed(evict._subtree(node)):
+        departures.vacate(state, node, GPU)
+        for each in reversed(departures.subtree(node)):
             tree.remove_leaf(state, each)
 
-    patch.setattr(evict, "_delete", delete_alone)
+    patch.setattr(evict, "delete", delete_alone)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import backup, host_insert, insert
+from kvcanon.reference.departures import vacate
 from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.match import on_device
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import path_to, upwards
-from kvcanon.reference.victims import vacate
 from kvcanon.spec.types import (
     CPU,
     FULL,

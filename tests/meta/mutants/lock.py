@@ -6,7 +6,7 @@ A lock that holds too much is a fault too: data that is never unlocked leaks.
 from __future__ import annotations
 
 from kvcanon.conformance.variants.override import Overrides
-from kvcanon.reference import cache, evict, insert, lock, slots, transfer, tree, victims
+from kvcanon.reference import cache, departures, insert, lock, slots, transfer, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component
@@ -68,7 +68,7 @@ def evict_locked_leaves(patch: Overrides) -> None:
         del state.nodes[node.node_id]
 
     patch.setattr(victims, "is_device_leaf", careless)
-    patch.setattr(evict, "remove_leaf", unlink)
+    patch.setattr(departures, "remove_leaf", unlink)
 
 
 @mutant("LOCK-4", "A13 sgl#29352")

@@ -11,6 +11,7 @@ from kvcanon.conformance.variants.override import Overrides
 from kvcanon.reference import (
     backup,
     cache,
+    departures,
     events,
     evict,
     host_insert,
@@ -37,7 +38,7 @@ from meta.mutants.entry import mutant
 @mutant("RES-1", "D24 kvcached#362")
 def evicted_leaf_stays_in_the_tree(patch: Overrides) -> None:
     """The entry of what was evicted outlives it."""
-    patch.setattr(evict, "remove_leaf", lambda *_: None)
+    patch.setattr(departures, "remove_leaf", lambda *_: None)
 
 
 @mutant("RES-2", "A12 sgl#25068")

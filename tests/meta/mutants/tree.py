@@ -6,7 +6,7 @@ A tree with wrong bookkeeping may return right matches for a long time.
 from __future__ import annotations
 
 from kvcanon.conformance.variants.override import Overrides
-from kvcanon.reference import host, host_insert, insert, lock, slots, tree, victims
+from kvcanon.reference import departures, host_insert, insert, lock, slots, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Key, Slots
 from meta.mutants.entry import mutant
@@ -26,7 +26,7 @@ def node_is_deleted_from_above_its_children(patch: Overrides) -> None:
         del state.nodes[node.node_id]
 
     patch.setattr(victims, "is_host_leaf", childless_or_not)
-    patch.setattr(host, "remove_leaf", unlink)
+    patch.setattr(departures, "remove_leaf", unlink)
 
 
 @mutant("TREE-2", "D22 trt#17926")

@@ -9,7 +9,18 @@ from collections.abc import Iterator
 from itertools import islice
 
 from kvcanon.conformance.variants.override import Overrides
-from kvcanon.reference import backup, cache, evict, host, host_insert, insert, load, slots, victims
+from kvcanon.reference import (
+    backup,
+    cache,
+    departures,
+    evict,
+    host,
+    host_insert,
+    insert,
+    load,
+    slots,
+    victims,
+)
 from kvcanon.reference.state import Node, State
 from kvcanon.reference.tree import path_to
 from kvcanon.spec.types import (
@@ -167,7 +178,7 @@ def insert_gives_up_host_copies_of_its_path(patch: Overrides) -> None:
         if state.config.write_policy is WritePolicy.WRITE_BACK:
             for node in path_to(end):
                 if node.data[FULL].host is not None and host._is_duplicate(node):
-                    victims.vacate(state, node, CPU)
+                    departures.vacate(state, node, CPU)
         return back_up_hit_nodes(state, end)
 
     patch.setattr(insert, "_back_up_hit_nodes", on_the_device_is_enough)
@@ -222,11 +233,11 @@ def copies_are_thrown_away_once_one_was_made(patch: Overrides) -> None:
 
     def forgetting(state: State, node: Node) -> None:
         nonlocal copied
-        below = evict._subtree(node)
+        below = departures.subtree(node)
         backed = node.data[FULL].host is not None
         if copied and backed and not any(each.locked for each in below):
-            victims.vacate(state, node, CPU)
-            evict._delete(state, node)
+            departures.vacate(state, node, CPU)
+            departures.delete(state, node)
             return
         copied = copied or (state.config.write_policy is WritePolicy.WRITE_BACK and not backed)
         evict_leaf(state, node)

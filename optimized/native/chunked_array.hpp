@@ -1,0 +1,49 @@
+// An array that grows by chunks: no growth moves the items that are there, so that no call pays for
+// the size of the array.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace kvcanon {
+
+template <typename Item>
+class ChunkedArray {
+  public:
+    bool empty() const { return size_ == 0; }
+    size_t size() const { return size_; }
+    Item& operator[](size_t at) { return chunks_[at / CHUNK][at % CHUNK]; }
+    const Item& operator[](size_t at) const { return chunks_[at / CHUNK][at % CHUNK]; }
+    const Item& back() const { return (*this)[size_ - 1]; }
+
+    void push_back(const Item& item) {
+        if (size_ == chunks_.size() * CHUNK) add_chunk();
+        (*this)[size_++] = item;
+    }
+
+    // Its chunk stays, to be used again.
+    void pop_back() { --size_; }
+
+    // Add items so that there are more than `at`, and perhaps some more.
+    void reach(size_t at, const Item& item) {
+        while (at >= size_) {
+            add_chunk();
+            for (const size_t end = chunks_.size() * CHUNK; size_ < end; ++size_) {
+                (*this)[size_] = item;
+            }
+        }
+    }
+
+    void clear() { size_ = 0; }
+
+  private:
+    static constexpr size_t CHUNK = 4096;
+
+    void add_chunk() { chunks_.emplace_back(new Item[CHUNK]); }
+
+    std::vector<std::unique_ptr<Item[]>> chunks_;
+    size_t size_ = 0;
+};
+
+}  // namespace kvcanon

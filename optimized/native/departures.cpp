@@ -1,0 +1,108 @@
+#include "departures.hpp"
+
+#include "emit.hpp"
+#include "errors.hpp"
+#include "slots.hpp"
+#include "transfer.hpp"
+#include "tree.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+// All nodes below a node, each parent before its children.
+std::vector<Node*> below(Node* node) {
+    std::vector<Node*> found{node};
+    for (size_t at = 0; at < found.size(); ++at) {
+        for (Node* child = found[at]->first_child; child != nullptr; child = child->next) {
+            found.push_back(child);
+        }
+    }
+    found.erase(found.begin());
+    return found;
+}
+
+void give_back(State& state, Departure& departure) {
+    departure.node->departing = false;
+    for (const Component component : ALL_COMPONENTS) {
+        Runs& slots = departure.slots[component];
+        if (!slots) continue;
+        state.pool(component, GPU).leaving_slots -= slots.slots();
+        place(state, departure.node, component, GPU, std::move(slots));
+    }
+}
+
+void leave(State& state, Departure& departure) {
+    Node* node = departure.node;
+    bool leaves[COMPONENTS];
+    for (const Component component : ALL_COMPONENTS) {
+        leaves[component] = static_cast<bool>(departure.slots[component]);
+    }
+    give_back(state, departure);
+    if (!departure.whole) {
+        for (const Component component : ALL_COMPONENTS) {
+            if (leaves[component]) drop(state, node, component, GPU);
+        }
+    } else if (node->data[FULL].on(CPU)) {
+        vacate(state, node, GPU);
+    } else {
+        delete_leaf(state, node);
+    }
+}
+
+}  // namespace
+
+void vacate(State& state, Node* node, Medium medium) {
+    emit_removed(state, node, medium);
+    for (const Component component : {MAMBA, SWA, FULL}) drop(state, node, component, medium);
+}
+
+void delete_from_host(State& state, Node* node) {
+    vacate(state, node, CPU);
+    remove_leaf(state, node);
+}
+
+void delete_leaf(State& state, Node* node) {
+    const std::vector<Node*> hanging = below(node);
+    for (auto each = hanging.rbegin(); each != hanging.rend(); ++each) {
+        delete_from_host(state, *each);
+    }
+    vacate(state, node, GPU);
+    remove_leaf(state, node);
+}
+
+void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole) {
+    Departure departure{node, {}, whole};
+    for (const Component component : leaving) {
+        Runs& slots = departure.slots[component];
+        slots = take(state, node, component, GPU);
+        state.pool(component, GPU).leaving_slots += slots.slots();
+    }
+    node->departing = true;
+    state.departures.push_back(std::move(departure));
+}
+
+void end_departures(State& state) {
+    if (state.victims_copy != nullptr) {
+        const uint64_t transfer_id = state.victims_copy->transfer_id;
+        submit(state, *state.victims_copy);
+        state.engine->wait(transfer_id);
+        settle(state, static_cast<int>(Direction::BACKUP));
+        if (state.transfers.count(transfer_id) != 0) {
+            throw SpecViolation("the engine was waited for, and " + std::to_string(transfer_id) +
+                                " is still in flight");
+        }
+        state.victims_copy = nullptr;
+    }
+    std::vector<Departure> departures = std::exchange(state.departures, {});
+    for (Departure& departure : departures) leave(state, departure);
+}
+
+void undo_departures(State& state) {
+    for (Departure& departure : state.departures) give_back(state, departure);
+    state.departures.clear();
+    if (state.victims_copy != nullptr) cancel(state, *state.victims_copy);
+    state.victims_copy = nullptr;
+}
+
+}  // namespace kvcanon
