@@ -186,6 +186,17 @@ class Stamp:
 
 
 @frozen(eq=False)
+class RankView:
+    """An operation on one of several ranks, which get the same calls."""
+
+    outcome: Outcome
+    after: Snapshot
+    ended: Mapping[TransferId, bool]
+    """How copies had ended on this rank when the operation was over, of those that were not settled
+    before it."""
+
+
+@frozen(eq=False)
 class Step:
     """One operation on a cache: the state before, the call and its outcome, the state after."""
 
@@ -203,6 +214,8 @@ class Step:
     ended: Mapping[TransferId, bool] = Factory(dict)
     """How copies that were in flight before have ended, from another source than the cache: True if
     the copy was performed. A copy that is not in it had not ended when the step was over."""
+    ranks: tuple[RankView, ...] = ()
+    """The same operation on each rank, if there are several; this step is that of the first."""
     difference: Difference = field(
         default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
     )

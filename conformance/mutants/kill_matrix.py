@@ -35,7 +35,7 @@ from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.transfer import Agree, TransferEngine
 
 NO_LAWS = JudgeConfig(black_box=True, laws=())
 """The configuration that checks no law: it finds only crashes and differences."""
@@ -108,8 +108,10 @@ def find_mutants(start: Path) -> tuple[Mutant, ...]:
 def mutated(mutant: Mutant) -> Adapter:
     """An adapter of faulty caches. The fault is planted anew in each, so they share no state."""
 
-    def make(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
-        return overriding(mutant.plant)(config, engine)
+    def make(
+        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+    ) -> Cache:
+        return overriding(mutant.plant)(config, engine, agree)
 
     return Adapter(mutant.name, make)
 

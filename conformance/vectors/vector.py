@@ -102,8 +102,8 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     made_for = re.fullmatch(r"([A-Z]+-[0-9]+)-[a-z]+", name)
     if value["id"] != name or made_for is None or made_for[1] not in (LAWS.keys() | RETIRED):
         raise ValueError(f"its id is {value['id']!r}, which is not a law, a letter and its name")
-    if tuple(value["case"]) != ("actions", "drain"):
-        raise ValueError("its case has not exactly actions, drain, in this order")
+    if tuple(value["case"]) not in (("actions", "drain"), ("actions", "drain", "ranks")):
+        raise ValueError("its case has not exactly actions, drain, perhaps ranks, in this order")
     case = case_from_json({"config": value["config"], **value["case"]})
     unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:
@@ -133,7 +133,8 @@ def vector_text(vector: Vector) -> str:
         *_list("  ", "calls", [call_to_json(each) for each in vector.script.calls]),
         '  "case": {',
         *_list("    ", "actions", case["actions"]),
-        f'    "drain": {json.dumps(case["drain"])}',
+        f'    "drain": {json.dumps(case["drain"])}{"," if "ranks" in case else ""}',
+        *([f'    "ranks": {case["ranks"]}'] if "ranks" in case else []),
         "  }",
     ]
     return "\n".join(["{", *lines, "}\n"])

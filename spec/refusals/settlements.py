@@ -1,0 +1,34 @@
+"""Grounds of settlements: which transfers cannot be settled."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kvcanon.spec.operations import Settle
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import Direction
+
+
+def bad_settle(state: Snapshot, call: Settle) -> str | None:
+    """A transfer that is not in flight, or is named twice or before an earlier one."""
+    named = Counter(each.transfer_id for each in call.completions)
+    flying = {each.transfer_id for each in state.transfers}
+    for transfer_id, times in sorted(named.items()):
+        if times > 1:
+            return f"transfer {transfer_id} is named twice"
+        if transfer_id not in flying:
+            return f"transfer {transfer_id} is not in flight"
+    waiting: set[Direction] = set()
+    for transfer in state.transfers:
+        if transfer.transfer_id not in named:
+            waiting.add(transfer.direction)
+        elif transfer.direction in waiting:
+            return f"transfer {transfer.transfer_id} is named before an earlier one"
+    return None
+
+
+def ends_unseen(state: Snapshot, call: Settle) -> str | None:
+    """Transfers in flight: whether and how their copies have ended is in no state."""
+    flying = {each.transfer_id for each in state.transfers}
+    named = [each.transfer_id for each in call.completions if each.transfer_id in flying]
+    return f"the copies of {named} may not have ended so" if named else None
