@@ -19,7 +19,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
+from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -183,17 +183,6 @@ class Stamp:
     slot: Slot
     expected: bytes
     found: bytes
-
-
-@frozen(eq=False)
-class RankView:
-    """An operation on one of several ranks, which get the same calls."""
-
-    outcome: Outcome
-    after: Snapshot
-    ended: Mapping[TransferId, bool]
-    """How copies had ended on this rank when the operation was over, of those that were not settled
-    before it."""
 
 
 @frozen(eq=False)

@@ -21,6 +21,7 @@ from hypothesis import Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
+from kvcanon.conformance.cases.case import RANKS
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.search.effort import Effort
@@ -35,6 +36,7 @@ from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.transfer import Agree, TransferEngine
 
 NO_LAWS = JudgeConfig(black_box=True, laws=())
@@ -127,9 +129,15 @@ Hunt = Callable[[Mutant, Effort, int], Kill | None]
 """Takes a mutant, an effort and a first seed."""
 
 
+def judges_by_states(mutant: Mutant) -> JudgeConfig:
+    """Every law, on states; or the laws of ranks, on several of them, if it breaks one of those."""
+    of_ranks = Need.RANKS in LAWS[mutant.law_id].needs
+    return JudgeConfig(ranks=RANKS) if of_ranks else JudgeConfig()
+
+
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks every law on the cache's states."""
-    return _walk(Trial(mutated(mutant)), effort.walker_cases, from_seed)
+    return _walk(Trial(mutated(mutant), judges_by_states(mutant)), effort.walker_cases, from_seed)
 
 
 def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
@@ -147,7 +155,7 @@ def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | N
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By cases that Hypothesis draws, judged by the laws on states."""
     began, total = monotonic(), Tally()
-    trial = Trial(mutated(mutant))
+    trial = Trial(mutated(mutant), judges_by_states(mutant))
     wanted = effort.machine_cases or effort.run
     for run in range(-(-wanted // effort.run)):
         journal = Journal()

@@ -19,9 +19,9 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId
-from kvcanon.spec.views import RankView, Stamp, Step
+from kvcanon.spec.views import Stamp, Step
 
 KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
 """The bytes that each page of a key may have; empty where they are unknown."""

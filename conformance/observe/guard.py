@@ -48,9 +48,9 @@ from kvcanon.spec.operations import (
     Write,
     method_of,
 )
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
-from kvcanon.spec.views import RankView, Stamp, Step
+from kvcanon.spec.views import Stamp, Step
 
 
 class StepViolation(ViolationError):
@@ -86,6 +86,8 @@ def guard_states(
     chosen = LAWS.values() if laws is None else laws
     if copies is None:
         chosen = [law for law in chosen if Need.ENDS not in law.needs]
+    if ranks is no_ranks:
+        chosen = [law for law in chosen if Need.RANKS not in law.needs]
     return GuardedCache(
         cache,
         rate,

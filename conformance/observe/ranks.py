@@ -31,9 +31,9 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import Evict, Flush, LoadBack, Operation, Outcome, Poll, Receipt
+from kvcanon.spec.snapshot import RankView
 from kvcanon.spec.transfer import Agree, TransferEngine, TransferOrder, arrived_on_all
 from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
-from kvcanon.spec.views import RankView
 
 NEEDS = {Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS}
 """What a cache must show so that ranks can be compared."""
@@ -65,11 +65,13 @@ class RankEngine(ManualEngine):
 
     def wait(self, transfer_id: TransferId) -> None:
         """End the order, and all open orders before it in its direction."""
-        directions = {each.transfer_id: each.direction for each in self.open_orders}
-        if transfer_id in directions:
-            for each, direction in directions.items():
-                if direction is directions[transfer_id] and each <= transfer_id:
-                    self.end(each)
+        orders = {each.transfer_id: each for each in self.open_orders}
+        last = orders.get(transfer_id)
+        for each in orders.values() if last is not None else ():
+            if last is not None and each.direction is last.direction:
+                self.end(each.transfer_id)
+            if each is last:
+                return
 
 
 class RankCopies:

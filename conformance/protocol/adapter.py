@@ -39,9 +39,8 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
-from kvcanon.spec.views import RankView
 
 
 class Capability(StrEnum):
@@ -73,11 +72,6 @@ OF_REQUESTS = frozenset(
     }
 )
 """What a `RequestCache` may have, too; each means the same as for a tree."""
-
-
-OF_RANKS = ("arrived", "settle")
-"""The further methods of a cache whose factory takes `agree`, so that it can be one of several
-ranks."""
 
 
 class CopyControl(Protocol):
@@ -294,7 +288,7 @@ def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = Fa
     subject = subject_of(made, copies)
     shows = subject.shows
     if engine is not None and takes_agree(adapter):
-        _require_methods(adapter, made, config, OF_RANKS)
+        _require_methods(adapter, made, config, ("arrived", "settle"))
         shows |= {Need.RANKS}
     return evolve(subject, shows=shows - adapter.hides)
 

@@ -39,18 +39,20 @@ class JudgeConfig:
     events_late: bool = False
     """Whether the judge sees events only when a client takes them, as some cases have it."""
     ranks: int = 1
-    """How many ranks get the calls; if several, only laws of ranks are checked."""
+    """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
+    checked."""
     known: frozenset[str] = frozenset()
     """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
 
     def of_case(self, case: Case) -> JudgeConfig:
         """The same, with `events_late` and `ranks` as in a case."""
-        return evolve(self, events_late=case.events_late, ranks=case.ranks)
+        return evolve(self, events_late=case.events_late, ranks=max(self.ranks, case.ranks))
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
+        of_ranks = self.ranks > 1
         chosen = [each for each in self.every_law if each.needs <= set(shows)]
-        return chosen if self.ranks == 1 else [each for each in chosen if Need.RANKS in each.needs]
+        return [each for each in chosen if (Need.RANKS in each.needs) is of_ranks]
 
     @property
     def every_law(self) -> tuple[Law, ...]:

@@ -16,8 +16,8 @@ from kvcanon.spec.errors import ReceiptSpent
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds
 from kvcanon.spec.operations import Outcome, Receipt, Refused
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.views import RankView, Step
+from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.views import Step
 
 FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "events")
 """The fields of a state that are equal on all ranks, from the tree to what was emitted."""

@@ -6,11 +6,10 @@ from collections import Counter
 
 from kvcanon.spec.operations import Settle
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.transfer import Direction
 
 
 def bad_settle(state: Snapshot, call: Settle) -> str | None:
-    """A transfer that is not in flight, or is named twice or before an earlier one."""
+    """A transfer that is not in flight, or is named twice."""
     named = Counter(each.transfer_id for each in call.completions)
     flying = {each.transfer_id for each in state.transfers}
     for transfer_id, times in sorted(named.items()):
@@ -18,17 +17,11 @@ def bad_settle(state: Snapshot, call: Settle) -> str | None:
             return f"transfer {transfer_id} is named twice"
         if transfer_id not in flying:
             return f"transfer {transfer_id} is not in flight"
-    waiting: set[Direction] = set()
-    for transfer in state.transfers:
-        if transfer.transfer_id not in named:
-            waiting.add(transfer.direction)
-        elif transfer.direction in waiting:
-            return f"transfer {transfer.transfer_id} is named before an earlier one"
     return None
 
 
 def ends_unseen(state: Snapshot, call: Settle) -> str | None:
-    """Transfers in flight: whether and how their copies have ended is in no state."""
+    """Transfers in flight: whether, how and in which order their copies end is in no state."""
     flying = {each.transfer_id for each in state.transfers}
     named = [each.transfer_id for each in call.completions if each.transfer_id in flying]
     return f"the copies of {named} may not have ended so" if named else None
