@@ -345,6 +345,10 @@ class CacheCore:
         self, tokens: Tokens, start_pages: int, payloads: Three, namespace: int = 0
     ) -> tuple[int, int, int, int, list[tuple[int, int, NDArray[np.int32]]]]:
         """Find host slots for fetched pages, of which `payloads` counts each component's."""
+    def _arrived(self) -> tuple[tuple[int, bool], ...]:
+        """The transfers that can settle: each id, and whether done."""
+    def _settle(self, completions: list[tuple[int, bool]]) -> tuple[tuple[int, int], ...]:
+        """Settle exactly these transfers: each id with its status."""
     def _poll(self) -> tuple[tuple[int, int], ...]:
         """Settle the transfers that have ended: each id with its status."""
     def _flush(self) -> tuple[tuple[int, int], ...]:

@@ -10,7 +10,7 @@ size, and that a receipt belongs to its key.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -37,7 +37,7 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, Slot, Slots
 
 Words = npt.NDArray[np.uint32]
@@ -46,10 +46,15 @@ Words = npt.NDArray[np.uint32]
 class OptimizedCache:
     """The fast cache. See `kvcanon.spec.cache.Cache` for what each method does."""
 
-    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
+    def __init__(
+        self,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
+    ) -> None:
         layout = layout_for_slot_bytes(config.slot_bytes)
         self._pools = Pools(config, dict.fromkeys(config.components, layout))
-        self._cache = PrefixCache(config, self._pools, engine)
+        self._cache = PrefixCache(config, self._pools, engine, agree)
         self._tree = self._cache.tree
         self._receipts: dict[ReceiptId, Receipt] = {}
 
@@ -137,6 +142,15 @@ class OptimizedCache:
         """Place fetched data in the host tier."""
         words, number = self._words(key), self._cache.namespace(key.namespace)
         return self._cache.insert_host(words, start_pages, payload, number)
+
+    def arrived(self) -> tuple[Completion, ...]:
+        """The transfers that can settle."""
+        return tuple(Completion(each, ok) for each, ok in self._cache.arrived())
+
+    def settle(self, completions: Sequence[Completion]) -> Settled:
+        """Settle exactly these transfers."""
+        named = [(each.transfer_id, each.ok) for each in completions]
+        return Settled(tuple(self._cache.settle(named)))
 
     def poll(self) -> Settled:
         """Take acknowledgements."""

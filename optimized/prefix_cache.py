@@ -11,6 +11,8 @@ load-back is only enqueued, and returns the slots that it fills. Compute may sta
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
 from kvcanon.optimized.pools import Pools
@@ -21,7 +23,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
 from kvcanon.spec.operations import HostInserted, HostPayload
-from kvcanon.spec.transfer import TransferEngine, TransferStatus
+from kvcanon.spec.transfer import Agree, TransferEngine, TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
     Counts,
@@ -35,7 +37,8 @@ class PrefixCache(_core.CacheCore):
 
     `pools` hold the bytes; a cache without a host tier works without pools, when the engine keeps
     the bytes itself. `engine` copies between the pools; by default it is a `ThreadedEngine` for
-    pools on the CPU, and a `CudaEngine` for pools on a GPU.
+    pools on the CPU, and a `CudaEngine` for pools on a GPU. With `agree` the cache is one of several
+    ranks, which settle the same copies; docs/ranks.md says which calls are collective.
 
     The operations are methods of the native base class, so that a call enters no Python code.
 
@@ -48,6 +51,7 @@ class PrefixCache(_core.CacheCore):
         config: CacheConfig,
         pools: Pools | None = None,
         engine: TransferEngine | None = None,
+        agree: Agree | None = None,
     ) -> None:
         """Make an empty cache; the class describes the arguments."""
         if config.host_tier and pools is None:
@@ -58,7 +62,7 @@ class PrefixCache(_core.CacheCore):
         if self.engine is None and pools is not None and config.host_tier:
             self.engine = _engine_for(pools)
         self._bridge = (
-            TransferBridge(self.engine, pools)
+            TransferBridge(self.engine, pools, agree)
             if self.engine is not None and pools is not None
             else None
         )
@@ -155,8 +159,29 @@ class PrefixCache(_core.CacheCore):
             raise BadArgument("engine", "is needed to load anything; there is no host tier")
         return self._bridge.wait_layer(transfer_id, layer)
 
+    def arrived(self) -> list[tuple[TransferId, bool]]:
+        """The transfers that `settle` can settle: each id, and whether the copy succeeded here.
+
+        They are of each direction the ended ones, up to the first that has not. Never waits.
+        """
+        return list(self._arrived())
+
+    def settle(
+        self, completions: Iterable[tuple[TransferId, bool]]
+    ) -> list[tuple[TransferId, TransferStatus]]:
+        """Settle exactly these transfers, with these outcomes: each id with its status.
+
+        Raises:
+            BadArgument: one has not arrived here, is named twice or before an earlier one of its
+                direction, or is named as done and failed here.
+        """
+        return [(each, STATUSES[status]) for each, status in self._settle(list(completions))]
+
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
-        """Settle the transfers that have ended, in order: each id with its status. Never waits."""
+        """Settle the transfers that have arrived, in order: each id with its status. Never waits.
+
+        With `agree` it settles those that have arrived on all ranks, and waits for these to agree.
+        """
         return [(each, STATUSES[status]) for each, status in self._poll()]
 
     def flush(self) -> list[tuple[TransferId, TransferStatus]]:

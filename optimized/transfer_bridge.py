@@ -14,7 +14,7 @@ from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
 from kvcanon.optimized.page_transfer import LayerwiseEngine, Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, SpecViolation
-from kvcanon.spec.transfer import Direction, TransferEngine
+from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import TransferId
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ class TransferBridge:
 
     engine: TransferEngine
     pools: Pools
+    agree: Agree | None = None
+    """Asks the other ranks how far their copies are; None if there are no others."""
     _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
     _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
     """Orders that the engine refused, each with the last order before it that the engine took."""

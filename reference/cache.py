@@ -7,7 +7,7 @@ its name. The rules of the cache are in those functions, and their definitions i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,7 @@ from kvcanon.reference.lock import lock, unlock, unlock_window
 from kvcanon.reference.match import match
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.reference.state import State
-from kvcanon.reference.transfer import flush, settle
+from kvcanon.reference.transfer import arrived, flush, settle, settle_these
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, SlotNotHeld
 from kvcanon.spec.events import Event
@@ -38,15 +38,20 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, Slot, Slots
 
 
 class ReferenceCache:
     """The plain cache. See `kvcanon.spec.cache.Cache` for what each method does."""
 
-    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
-        self._state = State(config, engine if engine is not None else InlineEngine())
+    def __init__(
+        self,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
+    ) -> None:
+        self._state = State(config, engine if engine is not None else InlineEngine(), agree)
         emit_cleared(self._state)
 
     @property
@@ -116,8 +121,16 @@ class ReferenceCache:
         self._check_key(key)
         return insert_host(self._state, key, start_pages, payload)
 
+    def arrived(self) -> tuple[Completion, ...]:
+        """The transfers that can settle."""
+        return arrived(self._state)
+
+    def settle(self, completions: Sequence[Completion]) -> Settled:
+        """Settle exactly these transfers."""
+        return Settled(settle_these(self._state, completions))
+
     def poll(self) -> Settled:
-        """Settle the transfers that have ended."""
+        """Settle the transfers that have arrived."""
         return Settled(settle(self._state))
 
     def flush(self) -> Settled:

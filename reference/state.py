@@ -17,7 +17,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.snapshot import NodeState
-from kvcanon.spec.transfer import Direction, TransferEngine
+from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
     DEFAULT_NAMESPACE,
@@ -184,6 +184,8 @@ class State:
 
     config: CacheConfig
     engine: TransferEngine
+    agree: Agree | None = None
+    """Asks the other ranks how far their copies are; None if there are no others."""
     root: Node = field(init=False)
     nodes: dict[NodeId, Node] = field(init=False)
     pools: dict[PoolName, Pool] = field(init=False)
@@ -195,7 +197,7 @@ class State:
     transfers: dict[TransferId, Transfer] = Factory(dict)
     """Transfers in flight, in the order in which they were enqueued."""
     arrived: dict[TransferId, bool] = Factory(dict)
-    """Completions that the engine reported, of transfers that wait for earlier ones."""
+    """Completions that the engine reported, of transfers that have not settled."""
     departures: list[Departure] = Factory(list)
     """Of the running eviction, in the order in which the victims were chosen."""
     victims_copy: Transfer | None = None

@@ -1,11 +1,15 @@
 """Transfers: enqueues copies, and settles them when the engine has completed them.
 
+What the engine has completed has *arrived* here. Where ranks share their decisions, only what has
+arrived on all of them is settled, so that it does not matter when.
+
 When a copy fails, copies of nodes below in the same direction can no longer become part of a
 prefix: they are cancelled, and their target slots are freed when the engine has completed them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from kvcanon.reference.events import emit_stored
@@ -13,8 +17,15 @@ from kvcanon.reference.lock import release_hold
 from kvcanon.reference.slots import drop, place, release, take
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.tree import upwards
-from kvcanon.spec.errors import SpecViolation
-from kvcanon.spec.transfer import Copy, Direction, TransferOrder, TransferStatus
+from kvcanon.spec.errors import BadArgument, SpecViolation
+from kvcanon.spec.transfer import (
+    Arrival,
+    Completion,
+    Copy,
+    Direction,
+    TransferOrder,
+    TransferStatus,
+)
 from kvcanon.spec.types import FULL, Component, Slot, TransferId
 
 
@@ -63,24 +74,32 @@ def submit(state: State, transfer: Transfer) -> None:
     )
 
 
+def arrived(state: State) -> tuple[Completion, ...]:
+    """The transfers that can settle: of each direction the ended ones, up to the first open one."""
+    _take_completions(state)
+    ends = state.arrived
+    return tuple(Completion(t.transfer_id, ends[t.transfer_id]) for t in _in_order(state, ends))
+
+
 def settle(
     state: State, direction: Direction | None = None
 ) -> tuple[tuple[TransferId, TransferStatus], ...]:
-    """Take acknowledgements, and settle the transfers of each direction (or of one) in order."""
-    for completion in state.engine.poll():
-        transfer_id = completion.transfer_id
-        if transfer_id not in state.transfers or transfer_id in state.arrived:
-            raise SpecViolation(f"the engine completed {transfer_id}, for which nothing waits")
-        state.arrived[transfer_id] = completion.ok
-    settled = []
-    waiting = set(Direction) - {direction} if direction is not None else set()
-    for transfer in list(state.transfers.values()):
-        if transfer.transfer_id not in state.arrived:
-            waiting.add(transfer.direction)
-        if transfer.direction not in waiting:
-            ok = state.arrived.pop(transfer.transfer_id)
-            settled.append((transfer.transfer_id, _settle_one(state, transfer, ok=ok)))
-    return tuple(settled)
+    """Settle what has arrived, on all ranks if there are others, of each direction or of one."""
+    _take_completions(state)
+    flying = [t for t, each in state.transfers.items() if direction in (None, each.direction)]
+    ends = {t: state.arrived[t] for t in flying if t in state.arrived}
+    if state.agree is not None and flying:
+        ends = _arrived_on_all_ranks(state, flying)
+    return _settle_all(state, ends)
+
+
+def settle_these(
+    state: State, completions: Sequence[Completion]
+) -> tuple[tuple[TransferId, TransferStatus], ...]:
+    """Settle exactly these transfers. Raises: BadArgument."""
+    _take_completions(state)
+    _check_named(state, completions)
+    return _settle_all(state, {each.transfer_id: each.ok for each in completions})
 
 
 def flush(state: State) -> tuple[tuple[TransferId, TransferStatus], ...]:
@@ -88,6 +107,83 @@ def flush(state: State) -> tuple[tuple[TransferId, TransferStatus], ...]:
     for transfer_id in list(state.transfers):
         state.engine.wait(transfer_id)
     return settle(state)
+
+
+def _take_completions(state: State) -> None:
+    for completion in state.engine.poll():
+        transfer_id = completion.transfer_id
+        if transfer_id not in state.transfers or transfer_id in state.arrived:
+            raise SpecViolation(f"the engine completed {transfer_id}, for which nothing waits")
+        state.arrived[transfer_id] = completion.ok
+
+
+def _arrived_on_all_ranks(state: State, flying: Sequence[TransferId]) -> dict[TransferId, bool]:
+    """How transfers ended, of those in flight that have ended on all ranks."""
+    assert state.agree is not None
+    ours = [_arrival_of(state, transfer_id) for transfer_id in flying]
+    least = list(state.agree(ours))
+    if len(least) != len(ours) or any(
+        not Arrival.WAITING <= all_ranks <= here
+        for all_ranks, here in zip(least, ours, strict=True)
+    ):
+        raise SpecViolation(
+            f"agree got {[int(each) for each in ours]} and returned {least}; return the least of "
+            "all ranks for each number"
+        )
+    ends = dict(zip(flying, least, strict=True))
+    return {t: end == Arrival.DONE for t, end in ends.items() if end != Arrival.WAITING}
+
+
+def _arrival_of(state: State, transfer_id: TransferId) -> Arrival:
+    ok = state.arrived.get(transfer_id)
+    return Arrival.WAITING if ok is None else Arrival.DONE if ok else Arrival.FAILED
+
+
+def _in_order(state: State, ends: Mapping[TransferId, bool]) -> list[Transfer]:
+    """The transfers of each direction that have an end, up to the first that has none."""
+    waiting: set[Direction] = set()
+    found = []
+    for transfer in state.transfers.values():
+        if transfer.transfer_id not in ends:
+            waiting.add(transfer.direction)
+        elif transfer.direction not in waiting:
+            found.append(transfer)
+    return found
+
+
+def _check_named(state: State, completions: Sequence[Completion]) -> None:
+    """Refuse completions that cannot settle here."""
+    mend = "settle what `arrived` returned on every rank"
+    named = {each.transfer_id: each.ok for each in completions}
+    for each in sorted(completions, key=lambda each: each.transfer_id):
+        here = _arrival_of(state, each.transfer_id)
+        which = f"names transfer {each.transfer_id}"
+        if sum(other.transfer_id == each.transfer_id for other in completions) > 1:
+            raise BadArgument("completions", f"{which} twice; name it once")
+        if each.transfer_id not in state.transfers:
+            raise BadArgument("completions", f"{which}, which is not in flight; {mend}")
+        if here is Arrival.WAITING:
+            raise BadArgument("completions", f"{which}, whose copy has not ended here; {mend}")
+        if each.ok and here is Arrival.FAILED:
+            raise BadArgument(
+                "completions",
+                f"{which} as done, and its copy failed here; settle it as failed on every rank",
+            )
+    ordered = {transfer.transfer_id for transfer in _in_order(state, named)}
+    for transfer_id in sorted(named.keys() - ordered):
+        which = f"names transfer {transfer_id} before an earlier copy of its direction"
+        raise BadArgument("completions", f"{which}; {mend}")
+
+
+def _settle_all(
+    state: State, ends: Mapping[TransferId, bool]
+) -> tuple[tuple[TransferId, TransferStatus], ...]:
+    settled = []
+    for transfer in _in_order(state, ends):
+        transfer_id = transfer.transfer_id
+        del state.arrived[transfer_id]
+        settled.append((transfer_id, _settle_one(state, transfer, ok=ends[transfer_id])))
+    return tuple(settled)
 
 
 def _settle_one(state: State, transfer: Transfer, *, ok: bool) -> TransferStatus:

@@ -1,12 +1,18 @@
 """Chapter 10. The cache: the protocol that both of our caches implement.
 
-No call waits for a copy, except `flush`, and `evict` under write_back, where data must reach the
-host before its device slots are free.
+No call waits for a copy, except `flush`, and `evict` and `load_back` under write_back, where data
+must reach the host before its device slots are free.
+
+Ranks of one model (tensor parallelism) each have a cache, and get the same calls. What differs
+between them is when copies arrive. A cache that is made with `agree` settles what has arrived on
+every rank, wherever it settles: `poll` and `flush` call `agree` once if copies are in flight,
+`evict` and `load_back` under write_back once each time that they wait. All other calls are local.
+An engine that gathers arrivals itself calls `arrived` and `settle` instead of `poll`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from kvcanon.spec.config import CacheConfig
@@ -22,6 +28,7 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
 
 
@@ -95,8 +102,28 @@ class Cache(Protocol):
         Raises: BadArgument, PrefixNotCached.
         """
 
+    def arrived(self) -> tuple[Completion, ...]:
+        """The transfers that `settle` can settle: of each direction the ended ones, in order.
+
+        A transfer that ended before an earlier one of its direction waits for that one.
+
+        Effects: none.
+        """
+
+    def settle(self, completions: Sequence[Completion]) -> Settled:
+        """Settle exactly these transfers, with these outcomes; the order does not matter.
+
+        One that succeeded here may be settled as failed, because it failed on another rank.
+
+        Raises: BadArgument: one is not among `arrived`, is named twice or before an earlier one of
+            its direction, or is named as done and failed here.
+        """
+
     def poll(self) -> Settled:
-        """Settle the transfers that have ended, each after the transfers that it builds on."""
+        """Settle the transfers that have arrived, each after the transfers that it builds on.
+
+        It is `settle(arrived())`, or with `agree` what has arrived on all ranks.
+        """
 
     def flush(self) -> Settled:
         """Wait for every transfer in flight and settle it."""

@@ -74,6 +74,8 @@ class Need(StrEnum):
     """How each copy ended is known independently of the cache, by whoever performed it."""
     BYTES = "bytes"
     """The bytes behind device slots can be read."""
+    RANKS = "ranks"
+    """Several caches can be made that agree on what they settle, as ranks of one model."""
 
 
 @frozen(eq=False)

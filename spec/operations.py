@@ -18,7 +18,7 @@ from attrs import frozen
 
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
-from kvcanon.spec.transfer import TransferStatus
+from kvcanon.spec.transfer import Completion, TransferStatus
 from kvcanon.spec.types import Component, Counts, Key, Medium, ReceiptId, Slot, Slots, TransferId
 
 
@@ -147,6 +147,13 @@ class Reset:
 
 
 @frozen
+class Settle:
+    """Settle exactly these transfers, with these outcomes."""
+
+    completions: tuple[Completion, ...]
+
+
+@frozen
 class TakeEvents:
     """Take the events that were emitted since the last `TakeEvents`."""
 
@@ -181,6 +188,7 @@ Operation: TypeAlias = (
     | EvictHost
     | LoadBack
     | InsertHost
+    | Settle
     | Poll
     | Flush
     | Reset
@@ -317,6 +325,7 @@ ANSWERS: Mapping[type[Operation], type] = {
     EvictHost: Evicted,
     LoadBack: LoadedBack,
     InsertHost: HostInserted,
+    Settle: Settled,
     Poll: Settled,
     Flush: Settled,
     Reset: Done,

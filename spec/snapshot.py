@@ -16,6 +16,7 @@ from attrs import field, frozen
 
 from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Outcome
 from kvcanon.spec.oracle.eviction import may_leave_device, may_leave_host
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
@@ -320,3 +321,14 @@ def is_host_leaf(state: Snapshot, node: NodeState) -> bool:
 
 def _is_locked(node: NodeState) -> bool:
     return any(data.lock_refs for data in node.data.values())
+
+
+@frozen(eq=False)
+class RankView:
+    """An operation on one of several ranks, which get the same calls."""
+
+    outcome: Outcome
+    after: Snapshot
+    ended: Mapping[TransferId, bool]
+    """How copies had ended on this rank when the operation was over, of those that were not settled
+    before it."""

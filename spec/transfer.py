@@ -8,6 +8,11 @@ If a node is cut while a copy of it is in flight, both parts stay in that copy: 
 target slots of its own pages, and the transfer lists the upper part first. When the transfer is
 done, both parts are filled; if it fails, both lose their target slots.
 
+*Arrived* does not mean settled. A copy has arrived when the engine reports its end; that depends on
+timing. It is settled when the cache counts its outcome; that is a decision, and ranks that share
+their decisions must settle the same. So an engine gathers what has arrived on each rank (`Agree`,
+`arrived_on_all`), and every rank settles that.
+
 Enqueued does not mean resident. From the enqueue on, the target slots have an owner and the source
 slots must not change; only the acknowledgement says that the data is there. After a transfer that
 failed, or was cancelled because the copy it builds on failed, its target slots are free.
@@ -16,8 +21,8 @@ failed, or was cancelled because the copy it builds on failed, its target slots 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from typing import Protocol
+from enum import IntEnum, StrEnum
+from typing import Protocol, TypeAlias
 
 from attrs import frozen
 
@@ -78,6 +83,35 @@ class Completion:
 
     transfer_id: TransferId
     ok: bool
+
+
+class Arrival(IntEnum):
+    """How far a copy is on one rank. The least of all ranks is what they may settle."""
+
+    WAITING = 0
+    """It has not ended: its slots must not be given to anyone."""
+    FAILED = 1
+    DONE = 2
+
+
+Agree: TypeAlias = Callable[[Sequence[int]], Sequence[int]]
+"""Takes how far each copy in flight is on this rank (`Arrival`), and returns the least of all ranks
+for each: `all_reduce` with MIN. It is collective: all ranks call it, in the same order, for the
+same copies."""
+
+
+def arrived_on_all(by_rank: Sequence[Sequence[Completion]]) -> tuple[Completion, ...]:
+    """The transfers that have arrived on every rank, as failed if they failed on any.
+
+    `by_rank` has what `arrived` returned on each rank. A transfer that is still in flight on one
+    rank is left out, even if it failed on another: its slots are still in use there.
+    """
+    ends = [{each.transfer_id: each.ok for each in arrived} for arrived in by_rank]
+    return tuple(
+        Completion(transfer_id, all(each[transfer_id] for each in ends))
+        for transfer_id in (ends[0] if ends else ())
+        if all(transfer_id in each for each in ends)
+    )
 
 
 class TransferEngine(Protocol):

@@ -19,7 +19,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
+from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -203,6 +203,8 @@ class Step:
     ended: Mapping[TransferId, bool] = Factory(dict)
     """How copies that were in flight before have ended, from another source than the cache: True if
     the copy was performed. A copy that is not in it had not ended when the step was over."""
+    ranks: tuple[RankView, ...] = ()
+    """The same operation on each rank, if there are several; this step is that of the first."""
     difference: Difference = field(
         default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
     )

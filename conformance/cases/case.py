@@ -21,6 +21,9 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts
 PICKS = 1 << 12
 """Picks are below this number."""
 
+RANKS, MOST_RANKS = 3, 16
+"""How many ranks a case of ranks has, and how many it may have."""
+
 DRAIN = (FULL, SWA, MAMBA)
 
 
@@ -50,6 +53,8 @@ class Case:
     They then check the events of many operations at once, without knowing which operation emitted
     which.
     """
+    ranks: int = 1
+    """How many ranks get the calls; their copies end at different times."""
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
@@ -57,17 +62,19 @@ def case_to_json(case: Case) -> dict[str, Any]:
     usual = asdict(CacheConfig())
     config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
     late = {"events_late": True} if case.events_late else {}
+    ranks = {"ranks": case.ranks} if case.ranks > 1 else {}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
         "drain": [component.value for component in case.drain],
         **late,
+        **ranks,
     }
 
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
     """Decode a case. Raises: BadArgument."""
-    unknown = value.keys() - {"config", "actions", "drain", "events_late"}
+    unknown = value.keys() - {"config", "actions", "drain", "events_late", "ranks"}
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
     drain = value.get("drain", [component.value for component in DRAIN])
@@ -77,6 +84,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             tuple(_action(each) for each in value["actions"]),
             tuple(Component(each) for each in drain),
             bool(value.get("events_late", False)),
+            _ranks(value.get("ranks", 1)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadArgument("case", f"is no case: {type(error).__name__}: {error}") from error
@@ -92,6 +100,12 @@ def config_from_json(value: Mapping[str, Any]) -> CacheConfig:
         if pools in given:
             given[pools] = Counts(**given[pools])
     return CacheConfig(**given)
+
+
+def _ranks(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_RANKS:
+        raise BadArgument("case", f"has {value!r} ranks; give 1 to {MOST_RANKS}")
+    return value
 
 
 def _action(value: Sequence[Any]) -> Action:

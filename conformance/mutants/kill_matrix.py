@@ -21,6 +21,7 @@ from hypothesis import Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
+from kvcanon.conformance.cases.case import RANKS
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.search.effort import Effort
@@ -35,7 +36,8 @@ from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.transfer import Agree, TransferEngine
 
 NO_LAWS = JudgeConfig(black_box=True, laws=())
 """The configuration that checks no law: it finds only crashes and differences."""
@@ -108,8 +110,10 @@ def find_mutants(start: Path) -> tuple[Mutant, ...]:
 def mutated(mutant: Mutant) -> Adapter:
     """An adapter of faulty caches. The fault is planted anew in each, so they share no state."""
 
-    def make(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
-        return overriding(mutant.plant)(config, engine)
+    def make(
+        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+    ) -> Cache:
+        return overriding(mutant.plant)(config, engine, agree)
 
     return Adapter(mutant.name, make)
 
@@ -125,9 +129,15 @@ Hunt = Callable[[Mutant, Effort, int], Kill | None]
 """Takes a mutant, an effort and a first seed."""
 
 
+def judges_by_states(mutant: Mutant) -> JudgeConfig:
+    """Every law, on states; or the laws of ranks, on several of them, if it breaks one of those."""
+    of_ranks = Need.RANKS in LAWS[mutant.law_id].needs
+    return JudgeConfig(ranks=RANKS) if of_ranks else JudgeConfig()
+
+
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks every law on the cache's states."""
-    return _walk(Trial(mutated(mutant)), effort.walker_cases, from_seed)
+    return _walk(Trial(mutated(mutant), judges_by_states(mutant)), effort.walker_cases, from_seed)
 
 
 def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
@@ -145,7 +155,7 @@ def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | N
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By cases that Hypothesis draws, judged by the laws on states."""
     began, total = monotonic(), Tally()
-    trial = Trial(mutated(mutant))
+    trial = Trial(mutated(mutant), judges_by_states(mutant))
     wanted = effort.machine_cases or effort.run
     for run in range(-(-wanted // effort.run)):
         journal = Journal()

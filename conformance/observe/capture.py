@@ -19,7 +19,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId
 from kvcanon.spec.views import Stamp, Step
 
@@ -58,6 +58,11 @@ class StampReader(Protocol):
         """Return the bytes, slot by slot, of those slots whose right bytes are known."""
 
 
+def no_ranks() -> tuple[RankView, ...]:
+    """The views of a cache that is no rank."""
+    return ()
+
+
 @frozen
 class StepCapture:
     """Captures the operations of one cache as steps."""
@@ -68,6 +73,8 @@ class StepCapture:
     compare: Callable[[Snapshot, Snapshot], Difference]
     """Compares the states around an operation; may use one object for both if they are equal."""
     read_stamps: StampReader
+    ranks: Callable[[], tuple[RankView, ...]] = no_ranks
+    """Shows the last operation on each rank."""
 
     def step(
         self,
@@ -94,6 +101,7 @@ class StepCapture:
             stamps,
             given=given,
             ended=ends_known(self.copies, before),
+            ranks=self.ranks(),
             difference=difference,
         )
 

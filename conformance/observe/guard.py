@@ -18,7 +18,7 @@ from random import Random
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
 from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer
-from kvcanon.conformance.observe.capture import StepCapture, call_cache
+from kvcanon.conformance.observe.capture import StepCapture, call_cache, no_ranks
 from kvcanon.conformance.observe.evidence import Evidence
 from kvcanon.conformance.observe.explain import explain, in_words
 from kvcanon.conformance.observe.law_checker import LawChecker, breaks_shape
@@ -48,7 +48,7 @@ from kvcanon.spec.operations import (
     Write,
     method_of,
 )
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
@@ -72,6 +72,7 @@ def guard_states(
     new: bool = False,
     on_should: OnShould | None = None,
     thorough: bool = False,
+    ranks: Callable[[], tuple[RankView, ...]] = no_ranks,
 ) -> GuardedCache:
     """Wrap a cache so that a share `rate` of its operations is judged; `seed` decides which.
 
@@ -79,11 +80,14 @@ def guard_states(
     Violations of SHOULD laws alone go to `on_should`, if it is given, and the cache goes on.
     `copies` says how copies end, and enables the laws that need it. `new` says that no events were
     taken from the cache yet. A `thorough` guard checks every law of everything after each step; it
-    is slower, and finds what the usual one finds.
+    is slower, and finds what the usual one finds. `ranks` shows the last operation on each of
+    several ranks, of which `cache` is the first.
     """
     chosen = LAWS.values() if laws is None else laws
     if copies is None:
         chosen = [law for law in chosen if Need.ENDS not in law.needs]
+    if ranks is no_ranks:
+        chosen = [law for law in chosen if Need.RANKS not in law.needs]
     return GuardedCache(
         cache,
         rate,
@@ -94,6 +98,7 @@ def guard_states(
         new=new,
         on_should=on_should,
         thorough=thorough,
+        ranks=ranks,
     )
 
 
@@ -112,6 +117,7 @@ class GuardedCache(WrappedCache):
         new: bool,
         on_should: OnShould | None,
         thorough: bool,
+        ranks: Callable[[], tuple[RankView, ...]],
     ) -> None:
         super().__init__(cache)
         if not 0 <= rate <= 1:
@@ -129,7 +135,7 @@ class GuardedCache(WrappedCache):
         self._checks_answers = any(law.law_id == LAW_ID for law in laws)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
-        self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps)
+        self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps, ranks)
         self._on_violation = on_violation
         self._begins = new
         self._on_should = on_should

@@ -131,7 +131,13 @@ class Relevant(Generic[Question]):
         unheld = not before.holds and not after.holds
         still = before is after
         same_tree = still or not any(step.difference.changed)
-        shown = bool(step.events), bool(step.stamps), bool(step.given), bool(step.ended)
+        shown = (
+            bool(step.events),
+            bool(step.stamps),
+            bool(step.given),
+            bool(step.ended),
+            bool(step.ranks),
+        )
         key = asked, answered, *shown, idle, unheld, still, same_tree
         self._meet(before)
         found = self._known.of_steps.get(key)
@@ -146,6 +152,7 @@ class Relevant(Generic[Question]):
                 _some(step.stamps),
                 given=_some(step.given),
                 ended=_some(step.ended),
+                ranks=_some(step.ranks),
             )
             if same_tree:
                 object.__setattr__(sealed, "changed", ({}, {}))

@@ -1,13 +1,13 @@
 """The wrapped cache: passes each operation to another cache, with something done around it.
 
-`snapshot`, `free_slots`, `read` and `write` pass straight through: the judge calls them to look,
-and a model's kernels write bytes without the cache.
+`arrived`, `snapshot`, `free_slots`, `read` and `write` pass straight through: the judge calls them
+to look, and a model's kernels write bytes without the cache.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import ParamSpec, TypeVar
 
 from kvcanon.spec.cache import Cache
@@ -35,12 +35,14 @@ from kvcanon.spec.operations import (
     Poll,
     Receipt,
     Reset,
+    Settle,
     Settled,
     TakeEvents,
     Unlock,
     UnlockWindow,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
 
 Answer = TypeVar("Answer", bound=Outcome | tuple[Event, ...] | None)
@@ -122,6 +124,14 @@ class WrappedCache(ABC):
         """Insert fetched data into the host tier."""
         operation = InsertHost(key, start_pages, payload)
         return self._around(operation, self._cache.insert_host, key, start_pages, payload)
+
+    def arrived(self) -> tuple[Completion, ...]:
+        """Return the transfers that can settle."""
+        return self._cache.arrived()
+
+    def settle(self, completions: Sequence[Completion]) -> Settled:
+        """Settle exactly these transfers."""
+        return self._around(Settle(tuple(completions)), self._cache.settle, completions)
 
     def poll(self) -> Settled:
         """Settle the transfers that are acknowledged."""

@@ -39,7 +39,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
 
 
@@ -221,7 +221,8 @@ class CacheKind(StrEnum):
 
 
 MakeCache = Callable[..., TreeCache | RequestCache]
-"""Takes a `CacheConfig`, and `engine`, a `TransferEngine`, if an engine can run its copies.
+"""Takes a `CacheConfig`, and `engine`, a `TransferEngine`, if an engine can run its copies; and
+`agree`, a `kvcanon.spec.transfer.Agree` or None, if the cache can be one of several ranks.
 
 It may raise `BadArgument` for a configuration that it does not offer.
 """
@@ -257,6 +258,8 @@ class Subject:
     shows: frozenset[Need]
     copies: WatchedCopies | None
     """None where the cache has no copies, or runs them on its own."""
+    ranks: Callable[[], tuple[RankView, ...]] | None = None
+    """Shows the last operation on each rank; None where there is only one."""
 
 
 @frozen(eq=False)
@@ -277,13 +280,22 @@ def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = Fa
     With `own_copies` its factory gets no engine, so that it decides itself when copies end.
     """
     _require_kind(adapter, CacheKind.TREE)
-    engine = ManualEngine() if _takes_engine(adapter.make) and not own_copies else None
+    engine = ManualEngine() if _takes(adapter.make, "engine") and not own_copies else None
     made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
     if Capability.SNAPSHOT in methods_of(made):
         require_profile(adapter.name, adapter.profile, made)
     subject = subject_of(made, copies)
-    return evolve(subject, shows=subject.shows - adapter.hides)
+    shows = subject.shows
+    if engine is not None and takes_agree(adapter):
+        _require_methods(adapter, made, config, ("arrived", "settle"))
+        shows |= {Need.RANKS}
+    return evolve(subject, shows=shows - adapter.hides)
+
+
+def takes_agree(adapter: Adapter) -> bool:
+    """Whether a factory makes caches that can be one of several ranks."""
+    return _takes(adapter.make, "engine") and _takes(adapter.make, "agree")
 
 
 def subject_of(cache: object, copies: WatchedCopies | None = None) -> Subject:
@@ -360,9 +372,9 @@ def _require_methods(
         )
 
 
-def _takes_engine(make: Callable[..., object]) -> bool:
+def _takes(make: Callable[..., object], argument: str) -> bool:
     try:
-        return "engine" in inspect.signature(make).parameters
+        return argument in inspect.signature(make).parameters
     except (TypeError, ValueError):
         return False
 

@@ -56,9 +56,14 @@ class Search:
     """The ids of the laws to check; None for all."""
     known: frozenset[str] = frozenset()
     """The ids of laws that are known to be broken."""
+    ranks: int = 1
+    """How many ranks get the calls of each case."""
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played."""
+        if self.ranks > 1:
+            judges = JudgeConfig(laws=laws_of(self.law_ids), known=self.known)
+            return Trial(self.adapter, judges)
         white = self._is_white(number)
         compared = number % COMPARED_EVERY == 1
         against = self.against if compared else None
@@ -68,8 +73,10 @@ class Search:
 
     def case(self, number: int) -> Case:
         """The case with a number; each seed has other cases."""
-        scale = scale_of(number, inside=self._is_white(number))
-        return draw_case((self.seed << 40) + number, self.adapter.offer, scale=scale)
+        inside = self._is_white(number) or self.ranks > 1
+        scale = scale_of(number, inside=inside)
+        case = draw_case((self.seed << 40) + number, self.adapter.offer, scale=scale)
+        return evolve(case, ranks=self.ranks)
 
     def _is_white(self, number: int) -> bool:
         return number % WHITE_EVERY == 0
@@ -178,12 +185,14 @@ class SearchSpec:
     black_box: bool = False
     known: tuple[str, ...] = ()
     """The ids of laws that are known to be broken."""
+    ranks: int = 1
+    """How many ranks get the calls of each case."""
 
     def search(self) -> Search:
         """Make the search. Raises: UsageError."""
         against = adapter_as(self.against) if self.against else None
         adapter = adapter_as(self.cache, black_box=self.black_box)
-        return Search(adapter, self.seed, against, self.law_ids, frozenset(self.known))
+        return Search(adapter, self.seed, against, self.law_ids, frozenset(self.known), self.ranks)
 
 
 def adapter_as(name: str, *, black_box: bool = False) -> Adapter:

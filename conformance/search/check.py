@@ -18,7 +18,7 @@ from kvcanon.conformance.processes.workers import Workers, workers
 from kvcanon.conformance.protocol.adapter import (
     CacheKind,
 )
-from kvcanon.conformance.search import machine_stage, walker_stage
+from kvcanon.conformance.search import machine_stage, ranks_stage, walker_stage
 from kvcanon.conformance.search.effort import effort_named
 from kvcanon.conformance.search.essentials import always_refused, missing
 from kvcanon.conformance.search.facts import CacheFacts, facts_of
@@ -190,7 +190,8 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     exercised = {law_id for law_id, each in result.standings.items() if each is not standing}
     drawn = Tally()
     for name, tally in result.tallies.items():
-        if name != VECTORS:
+        # Half of the cases have no host tier, so that there are no ranks to compare.
+        if name not in (VECTORS, ranks_stage.NAME):
             drawn.add(tally)
     return missing(kind, result.tally, drawn, exercised, plan.only)
 
@@ -199,7 +200,8 @@ STAGES: dict[str, RunStage] = {
     VECTORS: hold,
     walker_stage.NAME: walker_stage.walk_all,
     machine_stage.NAME: machine_stage.draw_all,
+    ranks_stage.NAME: ranks_stage.rank_all,
 }
 """The stages of a check, in their order."""
-SHARES = {VECTORS: 1, walker_stage.NAME: 3, machine_stage.NAME: 1}
+SHARES = {VECTORS: 2, walker_stage.NAME: 6, machine_stage.NAME: 2, ranks_stage.NAME: 1}
 """The shares of the stages in the remaining time."""

@@ -20,6 +20,8 @@ class Effort:
     """None if the walker plays until the time is over."""
     machine_cases: int | None
     """Cases that Hypothesis draws; None as above."""
+    ranks_cases: int
+    """Cases of the walker that several ranks play."""
     seconds: float
     """The time limit for all caches together."""
     block: int = 16
@@ -34,9 +36,22 @@ QUICK_CASES, STANDARD_CASES = 800, 15_000
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, seconds=52),
-        Effort("standard", walker_cases=STANDARD_CASES, machine_cases=2_500, seconds=570),
-        Effort("deep", walker_cases=None, machine_cases=None, seconds=3600, block=256),
+        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, ranks_cases=48, seconds=52),
+        Effort(
+            "standard",
+            walker_cases=STANDARD_CASES,
+            machine_cases=2_500,
+            ranks_cases=1_000,
+            seconds=570,
+        ),
+        Effort(
+            "deep",
+            walker_cases=None,
+            machine_cases=None,
+            ranks_cases=10_000,
+            seconds=3600,
+            block=256,
+        ),
     )
 }
 

@@ -11,11 +11,14 @@ from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
+from kvcanon.conformance.observe.capture import no_ranks
 from kvcanon.conformance.observe.guard import GuardedCache, guard_states
+from kvcanon.conformance.observe.ranks import make_ranks
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     RequestSubject,
     Subject,
+    Unoffered,
     make_request_subject,
     make_subject,
 )
@@ -35,16 +38,21 @@ class JudgeConfig:
     """Whether to check every law on everything, instead of on what a step touched."""
     events_late: bool = False
     """Whether the judge sees events only when a client takes them, as some cases have it."""
+    ranks: int = 1
+    """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
+    checked."""
     known: frozenset[str] = frozenset()
     """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
 
     def of_case(self, case: Case) -> JudgeConfig:
-        """The same, with `events_late` as in a case."""
-        return evolve(self, events_late=case.events_late)
+        """The same, with `events_late` and `ranks` as in a case."""
+        return evolve(self, events_late=case.events_late, ranks=max(self.ranks, case.ranks))
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
-        return [each for each in self.every_law if each.needs <= set(shows)]
+        of_ranks = self.ranks > 1
+        chosen = [each for each in self.every_law if each.needs <= set(shows)]
+        return [each for each in chosen if (Need.RANKS in each.needs) is of_ranks]
 
     @property
     def every_law(self) -> tuple[Law, ...]:
@@ -68,9 +76,17 @@ def make_judged(
 ) -> tuple[Subject, GuardedCache | BlackboxGuard]:
     """Make an empty cache, and the judge through which it is used. Raises: as `make_subject`.
 
+    Where several ranks get the calls, the cache stands for all of them; a cache that cannot be
+    judged like this does not offer it.
+
     If only SHOULD laws are broken, the judge calls `on_should`; without it, the judge raises.
     """
-    subject = make_subject(adapter, config)
+    if judges.ranks > 1 and judges.black_box:
+        raise Unoffered("ranks are compared by their states")
+    several = judges.ranks > 1
+    subject = (
+        make_ranks(adapter, config, judges.ranks) if several else make_subject(adapter, config)
+    )
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         try:
             return subject, guard_states(
@@ -80,6 +96,7 @@ def make_judged(
                 new=True,
                 on_should=on_should,
                 thorough=judges.thorough,
+                ranks=subject.ranks or no_ranks,
             )
         except Exception as error:
             raise UsageError(
@@ -97,6 +114,8 @@ def make_judged_requests(
     on_should: OnShould | None = None,
 ) -> tuple[RequestSubject, RequestBlackboxGuard]:
     """As `make_judged`, for a request cache. Raises: as `make_request_subject`."""
+    if judges.ranks > 1:
+        raise Unoffered("request caches are not compared as ranks")
     subject = make_request_subject(adapter, config)
     laws, black_box = judges.every_law, judges.black_box
     return subject, RequestBlackboxGuard(

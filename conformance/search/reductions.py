@@ -41,7 +41,8 @@ def reduced(
     trial = search.trial(found.number)
     if in_copies:
         trial = apart(trial)
-    origin = f"walker, seed {search.seed}, case {found.number}"
+    stage = "walker" if search.ranks == 1 else "ranks"
+    origin = f"{stage}, seed {search.seed}, case {found.number}"
     case, finding = found.case, found.finding
     plays = PLAYS if is_death(finding) else None
     smallest = reduce_until(case, finding, trial, deadline, plays)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from attrs import frozen
 
@@ -22,7 +22,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Operation
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import Component, Medium, Slot
 
 
@@ -53,6 +53,31 @@ Called = ParamSpec("Called")
 Result = TypeVar("Result")
 
 
+_REPLACED: dict[tuple[ModuleType | type, str], list[Any]] = {}
+"""What each replaced name was, then the replacements of the calls under way, the latest last."""
+
+
+def _begin(overrides: Sequence[Override]) -> None:
+    """Replace rules for a call."""
+    for each in overrides:
+        place = (each.owner, each.name)
+        there = _REPLACED.setdefault(place, [getattr(each.owner, each.name)])
+        there.append(each.replacement)
+        setattr(each.owner, each.name, each.replacement)
+
+
+def _end(overrides: Sequence[Override]) -> None:
+    """Drop the replacements of a call, which need not be the latest: ranks take turns in calls."""
+    for each in reversed(overrides):
+        place = (each.owner, each.name)
+        there = _REPLACED[place]
+        at = max(at for at, other in enumerate(there) if at and other is each.replacement)
+        del there[at]
+        setattr(each.owner, each.name, there[-1])
+        if len(there) == 1:
+            del _REPLACED[place]
+
+
 class OverriddenCache(WrappedCache):
     """A cache with overrides that are active during its calls."""
 
@@ -68,6 +93,10 @@ class OverriddenCache(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         return self._with(call, *args, **kwargs)
+
+    def arrived(self) -> tuple[Completion, ...]:
+        """Return the transfers that can settle."""
+        return self._with(self._cache.arrived)
 
     def snapshot(self) -> Snapshot:
         """Return the whole state, as a value."""
@@ -88,22 +117,33 @@ class OverriddenCache(WrappedCache):
     def _with(
         self, call: Callable[Called, Result], *args: Called.args, **kwargs: Called.kwargs
     ) -> Result:
-        earlier = [getattr(each.owner, each.name) for each in self._overrides]
-        for each in self._overrides:
-            setattr(each.owner, each.name, each.replacement)
+        _begin(self._overrides)
         try:
             return call(*args, **kwargs)
         finally:
-            for each, was in zip(reversed(self._overrides), reversed(earlier), strict=True):
-                setattr(each.owner, each.name, was)
+            _end(self._overrides)
 
 
-def overriding(plant: Plant) -> Callable[[CacheConfig, TransferEngine | None], Cache]:
+class MakeOverridden(Protocol):
+    """A factory of plain caches with overrides."""
+
+    def __call__(
+        self,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
+    ) -> Cache:
+        """Make a cache, as `ReferenceCache` does."""
+
+
+def overriding(plant: Plant) -> MakeOverridden:
     """Return a factory of plain caches with the overrides that `plant` makes."""
     overrides = Overrides()
     plant(overrides)
 
-    def make(config: CacheConfig, engine: TransferEngine | None = None) -> Cache:
-        return OverriddenCache(lambda: ReferenceCache(config, engine), overrides.collected)
+    def make(
+        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+    ) -> Cache:
+        return OverriddenCache(lambda: ReferenceCache(config, engine, agree), overrides.collected)
 
     return make

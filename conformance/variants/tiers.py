@@ -6,10 +6,7 @@ deepest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from itertools import takewhile
-from operator import is_not
+from collections.abc import Callable, Mapping
 
 from kvcanon.conformance.variants.override import Overrides
 from kvcanon.conformance.variants.wrapped_rules import wrap, wrap_everywhere
@@ -41,7 +38,6 @@ from kvcanon.spec.types import (
 Announce = Callable[[State, Node, Medium], None]
 Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Transfer]
 Undo = Callable[[State, Transfer], None]
-Settlements = tuple[tuple[TransferId, TransferStatus], ...]
 
 
 def loads_announced_early(overrides: Overrides) -> None:
@@ -135,32 +131,22 @@ def chains_in_one_copy(overrides: Overrides) -> None:
 def independent_copies_settle_early(overrides: Overrides) -> None:
     """A copy settles as soon as it ends and the copies that it builds on have settled."""
 
-    def wrapper(_: Callable[..., Settlements]) -> Callable[..., Settlements]:
-        def settle_what_may(state: State, direction: Direction | None = None) -> Settlements:
-            for completion in state.engine.poll():
-                state.arrived[completion.transfer_id] = completion.ok
-            settled: list[tuple[TransferId, TransferStatus]] = []
-            while (ready := _next_to_settle(state, direction)) is not None:
-                ok = state.arrived.pop(ready.transfer_id)
-                settled.append((ready.transfer_id, transfer._settle_one(state, ready, ok=ok)))
-            return tuple(settled)
+    def wrapper(_: Callable[..., list[Transfer]]) -> Callable[..., list[Transfer]]:
+        def whatever_may_settle(state: State, ends: Mapping[TransferId, bool]) -> list[Transfer]:
+            found: list[Transfer] = []
+            waiting: list[Transfer] = []
+            for each in state.transfers.values():
+                may = each.transfer_id in ends and not any(
+                    earlier.direction is each.direction
+                    and transfer._builds_on(each, {node for node, c in earlier.parts if c is FULL})
+                    for earlier in waiting
+                )
+                (found if may else waiting).append(each)
+            return found
 
-        return settle_what_may
+        return whatever_may_settle
 
-    wrap_everywhere(overrides, transfer.settle, wrapper)
-
-
-def _next_to_settle(state: State, direction: Direction | None) -> Transfer | None:
-    """Return the ended copy that was enqueued first among those that build on no copy in flight."""
-    for transfer_id in state.arrived:
-        ended = state.transfers[transfer_id]
-        if direction in (None, ended.direction) and not any(
-            transfer._builds_on(ended, {node for node, c in each.parts if c is FULL})
-            for each in takewhile(partial(is_not, ended), state.transfers.values())
-            if each.direction is ended.direction
-        ):
-            return ended
-    return None
+    wrap(overrides, transfer, transfer._in_order, wrapper)
 
 
 def loads_without_quota(overrides: Overrides) -> None:

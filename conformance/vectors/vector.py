@@ -13,16 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import ACTIONS
-from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.case import RANKS, Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.vectors.script import Script, call_to_json, script_from_json
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.law import LAWS, RETIRED
+from kvcanon.spec.law import LAWS, RETIRED, Need
 
 FORMAT = "kvcanon-vector/2"
 FIELDS = (
@@ -105,6 +105,8 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     if tuple(value["case"]) != ("actions", "drain"):
         raise ValueError("its case has not exactly actions, drain, in this order")
     case = case_from_json({"config": value["config"], **value["case"]})
+    if Need.RANKS in LAWS[law_id].needs:
+        case = evolve(case, ranks=RANKS)
     unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
     if unknown:
         raise ValueError(f"there is no action {unknown[0]!r}")

@@ -147,6 +147,27 @@ nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pa
     });
 }
 
+nb::tuple do_arrived(CacheCore& self) {
+    return self.operate(Operation::ARRIVED, [&] {
+        nb::list listed;
+        for (const auto& [transfer_id, done] : arrived(self.state)) {
+            listed.append(nb::make_tuple(transfer_id, done));
+        }
+        return nb::tuple(listed);
+    });
+}
+
+nb::tuple do_settle(CacheCore& self, nb::handle completions) {
+    return self.operate(Operation::SETTLE, [&] {
+        Completions named;
+        if (!nb::try_cast(completions, named)) {
+            throw BadArgument("completions",
+                              "are not pairs of a transfer id and whether its copy succeeded");
+        }
+        return settled(settle_these(self.state, std::move(named)));
+    });
+}
+
 nb::tuple do_poll(CacheCore& self) {
     return self.operate(Operation::POLL, [&] { return settled(settle(self.state)); });
 }
@@ -191,10 +212,13 @@ void bind_operations(nb::class_<CacheCore>& core) {
         number("namespace"));
     add("reset", &do_reset, docs::RESET);
     add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
-    // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
+    // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"),
              "Find host slots for fetched pages, of which `payloads` counts each component's.")
+        .def("_arrived", &do_arrived, "The transfers that can settle: each id, and whether done.")
+        .def("_settle", &do_settle, argument("completions"),
+             "Settle exactly these transfers: each id with its status.")
         .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
         .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }

@@ -19,6 +19,8 @@ enum class Operation : int {
     EVICT_HOST,
     LOAD_BACK,
     INSERT_HOST,
+    ARRIVED,
+    SETTLE,
     POLL,
     FLUSH,
     RESET,
@@ -27,9 +29,9 @@ enum class Operation : int {
 
 // Their names in `kvcanon.spec.cache.Cache`, in this order.
 constexpr const char* OPERATION_NAMES[] = {
-    "match",       "lock",   "unlock", "unlock_window", "allocate",
-    "free",        "insert", "evict",  "evict_host",    "load_back",
-    "insert_host", "poll",   "flush",  "reset",         "take_events",
+    "match",  "lock",  "unlock",     "unlock_window", "allocate",    "free",
+    "insert", "evict", "evict_host", "load_back",     "insert_host", "arrived",
+    "settle", "poll",  "flush",      "reset",         "take_events",
 };
 constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
 

@@ -11,10 +11,13 @@
 namespace kvcanon {
 
 // Calls an object with `submit(transfer_id, direction, moves)`, `poll()` and `wait(transfer_id)`.
-// A move is a component's number with its source and target slots as arrays.
+// A move is a component's number with its source and target slots as arrays. If the object has an
+// `agree` that is not None, there are other ranks.
 class PyEngine : public Engine {
   public:
-    explicit PyEngine(nanobind::object engine) : engine_(std::move(engine)) {}
+    explicit PyEngine(nanobind::object engine)
+        : engine_(std::move(engine)),
+          has_ranks_(!nanobind::getattr(engine_, "agree", nanobind::none()).is_none()) {}
 
     void submit(const Transfer& transfer) override {
         nanobind::list moves;
@@ -27,8 +30,8 @@ class PyEngine : public Engine {
         engine_.attr("submit")(transfer.transfer_id, static_cast<int>(transfer.direction), moves);
     }
 
-    std::vector<std::pair<uint64_t, bool>> poll() override {
-        std::vector<std::pair<uint64_t, bool>> completions;
+    Completions poll() override {
+        Completions completions;
         const nanobind::object answer = engine_.attr("poll")();
         if (!nanobind::try_cast(answer, completions)) {
             throw SpecViolation(
@@ -39,10 +42,22 @@ class PyEngine : public Engine {
 
     void wait(uint64_t transfer_id) override { engine_.attr("wait")(transfer_id); }
 
+    bool has_ranks() const override { return has_ranks_; }
+
+    std::vector<int> agree(const std::vector<int>& arrivals) override {
+        const nanobind::object answer = engine_.attr("agree")(arrivals);
+        std::vector<int> least;
+        if (!nanobind::try_cast(answer, least)) {
+            throw SpecViolation("agree must return a list of numbers");
+        }
+        return least;
+    }
+
     nanobind::object& object() { return engine_; }
 
   private:
     nanobind::object engine_;
+    bool has_ranks_;
 };
 
 }  // namespace kvcanon

@@ -170,13 +170,24 @@ struct Departure {
     bool whole;
 };
 
-// Performs copies, as `kvcanon.spec.transfer.TransferEngine` does.
+// Transfers whose copies have ended, each with whether it succeeded.
+using Completions = std::vector<std::pair<uint64_t, bool>>;
+
+// How far a copy is, as `kvcanon.spec.transfer.Arrival`: of several ranks the least counts.
+enum class Arrival : int { WAITING = 0, FAILED = 1, DONE = 2 };
+
+// Performs copies, as `kvcanon.spec.transfer.TransferEngine` does, and asks the other ranks how far
+// theirs are.
 class Engine {
   public:
     virtual ~Engine() = default;
     virtual void submit(const Transfer& transfer) = 0;
-    virtual std::vector<std::pair<uint64_t, bool>> poll() = 0;
+    virtual Completions poll() = 0;
     virtual void wait(uint64_t transfer_id) = 0;
+    // Whether there are other ranks, so that settlements have to be agreed on.
+    virtual bool has_ranks() const { return false; }
+    // For each of some transfers, the least arrival among all ranks.
+    virtual std::vector<int> agree(const std::vector<int>& arrivals) { return arrivals; }
 };
 
 enum class EventKind : int { STORED, REMOVED, CLEARED };

@@ -30,8 +30,16 @@ using Settled = std::vector<std::pair<uint64_t, Status>>;
 
 constexpr int BOTH_DIRECTIONS = -1;
 
-// Take completions from the engine, and settle transfers in order, of one direction or of both.
+// Take completions from the engine; returns the transfers that can settle: those of each direction
+// that have ended, up to the first that has not, each with whether it succeeded.
+Completions arrived(State& state);
+
+// Settle the transfers that have arrived, of one direction or of both; where ranks agree, those
+// that have arrived on every rank, as failed if they failed on any.
 Settled settle(State& state, int direction = BOTH_DIRECTIONS);
+
+// Settle exactly these transfers. Throws: BadArgument where one has not arrived here.
+Settled settle_these(State& state, Completions named);
 
 // Wait for every transfer in flight, and settle it.
 Settled flush(State& state);

@@ -41,6 +41,7 @@ from kvcanon.spec.laws import event_content as event_content
 from kvcanon.spec.laws import data as data
 from kvcanon.spec.laws import asynchrony as asynchrony
 from kvcanon.spec.laws import settlement as settlement
+from kvcanon.spec.laws import ranks as ranks
 from kvcanon.spec.laws import namespace as namespace
 from kvcanon.spec.laws import refusal as refusal
 # isort: on

@@ -43,6 +43,7 @@ from kvcanon.spec.operations import (
     Operation,
     Poll,
     Reset,
+    Settle,
     method_of,
 )
 from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, WritePolicy
@@ -150,18 +151,22 @@ EMISSIONS: tuple[Emission, ...] = (
         (LoadBack,), GPU, BlockStored, "loaded, at the enqueue", Order.ROOT_FIRST, LOADS_ENQUEUED
     ),
     Emission(
-        (Poll, Flush), CPU, BlockStored, "backed up, at the end of the copy", Order.ROOT_FIRST
+        (Settle, Poll, Flush),
+        CPU,
+        BlockStored,
+        "backed up, at the copy's end",
+        Order.ROOT_FIRST,
     ),
     Emission(
-        (Poll, Flush),
+        (Settle, Poll, Flush),
         GPU,
         BlockStored,
-        "loaded, at the end of the copy",
+        "loaded, at the copy's end",
         Order.ROOT_FIRST,
         LOADS_ACKNOWLEDGED,
     ),
     Emission(
-        (Poll, Flush),
+        (Settle, Poll, Flush),
         CPU,
         BlockRemoved,
         "loaded, once on the device",
@@ -169,7 +174,7 @@ EMISSIONS: tuple[Emission, ...] = (
         LOADS_EXCLUSIVE,
     ),
     Emission(
-        (Poll, Flush),
+        (Settle, Poll, Flush),
         GPU,
         BlockRemoved,
         "loaded, if the copy failed",

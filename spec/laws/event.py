@@ -4,23 +4,23 @@ A router knows only from events where a prefix is cached, and sends requests the
 the events must be true at every moment, and emitted in an order in which a prefix is never promised
 before all of it is there. These are all events (`laws.emission`):
 
-    operation         medium  event    of the pages                       order       only under
-    (new cache)       all     cleared  all                                alone
-    insert            GPU     stored   new on the device                  root first
-    insert            CPU     removed  host victims, for backups          leaf first  write-through
-    insert_host       CPU     removed  host victims                       leaf first
-    insert_host       CPU     stored   placed, or refilled                root first
-    evict, load_back  CPU     removed  host victims, or below victims     leaf first  write_back
-    evict, load_back  CPU     stored   victims, once they are copied      root first  write_back
-    evict, load_back  GPU     removed  victims                            leaf first
-    evict_host        CPU     removed  victims                            leaf first
-    load_back         GPU     stored   loaded, at the enqueue             root first  enqueued
-    poll, flush       CPU     stored   backed up, at the end of the copy  root first
-    poll, flush       GPU     stored   loaded, at the end of the copy     root first  acknowledged
-    poll, flush       CPU     removed  loaded, once on the device         leaf first  exclusive
-    poll, flush       GPU     removed  loaded, if the copy failed         leaf first  enqueued
-    reset             all     cleared  all                                alone
-    (any)             all     none     window data and states alone
+    operation            medium  event    of the pages                    order       only under
+    (new cache)          all     cleared  all                             alone
+    insert               GPU     stored   new on the device               root first
+    insert               CPU     removed  host victims, for backups       leaf first  write-through
+    insert_host          CPU     removed  host victims                    leaf first
+    insert_host          CPU     stored   placed, or refilled             root first
+    evict, load_back     CPU     removed  host victims, or below victims  leaf first  write_back
+    evict, load_back     CPU     stored   victims, once they are copied   root first  write_back
+    evict, load_back     GPU     removed  victims                         leaf first
+    evict_host           CPU     removed  victims                         leaf first
+    load_back            GPU     stored   loaded, at the enqueue          root first  enqueued
+    settle, poll, flush  CPU     stored   backed up, at the copy's end    root first
+    settle, poll, flush  GPU     stored   loaded, at the copy's end       root first  acknowledged
+    settle, poll, flush  CPU     removed  loaded, once on the device      leaf first  exclusive
+    settle, poll, flush  GPU     removed  loaded, if the copy failed      leaf first  enqueued
+    reset                all     cleared  all                             alone
+    (any)                all     none     window data and states alone
 
     event    hash         parent
     stored   of the page  hash of the page before; none for a first page

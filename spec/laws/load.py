@@ -32,7 +32,7 @@ from kvcanon.spec.laws.comparison import (
 from kvcanon.spec.laws.copies import may_be_given_up
 from kvcanon.spec.laws.evict import others_untouched
 from kvcanon.spec.laws.uncovered import joined
-from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll
+from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll, Settle
 from kvcanon.spec.oracle.eviction import serves_shortage
 from kvcanon.spec.replay.board import board_of
 from kvcanon.spec.replay.evictable import could_be_free
@@ -216,7 +216,7 @@ def host_copy_stays(step: Step) -> Iterator[str]:
     """
     load = load_of(step)
     enqueued = load is not None and load.outcome.decision is LoadDecision.ENQUEUED
-    if not enqueued and not isinstance(step.operation, (Poll, Flush)):
+    if not enqueued and not isinstance(step.operation, (Settle, Poll, Flush)):
         return
     for change in changes(step):
         was, now = change.before, change.after

@@ -9,7 +9,7 @@ for others. A copy that builds on no failed one goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
@@ -29,7 +29,15 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.laws.copies import builds_on, may_be_given_up, settled_transfers
 from kvcanon.spec.laws.lock import NO_REFS, covered_refs
-from kvcanon.spec.operations import Evict, Flush, Inserted, LoadBack, LoadedBack, Settled
+from kvcanon.spec.operations import (
+    Evict,
+    Flush,
+    Inserted,
+    LoadBack,
+    LoadedBack,
+    Settle,
+    Settled,
+)
 from kvcanon.spec.snapshot import NO_POOL, Pool, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, MAMBA, Slot, TransferId
@@ -203,7 +211,8 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
     """A poll settles every copy that has ended, once all earlier ones have, with its true result.
 
     A copy that was performed is done, one that was not is failed; either may be cancelled instead,
-    for a copy that it builds on (ASYNC-8). A copy that has not ended is not settled. By profile, a
+    for a copy that it builds on (ASYNC-8). A copy that has not ended is not settled. A settle call
+    settles the copies that it names, with the results that it names, and no others. By profile, a
     load-back can be used at its enqueue; then one that failed may be reported as done.
 
     Why: a copy that is never settled holds its pages for ever. A failed copy that is reported as
@@ -212,6 +221,9 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/LMCache/LMCache/issues/1756
     """
     if not isinstance(step.outcome, Settled):
+        return
+    if isinstance(step.operation, Settle):
+        yield from _not_as_named(step, step.operation, dict(step.outcome.transfers))
         return
     statuses = dict(step.outcome.transfers)
     waiting: set[Direction] = set()
@@ -232,6 +244,27 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
             right = TransferStatus.DONE if ok else TransferStatus.FAILED
             if status is not right and not free:
                 yield f"{name} is reported as {status}; its copy {'succeeded' if ok else 'failed'}"
+
+
+def _not_as_named(
+    step: Step, asked: Settle, statuses: Mapping[TransferId, TransferStatus]
+) -> Iterator[str]:
+    """Transfers that a settle call settled otherwise than it named them."""
+    named = {each.transfer_id: each.ok for each in asked.completions}
+    for transfer in step.before.transfers:
+        status, ok = statuses.get(transfer.transfer_id), named.get(transfer.transfer_id)
+        name = f"{transfer.direction} transfer {transfer.transfer_id}"
+        if ok is None:
+            if status is not None:
+                yield f"{name} is reported as {status}, and was not named"
+        elif status is None:
+            yield f"{name} was named, and was not settled"
+        elif step.ended.get(transfer.transfer_id) is None:
+            yield f"{name} is reported as {status}, and its copy has not ended"
+        elif status is not TransferStatus.CANCELLED and not transfer.cancelled:
+            right = TransferStatus.DONE if ok else TransferStatus.FAILED
+            if status is not right:
+                yield f"{name} is reported as {status}; it was named as {right}"
 
 
 def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:

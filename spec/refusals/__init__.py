@@ -3,7 +3,7 @@
 One table, operation by error. A call must be refused while a ground of its row stands in the state
 before it, and with the error of such a ground; otherwise it must be served. A cache that declares
 limits (`config.Limit`) may refuse for these too. `kvcanon laws --refusals` prints the table. The
-grounds are checked by functions in `keys`, `slots`, `inserts` and `receipts`.
+grounds are checked by functions in `keys`, `slots`, `inserts`, `receipts` and `settlements`.
 
 What readers get wrong: `BadArgument` is not for whatever a cache does not support. Its grounds are
 in the table like all others, and a cache that refuses any other argument breaks REFUSE-1.
@@ -41,13 +41,14 @@ from kvcanon.spec.operations import (
     Poll,
     Read,
     Reset,
+    Settle,
     TakeEvents,
     Unlock,
     UnlockWindow,
     Write,
     method_of,
 )
-from kvcanon.spec.refusals import inserts, keys, receipts, slots
+from kvcanon.spec.refusals import inserts, keys, receipts, settlements, slots
 from kvcanon.spec.snapshot import Snapshot
 
 
@@ -61,6 +62,8 @@ class Ground:
     """Checks a call in a state: why it must be refused, as a clause; None if it need not be."""
     limit: Callable[[Snapshot, Any], str | None] = lambda _, __: None
     """Checks whether a cache with limits may refuse a call, but need not; likewise."""
+    unseen: Callable[[Snapshot, Any], str | None] = lambda _, __: None
+    """Checks whether a cache may refuse a call for what its state does not show; likewise."""
 
 
 HEADS = ("operation", "error", "when")
@@ -86,6 +89,10 @@ def must_refuse(state: Snapshot, call: Operation) -> Iterator[tuple[type[CacheEr
 def may_refuse(state: Snapshot, call: Operation) -> Iterator[tuple[type[CacheError], str]]:
     """The errors with which a call may be refused, including those that its limits allow."""
     yield from must_refuse(state, call)
+    for error, ground in REFUSALS[type(call)].items():
+        reason = ground.unseen(state, call)
+        if reason is not None:
+            yield error, reason
     if state.profile.limits:
         for error, ground in REFUSALS[type(call)].items():
             reason = ground.limit(state, call)
@@ -147,6 +154,14 @@ REFUSALS: Mapping[type[Operation], Mapping[type[CacheError], Ground]] = {
         PrefixNotCached: Ground(
             "the pages before the first are not in the tree", inserts.not_there
         ),
+    },
+    Settle: {
+        BadArgument: Ground(
+            "a transfer is not in flight, has not ended, is named twice, before an earlier one of "
+            "its direction, or as done and failed",
+            settlements.bad_settle,
+            unseen=settlements.ends_unseen,
+        )
     },
     Poll: {},
     Flush: {},

@@ -19,7 +19,7 @@ from string import ascii_lowercase
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.case import RANKS, Case
 from kvcanon.conformance.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
 from kvcanon.conformance.processes.lifetime import end_with
 from kvcanon.conformance.search.finding import Finding
@@ -36,7 +36,7 @@ from kvcanon.conformance.vectors.vector import (
     read_vectors,
     vector_text,
 )
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, Need
 from meta.mutants import MUTANTS, Mutant
 
 CASES = {VectorLevel.BLACK_BOX: 600, VectorLevel.SNAPSHOT: 400}
@@ -59,6 +59,11 @@ def speaks(mutant: Mutant, level: VectorLevel, case: Case) -> Finding | None:
     if finding is None or mutant.law_id not in finding.broken:
         return None
     return evolve(finding, name=mutant.law_id)
+
+
+def ranks_of(mutant: Mutant) -> int:
+    """How many ranks play the cases of a mutant."""
+    return RANKS if Need.RANKS in LAWS[mutant.law_id].needs else 1
 
 
 def trial_of(mutant: Mutant, level: VectorLevel) -> Trial:
@@ -88,7 +93,7 @@ def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
     mutant = BY_NAME[name]
     for level in levels:
         for number in range(CASES[level]):
-            case = draw_case(number, PLAIN.offer)
+            case = evolve(draw_case(number, PLAIN.offer), ranks=ranks_of(mutant))
             finding = speaks(mutant, level, case)
             if finding is not None:
                 smallest = reduce_case(case, finding, trial_of(mutant, level))

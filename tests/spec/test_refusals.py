@@ -37,6 +37,7 @@ from kvcanon.spec.operations import (
     Receipt,
     Refused,
     Reset,
+    Settle,
     Unlock,
     UnlockWindow,
     Write,
@@ -44,6 +45,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.refusals import REFUSALS, cells
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_key
 from kvcanon.spec.views import Step
 from paths import DOCS
@@ -123,6 +125,17 @@ def fetch(start: int = 0, *, full: int = 2, swa: int = 0, size: int = 8) -> Aske
     return lambda _: InsertHost(NEW, start, payload)
 
 
+def settle(*oks: int) -> Asked:
+    """A settlement of the load in flight, named once or twice, with these outcomes."""
+
+    def asked(w: World) -> Operation:
+        (loading,) = w.copies.open_transfer_ids
+        w.copies.acknowledge(loading)
+        return Settle(tuple(Completion(loading, bool(ok)) for ok in oks))
+
+    return asked
+
+
 REFUSED: list[tuple[type[CacheError], Asked]] = [
     (BadArgument, lambda _: Match(WIDE)),
     (BadArgument, lambda _: Match(PAIRS)),
@@ -160,6 +173,8 @@ REFUSED: list[tuple[type[CacheError], Asked]] = [
     (BadArgument, fetch(size=7)),
     (BadArgument, lambda _: InsertHost(WIDE, 0, HostPayload((BYTES,)))),
     (PrefixNotCached, fetch(start=1, full=1)),
+    (BadArgument, lambda _: Settle((Completion(999, ok=True),))),
+    (BadArgument, settle(1, 1)),
     (CacheBusy, lambda _: Reset()),
     (BadArgument, lambda w: Write(FULL, w.held.full[0], BYTES[1:])),
     (SlotNotHeld, lambda w: Write(FULL, 11, BYTES)),
@@ -199,6 +214,7 @@ SERVED: list[Asked] = [
     lambda _: LoadBack(WARM),
     fetch(),
     lambda _: InsertHost(COMING, 3, HostPayload()),
+    lambda _: Settle(()),
     reset_at_rest,
     lambda w: Write(SWA, w.held.swa[1], BYTES),
     lambda _: Read(MAMBA, CPU, 3),

@@ -25,12 +25,13 @@ from kvcanon.spec.operations import (
     Operation,
     Poll,
     Reset,
+    Settle,
 )
 from kvcanon.spec.types import CPU, GPU, Key
 
-SENDERS = (Insert, InsertHost, Evict, EvictHost, LoadBack, Poll, Flush, Reset)
+SENDERS = (Insert, InsertHost, Evict, EvictHost, LoadBack, Settle, Poll, Flush, Reset)
 """Operations that may move full data, and so may emit events."""
-STORES_ON_HOST = (Poll, Flush, InsertHost)
+STORES_ON_HOST = (Settle, Poll, Flush, InsertHost)
 """Operations that may put full data on the host; under write_back, evictions too."""
 
 

@@ -21,7 +21,7 @@ from kvcanon.conformance.blackbox.tree.pages import (
 )
 from kvcanon.conformance.blackbox.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.blackbox.tree.state import ObservedState, OpenTransfer
-from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll, Settled
+from kvcanon.spec.operations import Flush, LoadBack, LoadDecision, LoadedBack, Poll, Settle, Settled
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import TransferId
 
@@ -123,7 +123,9 @@ def _lacking(pages: list[PageRecord], column: Column) -> list[PageRecord]:
     ]
 
 
-def after_settling(state: ObservedState, operation: Poll | Flush, outcome: Settled) -> None:
+def after_settling(
+    state: ObservedState, operation: Settle | Poll | Flush, outcome: Settled
+) -> None:
     """Check that copies end once, and after those that they build on; undo those that failed."""
     came_free: Counter[Column] = Counter()
     there_were = bool(state.transfers)

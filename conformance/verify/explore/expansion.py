@@ -86,7 +86,7 @@ class Expander:
         self.scope = scope
         self.origin = Origin(adapter, scope.config, NAMESPACES, stamps)
         self.canon = Canonicalizer(scope.config, stamps)
-        shows = self.origin.empty().subject.shows
+        shows = self.origin.empty().subject.shows - {Need.RANKS}
         self.book = LawSet(tuple(laws) or tuple(LAWS.values()), shows)
         self._witness = Witness(self.book)
         self._trail = Trail(self.origin)

@@ -21,7 +21,7 @@ from kvcanon.reference import (
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockStored, Event
-from kvcanon.spec.transfer import Direction, TransferEngine
+from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -269,9 +269,12 @@ def beginning_is_silent(patch: Overrides) -> None:
     begin = cache.ReferenceCache.__init__
 
     def quietly(
-        self: cache.ReferenceCache, config: CacheConfig, engine: TransferEngine | None = None
+        self: cache.ReferenceCache,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
     ) -> None:
-        begin(self, config, engine)
+        begin(self, config, engine, agree)
         self.take_events()
 
     patch.setattr(cache.ReferenceCache, "__init__", quietly)

@@ -10,7 +10,7 @@ from attrs import evolve
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import LAWS, Kind, judge
+from kvcanon.spec.law import LAWS, Kind, Need, judge
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
 from kvcanon.spec.types import MAMBA, Counts, WritePolicy, make_key
 from kvcanon.spec.views import Step
@@ -18,7 +18,9 @@ from planting import steps_of
 from scenes import fetch, lock, put
 
 BROKEN_STEPS = 250
-OF_STEPS = [law for law in LAWS.values() if law.kind is not Kind.STREAM]
+OF_STEPS = [
+    law for law in LAWS.values() if law.kind is not Kind.STREAM and Need.RANKS not in law.needs
+]
 
 
 def config(policy: WritePolicy) -> CacheConfig:
