@@ -242,7 +242,7 @@ def _place(pools: Pools, component: Component, driver: CudaDriver) -> _Place:
     slab = pools.slab(component)
     address = slab.data_ptr()
     return _Place(
-        paged_pool(pools.planes(component), pools.layouts[component]),
+        paged_pool(pools.device_planes(component), pools.layouts[component]),
         address,
         driver.device_address(address) if slab.nbytes else None,
     )
