@@ -16,12 +16,12 @@ import logging
 from contextlib import suppress
 from functools import partial
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
-from kvcanon.optimized.cuda_runtime import Event
+from kvcanon.optimized.cuda_runtime import Event, stream_after
 from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.page_transfer import PageTransfer
@@ -67,6 +67,7 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         super().__init__(
             {each: _CudaWorker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
         )
+        self._relay = gpu.runtime.stream()
         for direction, worker in self._workers.items():
             worker.mover.direct_bytes = (
                 calibrated_direct_bytes(pools, direction, limits, gpu)
@@ -83,8 +84,9 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
     def submit(self, order: TransferOrder) -> None:
         """Queue an order and return without waiting.
 
-        The order runs after all work that the current stream has now. If no kernel uses the target
-        slots of a load any more, submit it with an empty stream current, so that it starts at once.
+        The order runs after all work that the current stream has now, or after the `after` of its
+        `PageTransfer`. If no kernel uses the target slots of a load any more, name an empty stream,
+        so that it starts at once.
 
         Raises:
             BadArgument: the order does not perform a `PageTransfer`, is of other pools, or the
@@ -96,9 +98,28 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
             raise BadArgument("order", f"performs a {kind}; a GPU needs a PageTransfer")
         if transfer.pools is not self._pools:
             raise BadArgument("order", "is of other pools; make an engine for those")
-        submitted = self._runtime.event()
-        submitted.record(self._runtime.current_stream())
-        self._workers[order.direction].submit(_Job(order.transfer_id, transfer, submitted))
+        submitted = transfer.after
+        if not isinstance(submitted, _Point):
+            submitted = self.event_after(self._runtime.current_stream())
+        self._workers[order.direction].submit(_Job(order.transfer_id, transfer, submitted.event))
+
+    def event_after(self, point: object) -> _Point:
+        """Return the `after` of transfers that run after a stream's or an event's work until now.
+
+        A stream may go on, and an event may be recorded again: transfers do not wait for that.
+
+        Raises:
+            BadArgument: it is neither a stream nor an event that was recorded.
+        """
+        stream = stream_after(point, self._runtime, self._relay)
+        event = self._runtime.event()
+        event.record(stream)
+        return _Point(event)
+
+    def use_pools(self) -> None:
+        """Read the addresses of the pools again. No copy may be running."""
+        for worker in self._workers.values():
+            worker.mover.use_pools()
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below; False if the copy failed.
@@ -117,6 +138,13 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
             if not coming:
                 return False
         return True
+
+
+@frozen
+class _Point:
+    """A point in a stream's work, which nobody records anew."""
+
+    event: Event
 
 
 @define(eq=False)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvcanon.optimized.cuda_runtime import TorchRuntime, wait_for
 from kvcanon.optimized.device_planes import DevicePlanes, layout_of
 from kvcanon.optimized.engine_tensors import ComponentTensors, EngineTensors, find_planes
 from kvcanon.optimized.host_slab import HostSlab
@@ -191,20 +192,37 @@ class Pools:
         slots = self.config.capacity(component, GPU)
         return planes[plane][layer].view(dtype).view(slots, *shape)
 
-    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Return the bytes behind a slot, in host order. Raises: BadArgument."""
+    def host_page(self, component: Component, slot: Slot) -> memoryview:
+        """Return the memory of a host slot, to read or write it in place. Raises: BadArgument."""
+        self._require_slots(component, CPU, np.asarray([slot]))
+        return self._slabs[component].pages[slot].numpy().data
+
+    def read(self, component: Component, medium: Medium, slot: Slot, after: object = None) -> bytes:
+        """Return the bytes behind a slot, in host order, as `after` leaves them.
+
+        `after` is a stream or an event of a GPU; None means the current stream.
+
+        Raises:
+            BadArgument: the slot is not in the pool, or `after` does not fit the device.
+        """
         self._require_slots(component, medium, np.asarray([slot]))
+        self._wait_for(after)
         if medium is CPU:
             page = self._slabs[component].pages[slot]
         else:
             page = torch.cat([piece[slot] for piece in self._device_pieces(component)])
         return page.cpu().numpy().tobytes()
 
-    def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a device slot, in host order. Raises: BadArgument."""
+    def write(self, component: Component, slot: Slot, data: bytes, after: object = None) -> None:
+        """Set the bytes behind a device slot, in host order, once `after` has read them.
+
+        `after` is a stream or an event of a GPU; None means the current stream. Later work of the
+        current stream finds the bytes. Raises: BadArgument.
+        """
         self._require_slots(component, GPU, np.asarray([slot]))
         layout = self.layouts[component]
         _require_size("data", data, layout.page_bytes)
+        self._wait_for(after)
         page = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
         first = 0
         for piece in self._device_pieces(component):
@@ -303,6 +321,16 @@ class Pools:
     def _index(self, slots: SlotArray, medium: Medium) -> torch.Tensor:
         index = torch.from_numpy(slots.astype(np.int64))
         return index.to(self.device) if medium is GPU else index
+
+    def _wait_for(self, after: object) -> None:
+        """Make the current stream wait for another."""
+        if after is None:
+            return
+        if self.device.type != "cuda":
+            raise BadArgument(
+                "after", f"is given, and the pools are on {self.device}; leave it out"
+            )
+        wait_for(after, TorchRuntime(self.device))
 
     def _settle_device(self) -> None:
         """Wait for all streams: they may use the same bytes as a copy here."""
