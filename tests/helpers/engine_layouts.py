@@ -25,7 +25,9 @@ class Shape:
     layers: int = 3
     heads: int = 2
     dim: int = 8
-    """Elements of a head of keys; values have as many, or twice as many where they may differ."""
+    """Elements of a head of keys."""
+    wider: int = 2
+    """So many times larger is a head of values, where it may be."""
     dtype: torch.dtype = torch.bfloat16
 
     @property
@@ -68,7 +70,9 @@ def sglang_mha(shape: Shape) -> Owned:
     """Keys and values apart, a tensor for each layer; values have larger heads."""
     size = (shape.tokens, shape.heads)
     keys = [_zeros(*size, shape.dim, dtype=shape.dtype) for _ in range(shape.layers)]
-    values = [_zeros(*size, 2 * shape.dim, dtype=shape.dtype) for _ in range(shape.layers)]
+    values = [
+        _zeros(*size, shape.wider * shape.dim, dtype=shape.dtype) for _ in range(shape.layers)
+    ]
     return Owned(
         (EngineTensors("sglang_mha", keys), EngineTensors("sglang_mha", values)),
         (*keys, *values),
@@ -126,7 +130,7 @@ def sglang_index(shape: Shape) -> Owned:
 
 def sglang_mamba(shape: Shape) -> Owned:
     """States of two parts, each one tensor for all layers."""
-    convolution = _zeros(shape.layers, shape.slots, shape.dim, 3, dtype=shape.dtype)
+    convolution = _zeros(shape.layers, shape.slots, shape.dim, 4, dtype=shape.dtype)
     state = _zeros(shape.layers, shape.slots, shape.heads, shape.dim, dtype=torch.float32)
     return Owned(
         (EngineTensors("sglang_mamba", convolution), EngineTensors("sglang_mamba", state)),
