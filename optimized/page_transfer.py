@@ -56,6 +56,9 @@ class PageTransfer:
     direction: Direction
     moves: tuple[Move, ...]
     pools: PageCopier
+    after: object = None
+    """An event of `CudaEngine.event_after`, after which device slots may be read or written; None
+    for the work that the current stream has at `submit`. Engines without streams ignore it."""
 
     def __repr__(self) -> str:
         pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)
@@ -112,9 +115,10 @@ def page_order(
     direction: Direction,
     moves: tuple[Move, ...],
     pools: PageCopier,
+    after: object = None,
 ) -> TransferOrder:
     """An order for any engine. One that knows `PageTransfer` finds it in `perform`."""
-    transfer = PageTransfer(direction, moves, pools)
+    transfer = PageTransfer(direction, moves, pools, after)
     return TransferOrder(transfer_id, direction, _LazyCopies(moves), transfer)
 
 
