@@ -7,19 +7,19 @@ and `running_on` to set a stream.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 
 from kvcanon.optimized.page_transfer import SlotArray
-from kvcanon.spec.errors import BadArgument
 
 FIRST = -1
 """Priority of the streams of transfers: their small kernels run before the large ones of compute.
 """
 
 
+@runtime_checkable
 class CudaStream(Protocol):
     """A queue of work on the device, done in order."""
 
@@ -31,6 +31,7 @@ class CudaStream(Protocol):
         """Make work that is enqueued from now on wait for the event's last record, if any."""
 
 
+@runtime_checkable
 class Event(Protocol):
     """A point in a stream's work."""
 
@@ -42,40 +43,6 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Return once the recorded work is done."""
-
-
-def stream_after(point: object, runtime: Runtime, relay: CudaStream) -> CudaStream:
-    """Return a stream whose work ends after a point: the stream that it is, or `relay`.
-
-    `relay` waits for an event. Work of another event that it waits for is awaited then, too.
-
-    Raises:
-        BadArgument: it is neither a stream nor an event that was recorded.
-    """
-    if hasattr(point, "cuda_stream"):
-        return cast("CudaStream", point)
-    if not (hasattr(point, "record") and hasattr(point, "synchronize")):
-        kind = type(point).__name__
-        raise BadArgument("after", f"is a {kind}; give a torch.cuda.Stream or torch.cuda.Event")
-    # Waiting for an event without a record does not wait at all.
-    if not runtime.recorded(cast("Event", point)):
-        raise BadArgument("after", "is an event that was never recorded; record it first")
-    relay.wait_event(cast("Event", point))
-    return relay
-
-
-def wait_for(point: object, runtime: Runtime) -> None:
-    """Make the current stream wait for a stream's or an event's work until now.
-
-    Raises:
-        BadArgument: it is neither a stream nor an event that was recorded.
-    """
-    current = runtime.current_stream()
-    stream = stream_after(point, runtime, current)
-    if stream is not current:
-        event = runtime.event()
-        event.record(stream)
-        current.wait_event(event)
 
 
 class Runtime(Protocol):
@@ -95,9 +62,6 @@ class Runtime(Protocol):
 
     def event(self) -> Event:
         """A new event."""
-
-    def recorded(self, event: Event) -> bool:
-        """Whether an event was ever recorded."""
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory on the device."""
@@ -137,10 +101,6 @@ class TorchRuntime:
     def event(self) -> Event:
         """A new event, which keeps no time."""
         return cast("Event", torch.cuda.Event())  # type: ignore[no-untyped-call]
-
-    def recorded(self, event: Event) -> bool:
-        """Whether an event was ever recorded: torch makes it at its first record."""
-        return bool(getattr(event, "cuda_event", True))
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory on the device."""

@@ -57,7 +57,8 @@ class PageTransfer:
     moves: tuple[Move, ...]
     pools: PageCopier
     after: object = None
-    """What the engine's `event_after` returned; None for the current stream."""
+    """An event of `CudaEngine.event_after`, after which device slots may be read or written; None
+    for the work that the current stream has at `submit`. Engines without streams ignore it."""
 
     def __repr__(self) -> str:
         pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvcanon.optimized.cuda_runtime import TorchRuntime, wait_for
+from kvcanon.optimized.cuda_runtime import TorchRuntime
 from kvcanon.optimized.device_planes import DevicePlanes, layout_of
 from kvcanon.optimized.engine_tensors import ComponentTensors, EngineTensors, find_planes
+from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, SlotArray
@@ -330,7 +331,8 @@ class Pools:
             raise BadArgument(
                 "after", f"is given, and the pools are on {self.device}; leave it out"
             )
-        wait_for(after, TorchRuntime(self.device))
+        runtime = TorchRuntime(self.device)
+        runtime.current_stream().wait_event(Gates(runtime).event_after(after))
 
     def _settle_device(self) -> None:
         """Wait for all streams: they may use the same bytes as a copy here."""

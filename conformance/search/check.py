@@ -156,6 +156,7 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
         folded(each for each in failures if each not in unkept),
         folded(unkept),
         offer=facts.offer,
+        kind=facts.kind,
     )
     result = evolve(result, standings=_standings(result.tally, failures, plan))
     return evolve(result, missing=_missing(facts.kind, result, plan))

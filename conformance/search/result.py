@@ -11,7 +11,7 @@ from enum import StrEnum
 from attrs import field, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.adapter import CacheKind, Offer
 from kvcanon.conformance.search.finding import Finding, Tally
 from kvcanon.spec.config import Profile
 
@@ -99,6 +99,7 @@ class CacheResult:
     """The essentials that were not exercised, in words."""
     offer: Offer = field(default=Offer())
     """The configurations that the cache offers."""
+    kind: CacheKind = CacheKind.TREE
 
     @property
     def tally(self) -> Tally:

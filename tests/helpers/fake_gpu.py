@@ -134,11 +134,6 @@ class FakeRuntime:
         """A new event."""
         return FakeEvent(self)
 
-    def recorded(self, event: Event) -> bool:
-        """Whether an event was ever recorded."""
-        assert isinstance(event, FakeEvent)
-        return event.recorded
-
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory with arbitrary bytes."""
         return torch.full((size_bytes,), 0xEE, dtype=torch.uint8)

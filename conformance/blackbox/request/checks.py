@@ -57,6 +57,8 @@ def check_reuse(seen: ObservedRequests, prompt: Prompt, reused: int) -> None:
         seen.check("MATCH-2", f"{reused} pages of {len(prompt.key)} are said to be reused")
         return
     seen.check("MATCH-2", None, met=reused > 0)
+    lost = any(number in seen.forgotten for number in prompt.numbers[:-1])
+    seen.check("ALLOC-7", None, met=lost)
     for page, number in enumerate(prompt.numbers[:reused]):
         if number not in seen.computed:
             _check_uncomputed(seen, prompt, page)

@@ -7,13 +7,18 @@ from collections import Counter
 import pytest
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.blackbox.coverage import missing_for
-from kvcanon.conformance.protocol.adapter import Adapter, Capability, Offer
+from kvcanon.conformance.blackbox.coverage import (
+    SHOWN_BY_REQUESTS,
+    missing_for,
+    why_not_exercised,
+)
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Capability, Offer
 from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.search.play import play
 from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, AnyOf
+from serving import ServingCache
 
 CASES = 80
 GROUPS: tuple[AnyOf, ...] = tuple(
@@ -59,3 +64,39 @@ def test_missing_methods_are_named() -> None:
     lacks = ["take_events", "free_slots"]
     assert missing_for(LAWS["RES-5"], lacks) == ["take_events or free_slots"]
     assert missing_for(LAWS["RES-5"], ["free_slots"]) == []
+
+
+def judged_by_requests(lacks: tuple[str, ...] = ()) -> Counter[str]:
+    """Return the laws that are judged of a cache by request that lacks these methods."""
+    laws: Counter[str] = Counter()
+    made = type("Lacking", (ServingCache,), dict.fromkeys(lacks))
+    adapter = Adapter("it", made, kind=CacheKind.REQUEST)
+    for seed in range(CASES):
+        _, tallies = play(draw_case(seed, Offer()), [adapter], JudgeConfig(black_box=True))
+        laws += tallies["it"].laws
+    return laws
+
+
+def test_requests_show_the_laws_that_are_listed() -> None:
+    """The laws that calls by request show without snapshots are those that are listed."""
+    assert set(judged_by_requests()) == set(SHOWN_BY_REQUESTS)
+
+
+@pytest.mark.parametrize(
+    "method", sorted({each for needed in SHOWN_BY_REQUESTS.values() for each in needed})
+)
+def test_requests_need_the_methods_that_are_listed(method: Capability) -> None:
+    """Without a method of a cache by request, exactly the laws that need it are not judged."""
+    without = {law_id for law_id, needed in SHOWN_BY_REQUESTS.items() if method in needed}
+    assert set(judged_by_requests((method.value,))) == set(SHOWN_BY_REQUESTS) - without
+
+
+def test_report_says_what_requests_cannot_show() -> None:
+    """A law that calls by request cannot show is not said to have never come up."""
+    lacks = ["snapshot", "take_events"]
+    lock = why_not_exercised(LAWS["LOCK-9"], lacks, CacheKind.REQUEST)
+    assert lock == "not offered: the cache has no snapshot"
+    evict = why_not_exercised(LAWS["EVICT-1"], lacks, CacheKind.REQUEST)
+    assert evict == "not offered: the cache has no take_events"
+    match = why_not_exercised(LAWS["MATCH-6"], lacks, CacheKind.REQUEST)
+    assert match.startswith("never came up: ")

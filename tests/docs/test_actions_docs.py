@@ -1,0 +1,26 @@
+"""The table of actions in the docs is what the code does, in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.conformance.cases import request_client
+from kvcanon.conformance.cases.actions import ACTIONS
+from paths import DOCS
+
+
+def first_sentence(do: Callable[..., object]) -> str:
+    """The first line of a docstring."""
+    return (do.__doc__ or "").splitlines()[0]
+
+
+def test_table_has_every_action() -> None:
+    """Each action has a row with the first sentences of its docstrings; there is no other."""
+    page = (DOCS / "actions.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    by_requests = {name: first_sentence(do) for name, (do, _) in request_client.ACTIONS.items()}
+    assert rows == [
+        f"| `{name}` | {first_sentence(kind.do)} | {by_requests.get(name, 'nothing')} |"
+        for name, kind in ACTIONS.items()
+    ]
+    assert by_requests.keys() <= ACTIONS.keys()
