@@ -250,6 +250,7 @@ class PrefixCache(_core.CacheCore):
             CacheBusy: receipts are open or copies in flight; unlock and `flush` first.
             BadArgument: there are no pools, or they are detached.
         """
+        self._require_open()
         if self.pools is None:
             raise BadArgument("pools", "are needed to detach; this cache has none")
         if not self.pools.attached:
@@ -269,6 +270,7 @@ class PrefixCache(_core.CacheCore):
         Raises:
             BadArgument: the pools are attached, or the tensors have another geometry.
         """
+        self._require_open()
         if self.pools is None:
             raise BadArgument("pools", "are needed to attach; this cache has none")
         self.pools.attach(tensors)
@@ -304,11 +306,14 @@ class PrefixCache(_core.CacheCore):
         self.close()
 
     def _copies(self) -> TransferBridge:
-        if self._closed:
-            raise BadArgument("cache", "is closed; make a new one")
+        self._require_open()
         if self._bridge is None:
             raise BadArgument("engine", "is needed to load anything; there is no host tier")
         return self._bridge
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BadArgument("cache", "is closed; make a new one")
 
     def _require_no_receipts(self, *, copies: bool = False) -> None:
         """Check that no receipt is open, nor, if asked, a copy in flight. Raises: CacheBusy."""
