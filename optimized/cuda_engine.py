@@ -1,9 +1,10 @@
 """An engine that copies with a GPU's copy engines and kernels, beside the model's compute.
 
-A thread for each direction enqueues the submitted orders; `submit` only records an event on the
-current stream. Backups wait for that event, so that they read what earlier kernels wrote. The
-writes of a load wait for it, too, since earlier kernels may still read those slots. A load arrives
-some layers at a time, and `wait_layer` lets compute begin on the first layers.
+A thread for each direction enqueues the submitted orders. An order names a point in a stream's work
+(`event_after`): a backup reads after the kernels that wrote its slots, and a load writes after the
+last kernels that used its slots, beside the kernels that were enqueued later. Without a point it is
+all work that the current stream has at `submit`. A load arrives some layers at a time, and
+`wait_layer` lets compute begin on the first layers.
 
 `wait_layer` does not block until the copy is done: it makes the caller's current stream wait, and
 returns. Kernels that are enqueued on this stream afterwards find the layer in place. Only `wait`
@@ -22,6 +23,7 @@ from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
 from kvcanon.optimized.cuda_runtime import Event
+from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.page_transfer import PageTransfer
@@ -64,6 +66,7 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         limits = limits or Limits()
         self._pools = pools
         self._runtime = gpu.runtime
+        self._gates = Gates(gpu.runtime)
         super().__init__(
             {each: _CudaWorker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
         )
@@ -80,15 +83,27 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         """The size up to which a part of a transfer goes without the staging ring."""
         return {direction: worker.mover.direct_bytes for direction, worker in self._workers.items()}
 
+    def event_after(self, point: object) -> Event:
+        """Return an event for the work until now of a stream or of an event; None: current stream.
+
+        Pass it as `after` of a `PageTransfer`. Give the stream that last wrote the slots of a
+        backup or last used the slots of a load, or an event on it. Recording the given event again
+        later changes nothing.
+
+        Raises:
+            BadArgument: the point is neither a stream nor an event.
+        """
+        return self._gates.event_after(point)
+
     def submit(self, order: TransferOrder) -> None:
         """Queue an order and return without waiting.
 
-        The order runs after all work that the current stream has now. If no kernel uses the target
-        slots of a load any more, submit it with an empty stream current, so that it starts at once.
+        The order uses device slots after its `after`; without one, after all work that the current
+        stream has now.
 
         Raises:
-            BadArgument: the order does not perform a `PageTransfer`, is of other pools, or the
-                engine was closed.
+            BadArgument: the order does not perform a `PageTransfer`, is of other pools, has an
+                `after` that is no event, or the engine was closed.
         """
         transfer = order.perform
         if not isinstance(transfer, PageTransfer):
@@ -96,9 +111,16 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
             raise BadArgument("order", f"performs a {kind}; a GPU needs a PageTransfer")
         if transfer.pools is not self._pools:
             raise BadArgument("order", "is of other pools; make an engine for those")
-        submitted = self._runtime.event()
-        submitted.record(self._runtime.current_stream())
-        self._workers[order.direction].submit(_Job(order.transfer_id, transfer, submitted))
+        after = self.event_after(None) if transfer.after is None else transfer.after
+        if not isinstance(after, Event):
+            kind = type(after).__name__
+            raise BadArgument("after", f"is a {kind}; give what `event_after` returns")
+        self._workers[order.direction].submit(_Job(order.transfer_id, transfer, after))
+
+    def use_pools(self) -> None:
+        """Read the addresses of the pools again. No copy may be running."""
+        for worker in self._workers.values():
+            worker.mover.use_pools()
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below; False if the copy failed.

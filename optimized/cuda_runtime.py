@@ -7,7 +7,7 @@ and `running_on` to set a stream.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ FIRST = -1
 """
 
 
+@runtime_checkable
 class CudaStream(Protocol):
     """A queue of work on the device, done in order."""
 
@@ -30,6 +31,7 @@ class CudaStream(Protocol):
         """Make work that is enqueued from now on wait for the event's last record, if any."""
 
 
+@runtime_checkable
 class Event(Protocol):
     """A point in a stream's work."""
 

@@ -104,10 +104,7 @@ class Mover:
     _ring_marks: dict[Mark, Event] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._places = {
-            component: _place(self.pools, component, self.gpu.driver)
-            for component in self.pools.layouts
-        }
+        self.use_pools()
         self._streams = {role: self.gpu.runtime.stream() for role in StreamRole}
         self._slot_bytes = ring_slot_bytes(self.limits, tuple(self.pools.layouts.values()))
         # Allocated on the mover's stream, so that the ring never reuses memory of the caller's
@@ -115,6 +112,13 @@ class Mover:
         with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
             self._ring_memory = self.gpu.runtime.buffer(self.limits.ring_slots * self._slot_bytes)
         self._ring = Ring(self.limits.ring_slots)
+
+    def use_pools(self) -> None:
+        """Read the addresses of the pools. Effects: uploads them; no copy may be running."""
+        self._places = {
+            component: _place(self.pools, component, self.gpu.driver)
+            for component in self.pools.layouts
+        }
 
     def plan(self, moves: tuple[Move, ...]) -> Plan:
         """Cut a transfer into steps. Effects: takes the next ring slots."""
@@ -242,7 +246,7 @@ def _place(pools: Pools, component: Component, driver: CudaDriver) -> _Place:
     slab = pools.slab(component)
     address = slab.data_ptr()
     return _Place(
-        paged_pool(pools.planes(component), pools.layouts[component]),
+        paged_pool(pools.device_planes(component), pools.layouts[component]),
         address,
         driver.device_address(address) if slab.nbytes else None,
     )

@@ -56,6 +56,9 @@ class PageTransfer:
     direction: Direction
     moves: tuple[Move, ...]
     pools: PageCopier
+    after: object = None
+    """An event of `CudaEngine.event_after`, after which device slots may be read or written; None
+    for the work that the current stream has at `submit`. Engines without streams ignore it."""
 
     def __repr__(self) -> str:
         pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)
@@ -112,9 +115,10 @@ def page_order(
     direction: Direction,
     moves: tuple[Move, ...],
     pools: PageCopier,
+    after: object = None,
 ) -> TransferOrder:
     """An order for any engine. One that knows `PageTransfer` finds it in `perform`."""
-    transfer = PageTransfer(direction, moves, pools)
+    transfer = PageTransfer(direction, moves, pools, after)
     return TransferOrder(transfer_id, direction, _LazyCopies(moves), transfer)
 
 
@@ -127,3 +131,23 @@ class LayerwiseEngine(TransferEngine, Protocol):
 
         Layers count as in `PageTransfer`. On a GPU the current stream waits, not the thread.
         """
+
+
+@runtime_checkable
+class StreamEngine(TransferEngine, Protocol):
+    """An engine whose copies run in the order of streams, beside work that is enqueued there."""
+
+    def event_after(self, point: object) -> object:
+        """Return the `after` of transfers that run after a stream's or an event's work until now.
+
+        Raises:
+            BadArgument: `point` is neither a stream nor a recorded event.
+        """
+
+
+@runtime_checkable
+class PoolsEngine(TransferEngine, Protocol):
+    """An engine that keeps addresses of the pools."""
+
+    def use_pools(self) -> None:
+        """Read the addresses again: the pools have other device memory now. No copy is running."""

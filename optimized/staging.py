@@ -31,7 +31,7 @@ class MarkKind(Enum):
     """Kinds of marks."""
 
     SUBMITTED = auto()
-    """The caller's stream has done its work from before the submission."""
+    """The point that the order names is reached: its device slots may be used."""
     FILLED = auto()
     """A ring slot holds its span."""
     EMPTIED = auto()
@@ -146,7 +146,7 @@ def _through_ring(
 def load_steps(groups: Sequence[LayerGroup], direct: Sequence[bool], ring: Ring) -> Iterator[Step]:
     """The steps of a load. `direct` says for each part whether it skips the ring.
 
-    Only the kernels wait for SUBMITTED: the ring can be filled while compute still reads the target
+    Only the kernels wait for SUBMITTED: the ring can be filled while compute still uses the target
     slots.
     """
     yield Wait(StreamRole.KERNEL, SUBMITTED)

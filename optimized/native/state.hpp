@@ -96,7 +96,8 @@ class Arena {
 
 struct Pool {
     SlotSet free;
-    // Slots that requests own.
+    // Slots that clients own: requests on the device, who fills them on the host. Padding slots are
+    // in it, too, and stay there.
     SlotSet held;
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;
