@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -74,9 +75,11 @@ class PrefixCache(_core.CacheCore):
             eviction_policy=EVICTION_POLICIES.index(config.eviction_policy),
             load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
             events=config.events,
+            # More than any machine has memory for is as good as no limit.
+            max_pending_events=min(config.max_pending_events, 1 << 62),
             engine=self._bridge,
         )
-        self._namespaces: list[Namespace] = []
+        self._namespaces: dict[int, Namespace] = {}
         self._numbers: dict[Namespace, int] = {}
         self.namespace(DEFAULT_NAMESPACE)
 
@@ -88,7 +91,9 @@ class PrefixCache(_core.CacheCore):
     def namespace(self, namespace: Namespace) -> int:
         """Return the number of a namespace, for all calls with tokens; 0 is the default namespace.
 
-        Numbers are never reused: a namespace takes memory as long as the cache lives.
+        Get it anew for each request. A number stays good while anything of its namespace is left
+        (pages, events), and then until `MAX_IDLE_NAMESPACES` others were used later, or until a
+        `reset`. After that it is refused, and is never the number of another namespace.
 
         Raises:
             BadArgument: it is not a `Namespace`, or a field is neither text nor None.
@@ -97,18 +102,47 @@ class PrefixCache(_core.CacheCore):
             kind = type(namespace).__name__
             raise BadArgument("namespace", f"is a {kind}; give a kvcanon.spec.types.Namespace")
         number = self._numbers.get(namespace)
-        if number is None:
+        if number is None or not self._use_namespace(number):
             texts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
             if not all(text is None or isinstance(text, str) for text in texts):
                 raise BadArgument("namespace", "has a field that is neither text nor None")
-            number = self._add_namespace(encode_namespace(namespace), namespace_seed(namespace))
+            encoded, seed = encode_namespace(namespace), namespace_seed(namespace)
+            number, forgotten = self._add_namespace(encoded, seed)
+            self._forget_namespace(forgotten)
             self._numbers[namespace] = number
-            self._namespaces.append(namespace)
+            self._namespaces[number] = namespace
         return number
 
     def namespace_of(self, number: int) -> Namespace:
-        """Return the namespace with this number."""
-        return self._namespaces[number]
+        """Return the namespace with this number, as events have it.
+
+        Raises:
+            BadArgument: no namespace has this number, or it was forgotten.
+        """
+        namespace = self._namespaces.get(number)
+        if namespace is None:
+            raise BadArgument("number", f"is {number}, which is no number of a namespace")
+        return namespace
+
+    def reset(self) -> None:
+        """Forget everything in the tree, and all namespaces of which nothing is left.
+
+        Slots that requests hold stay theirs. It is also what makes a cache usable again after a
+        `CacheUnusable` that asks for it: then all receipts are spent and all copies forgotten.
+
+        Raises:
+            CacheBusy: receipts are open, or copies in flight.
+            CacheUnusable: the engine cannot go on; make a new cache.
+        """
+        self._reset()
+        for number in [*self._namespaces]:
+            if not self._use_namespace(number):
+                self._forget_namespace(number)
+
+    def _forget_namespace(self, number: int | None) -> None:
+        namespace = self._namespaces.pop(number, None) if number is not None else None
+        if namespace is not None and self._numbers.get(namespace) == number:
+            del self._numbers[namespace]
 
     def insert_host(
         self,
@@ -135,12 +169,16 @@ class PrefixCache(_core.CacheCore):
                         f"a slot has {layout.page_bytes} bytes; some differ",
                     )
         full, swa, mamba = map(len, payloads)
-        *pages, placements = self._insert_host(tokens, start_pages, (full, swa, mamba), namespace)
-        if self.pools is not None:
-            for number, first, slots in placements:
-                data = payloads[number][first : first + len(slots)]
-                self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
-        return HostInserted(*pages)
+
+        def write(placements: list[tuple[int, int, SlotArray]]) -> None:
+            if self.pools is not None:
+                for number, first, slots in placements:
+                    data = payloads[number][first : first + len(slots)]
+                    self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
+
+        return HostInserted(
+            *self._insert_host(tokens, start_pages, (full, swa, mamba), namespace, write)
+        )
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Wait for a layer of a load-back: True once it can be read, False if the load failed.

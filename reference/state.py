@@ -181,6 +181,9 @@ class State:
     arrived: dict[TransferId, bool] = Factory(dict)
     """Completions that the engine reported, of transfers that wait for earlier ones."""
     events: list[Event] = Factory(list)
+    """The log of events that wait to be taken."""
+    events_given_up: bool = False
+    """Whether more events would wait than may, so that the log was emptied and stays empty."""
     clock: int = 0
     next_id: int = 1
     """The next id of a node, receipt or transfer; ids are never reused."""

@@ -63,10 +63,17 @@ Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     });
 }
 
-uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
+nb::object do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
-        return lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
+        const uint64_t receipt =
+            lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
+        PyObject* number = PyLong_FromUnsignedLongLong(receipt);
+        if (number != nullptr) return nb::steal(number);
+        // Nobody could ever release it.
+        unlock(self.state, receipt);
+        self.state.changed = false;
+        throw nb::python_error();
     });
 }
 
@@ -82,7 +89,13 @@ void do_unlock_window(CacheCore& self, nb::handle receipt) {
 nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
         const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
-        return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]), array_of(slots[MAMBA]));
+        try {
+            return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]),
+                                  array_of(slots[MAMBA]));
+        } catch (...) {
+            take_back(self.state, slots);
+            throw;
+        }
     });
 }
 
@@ -131,7 +144,7 @@ LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pag
 }
 
 nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
-                         const Three& payloads, nb::handle namespace_id) {
+                         const Three& payloads, nb::handle namespace_id, nb::handle write) {
     return self.operate(Operation::INSERT_HOST, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const Counts counts{{payloads[FULL], payloads[SWA], payloads[MAMBA]}};
@@ -142,8 +155,10 @@ nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pa
             placements.append(
                 nb::make_tuple(static_cast<int>(each.component), each.first, array_of(each.slots)));
         }
+        // Within the call: if the bytes cannot be written, the cache must not be used.
+        if (!write.is_none()) write(placements);
         return nb::make_tuple(done.placed_pages, done.refilled_pages, done.present_pages,
-                              done.dropped_pages, placements);
+                              done.dropped_pages);
     });
 }
 
@@ -161,7 +176,11 @@ nb::tuple count_free_slots(CacheCore& self) {
 }
 
 void do_reset(CacheCore& self) {
-    self.operate(Operation::RESET, [&] { reset(self.state); });
+    self.operate(Operation::RESET, [&] {
+        // Copies that nobody can settle any more must not go on writing.
+        if (!self.gate.broken.empty()) self.engine.restart();
+        reset_or_recover(self.state, self.gate);
+    });
 }
 
 }  // namespace
@@ -189,13 +208,14 @@ void bind_operations(nb::class_<CacheCore>& core) {
         number("mamba"));
     add("load_back", &do_load_back, docs::LOAD_BACK, argument("tokens"), nothing("quota_pages"),
         number("namespace"));
-    add("reset", &do_reset, docs::RESET);
     add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
-    // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
+    // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
-             nb::arg("payloads"), number("namespace"),
-             "Find host slots for fetched pages, of which `payloads` counts each component's.")
+             nb::arg("payloads"), number("namespace"), nothing("write"),
+             "Place fetched pages, of which `payloads` counts each component's; `write` gets the "
+             "slots.")
         .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
+        .def("_reset", &do_reset, "Forget the tree, or recover after a failure.")
         .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }
 

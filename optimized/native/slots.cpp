@@ -71,17 +71,32 @@ SlotLists allocate(State& state, const Counts& counts) {
         }
     }
     SlotLists taken;
-    for (const Component component : ALL_COMPONENTS) {
-        Pool& pool = state.pool(component, GPU);
-        taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
-        pool.held.add(taken[component]);
+    try {
+        for (const Component component : ALL_COMPONENTS) {
+            SlotSet& free = state.pool(component, GPU).free;
+            taken[component] = free.take(static_cast<int32_t>(counts[component]));
+        }
+        if (counts[SWA] != 0) {
+            RunReader full(taken[FULL]);
+            full.skip(static_cast<int32_t>(counts[FULL] - counts[SWA]));
+            pair(state, full.next(static_cast<int32_t>(counts[SWA])), taken[SWA]);
+        }
+    } catch (...) {  // Memory ran out.
+        for (const Component component : ALL_COMPONENTS) {
+            release(state, component, GPU, taken[component]);
+        }
+        state.changed = false;
+        throw;
     }
-    if (counts[SWA] != 0) {
-        RunReader full(taken[FULL]);
-        full.skip(static_cast<int32_t>(counts[FULL] - counts[SWA]));
-        pair(state, full.next(static_cast<int32_t>(counts[SWA])), taken[SWA]);
+    for (const Component component : ALL_COMPONENTS) {
+        state.pool(component, GPU).held.add(taken[component]);
     }
     return taken;
+}
+
+void take_back(State& state, const SlotLists& allocated) {
+    free_slots(state, allocated);
+    state.changed = false;
 }
 
 void free_slots(State& state, const SlotLists& slots) {
@@ -118,6 +133,7 @@ Handover::~Handover() {
 }
 
 void release(State& state, Component component, Medium medium, const Runs& slots) {
+    state.changed = true;
     if (medium == GPU && state.config.swa()) {
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
@@ -155,6 +171,7 @@ void pair(State& state, const Runs& full, const Runs& swa) {
 
 void place(State& state, Node* node, Component component, Medium medium, Runs slots,
            Transfer* filled_by) {
+    state.changed = true;
     Data& data = node->data[component];
     assert(!data.on(medium) && slots);
     data.slots[medium] = std::move(slots);
@@ -176,6 +193,7 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     Data& data = node->data[component];
     Runs slots = std::move(data.slots[medium]);
     if (!slots) return slots;
+    state.changed = true;
     data.filling[medium] = nullptr;
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();

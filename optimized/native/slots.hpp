@@ -23,6 +23,9 @@ SlotLists allocate(State& state, const Counts& counts);
 // Give a request's slots back, all or none. Throws: SlotNotHeld, BadArgument.
 void free_slots(State& state, const SlotLists& slots);
 
+// Undo an allocation whose slots the caller cannot be given, as if it had been refused.
+void take_back(State& state, const SlotLists& allocated);
+
 // Takes slots from a request, which must hold each of them. Gives them back when it goes out of
 // scope, unless `keep` was called.
 class Handover {

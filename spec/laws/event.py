@@ -215,7 +215,7 @@ def silence(step: Step) -> Iterator[str]:
         yield f"events are off, and {name} sent {listed(step.events)}"
     elif isinstance(step.outcome, Refused):
         yield f"{name} was refused and sent {listed(step.events)}"
-    elif not may_send(step) and not isinstance(step.operation, Reset):
+    elif not may_send(step) and not isinstance(step.operation, Reset) and not step.replaces_events:
         yield f"{name} sent {listed(step.events)}"
 
 
@@ -250,7 +250,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/LMCache/LMCache/issues/5076
     """
-    if not step.after.config.events or isinstance(step.operation, Reset):
+    if not step.after.config.events or isinstance(step.operation, Reset) or step.replaces_events:
         return
     name = type(step.operation).__name__
     allowed = may_send(step)

@@ -40,7 +40,10 @@ Config some_config(Bytes& bytes) {
     if (config.host_tier()) config.host_slots = some_counts(bytes, 14, 10, 4);
     config.eviction_policy = static_cast<EvictionPolicy>(bytes.below(7));
     config.load_back_threshold_pages = bytes.below(3);
-    config.events = bytes.below(4) != 0;
+    const int events = bytes.below(4);
+    config.events = events != 0;
+    // So few that a router often has to begin anew.
+    if (events == 1) config.max_pending_events = 1 + bytes.below(8);
     // Nearly all pages share their hash, or none do.
     config.tag_bits = bytes.coin() ? 1 : 32;
     return config;
@@ -63,8 +66,9 @@ Player::Player(Bytes& bytes)
       stamps_(config_),
       engine_(stamps_),
       state_(config_, &engine_) {
-    state_.namespaces.push_back({"default", {}, 0});
-    state_.namespaces.push_back({"other", {1, 2, 3}, HASH_BYTES});
+    const uint8_t seed[HASH_BYTES] = {1, 2, 3};
+    state_.namespaces->add("default", seed, 0);
+    state_.namespaces->add("other", seed, HASH_BYTES);
 }
 
 template <typename Call>
