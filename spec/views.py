@@ -17,7 +17,7 @@ from attrs import Factory, field, frozen
 
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Operation, Outcome, Taken
+from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
 from kvcanon.spec.types import (
@@ -207,15 +207,6 @@ class Step:
         default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
     )
     """The difference of the two states."""
-
-    @cached_property
-    def replaces_events(self) -> bool:
-        """Whether events that waited, and were not taken, do not wait any more.
-
-        Then `events` are all that wait now.
-        """
-        waited = self.before.events
-        return not isinstance(self.outcome, Taken) and self.after.events[: len(waited)] != waited
 
     @cached_property
     def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:

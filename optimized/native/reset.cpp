@@ -42,6 +42,7 @@ void unpair_all_but_held(State& state) {
 
 void reset(State& state) {
     if (!state.holds.empty()) throw CacheBusy(static_cast<int64_t>(state.holds.size()));
+    state.changed = true;
     free_tree(state);
     forget_tree(state);
     state.namespaces->forget_idle();

@@ -66,9 +66,15 @@ Player::Player(Bytes& bytes)
       stamps_(config_),
       engine_(stamps_),
       state_(config_, &engine_) {
-    const uint8_t seed[HASH_BYTES] = {1, 2, 3};
+    const uint8_t seed[HASH_BYTES] = {};
     state_.namespaces->add("default", seed, 0);
-    state_.namespaces->add("other", seed, HASH_BYTES);
+    name_other();
+}
+
+// Prompts know the second namespace by its index, which a reset may have freed.
+void Player::name_other() {
+    const uint8_t seed[HASH_BYTES] = {1, 2, 3};
+    if (!state_.namespaces->find("other")) state_.namespaces->add("other", seed, HASH_BYTES);
 }
 
 template <typename Call>
@@ -112,7 +118,9 @@ void Player::step() {
         case 14: return complete_some();
         case 15: return static_cast<void>(attempt([&] { settle(state_); }));
         case 16: return static_cast<void>(attempt([&] { flush(state_); }));
-        case 17: return static_cast<void>(attempt([&] { reset(state_); }));
+        case 17:
+            attempt([&] { reset(state_); });
+            return name_other();
         case 18: return hearer_.require_true(state_);
         default: return call_wrongly();
     }
