@@ -1,6 +1,6 @@
 """The native core, as bind_*.cpp in optimized/native bind it, with the same docstrings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -119,7 +119,8 @@ class CacheCore:
         eviction_policy: int,
         load_back_threshold_pages: int,
         events: bool,
-        engine: Engine | None,
+        max_pending_events: int = ...,
+        engine: Engine | None = None,
         tag_bits: int = 32,
         padding_slots: Three = (0, 0, 0),
     ) -> None: ...
@@ -274,27 +275,27 @@ class CacheCore:
         Raises:
             BadArgument: the tokens or the namespace are not valid.
         """
-    def reset(self) -> None:
-        """Forget the whole tree.
-
-        Slots that requests hold stay theirs, and namespaces keep their numbers.
-
-        Raises:
-            CacheBusy: receipts are open or transfers in flight; unlock and flush first.
-        """
     def free_slot_counts(self) -> tuple[int, int, int]:
         """Count the free device slots: full, swa, mamba."""
     def take_events(self) -> list[Event]:
         """Return the events since the last call, oldest first, and forget them.
 
-        Page hashes are computed here, so that other calls do not pay for them.
+        Where more waited than `max_pending_events`, they are all pages cleared, and then a store of
+        each page that is resident. Page hashes are computed here: other calls do not pay for them.
         """
-    def _add_namespace(self, encoded: bytes, seed: bytes) -> int:
-        """Return the number of a namespace, a new one where it has none."""
+    def _add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, int | None]:
+        """Return the number of a namespace, and the number that was forgotten for it or None."""
+    def _use_namespace(self, number: int) -> bool:
+        """Return whether a number is that of a namespace that was not forgotten, and use it."""
     def _insert_host(
-        self, tokens: Tokens, start_pages: int, payloads: Three, namespace: int = 0
-    ) -> tuple[int, int, int, int, list[tuple[int, int, NDArray[np.int32]]]]:
-        """Find host slots for fetched pages, of which `payloads` counts each component's."""
+        self,
+        tokens: Tokens,
+        start_pages: int,
+        payloads: Three,
+        namespace: int = 0,
+        write: Callable[[list[tuple[int, int, NDArray[np.int32]]]], None] | None = None,
+    ) -> tuple[int, int, int, int]:
+        """Place fetched pages, of which `payloads` counts each component's; `write` gets the slots."""
     def _arrived(self) -> tuple[tuple[int, bool], ...]:
         """The transfers that can settle: each id, and whether done."""
     def _settle(self, completions: list[tuple[int, bool]]) -> tuple[tuple[int, int], ...]:
@@ -315,6 +316,8 @@ class CacheCore:
         """Refuse calls that give or fill device slots, or accept them again."""
     def _poll(self) -> tuple[tuple[int, int], ...]:
         """Settle the transfers that have ended: each id with its status."""
+    def _reset(self) -> None:
+        """Forget the tree, or recover after a failure."""
     def _flush(self) -> tuple[tuple[int, int], ...]:
         """Wait for every transfer in flight, and settle it."""
 

@@ -28,8 +28,8 @@ from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import Completion, Direction, TransferOrder
+from kvcanon.spec.errors import BadArgument, CacheUnusable
+from kvcanon.spec.transfer import Direction, TransferOrder
 from kvcanon.spec.types import TransferId
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
                 if direct_bytes is None
                 else direct_bytes
             )
-            worker.start(direction, _work)
+        self.start()
 
     @property
     def direct_bytes(self) -> dict[Direction, int]:
@@ -155,6 +155,8 @@ class _Job:
     done: Event | None = None
     """None until all steps are enqueued, and for ever if that failed."""
     enqueued: bool = False
+    ok: bool = False
+    """Whether it was performed; decided when it has ended."""
 
     def arrival(self, layer: int) -> Event | None:
         """The event after which a layer is in place; None while there is none to wait for.
@@ -177,21 +179,23 @@ class _CudaWorker(CopyWorker[_Job]):
 
     def submit(self, job: _Job) -> None:
         with self.changed:
-            self.put(job)
             self.open[job.transfer_id] = job
+            try:
+                self.put(job)
+            except (BadArgument, CacheUnusable):
+                del self.open[job.transfer_id]
+                raise
 
-    def take_completions(self) -> list[Completion]:
+    def look(self) -> None:
         """Orders that ended, up to the first that has not: later ones are behind it on a stream."""
-        completions = []
         for transfer_id, job in list(self.open.items()):
-            if not self.ended(job):
+            if not self.has_ended(job):
                 break
-            with self.changed:
-                del self.open[transfer_id]
-            completions.append(Completion(transfer_id, job.done is not None))
-        return completions
+            job.ok = job.done is not None
+            # One call of C code, which no interrupt cuts in two.
+            self.ended.extend(map(self.open.pop, (transfer_id,)))
 
-    def ended(self, job: _Job) -> bool:
+    def has_ended(self, job: _Job) -> bool:
         """Whether no byte of the order moves any more."""
         if not job.enqueued or job.done is None:
             return job.enqueued
@@ -208,20 +212,31 @@ class _CudaWorker(CopyWorker[_Job]):
         job = self.open.get(transfer_id)
         if job is None:
             return
-        with self.changed:
-            self.changed.wait_for(lambda: job.enqueued)
+        self.until(lambda: job.enqueued)
         if job.done is not None:
             with suppress(RuntimeError):  # The poll that follows finds and tells it.
                 job.done.synchronize()
 
     def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
         """Whether the layer is there or coming, and the event to wait for, if there is one."""
-        with self.changed:
-            job = self.open.get(transfer_id)
-            if job is None:
-                return transfer_id not in self.failed, None
-            self.changed.wait_for(lambda: job.enqueued or job.arrival(layer) is not None)
-            return transfer_id not in self.failed, job.arrival(layer)
+        job = self.open.get(transfer_id)
+        if job is None:
+            return transfer_id not in self.failed, None
+        self.until(lambda: job.enqueued or job.arrival(layer) is not None)
+        return transfer_id not in self.failed, job.arrival(layer)
+
+    def finish(self) -> None:
+        """Wait for the queue, then for the streams; a lost device moves nothing more."""
+        if self.died is None:
+            for transfer_id in list(self.open):
+                self.wait(transfer_id)
+        else:
+            try:
+                self.mover.settle()
+            except RuntimeError as error:
+                raise CacheUnusable(f"{self.died}; the device is lost: {error}") from error
+        self.waiting.clear()
+        self.open.clear()
 
     def planned(self, job: _Job, groups: tuple[LayerGroup, ...]) -> None:
         with self.changed:
@@ -238,17 +253,19 @@ class _CudaWorker(CopyWorker[_Job]):
             job.done = done
             job.enqueued = True
             if done is None:
-                self.failed.add(job.transfer_id)
+                self.fail(job.transfer_id)
             self.changed.notify_all()
 
+    def enter(self) -> None:
+        """Make the device that of the thread."""
+        self.mover.gpu.runtime.enter()
 
-def _work(worker: _CudaWorker) -> None:
-    worker.mover.gpu.runtime.enter()
-    while _work_one(worker):
-        pass
-    # Pools and ring are released when this thread ends, so no copy may be running then.
-    with suppress(RuntimeError):
-        worker.mover.settle()
+    def work(self) -> None:
+        while _work_one(self):
+            pass
+        # Pools and ring are released when this thread ends, so no copy may be running then.
+        with suppress(RuntimeError):
+            self.mover.settle()
 
 
 def _work_one(worker: _CudaWorker) -> bool:
@@ -258,9 +275,10 @@ def _work_one(worker: _CudaWorker) -> bool:
         return False
     done = None
     try:
-        plan = worker.mover.plan(job.transfer.moves)
-        worker.planned(job, plan.groups)
-        done = worker.mover.enqueue(plan, job.submitted, partial(worker.arriving, job))
+        if job.transfer.begin():
+            plan = worker.mover.plan(job.transfer.moves)
+            worker.planned(job, plan.groups)
+            done = worker.mover.enqueue(plan, job.submitted, partial(worker.arriving, job))
     except BaseException:
         # Whatever was raised, callers wait for this order and for later ones. Steps that were
         # enqueued still move bytes, and the slots come free once the order completes as failed.

@@ -199,6 +199,11 @@ COUNTERS = (
     ),
     MetricSpec("events", "Emitted events, one for each page.", _one(lambda s: s.events)),
     MetricSpec(
+        "dropped_events",
+        "Events that were dropped because too many waited, one for each page.",
+        _one(lambda s: s.events_dropped),
+    ),
+    MetricSpec(
         "refused_calls",
         "Refused calls, which changed nothing.",
         _refused,
@@ -229,5 +234,10 @@ GAUGES = (
         "receipts",
         "Open receipts, including one for each copy in flight.",
         _one(lambda s: s.receipts),
+    ),
+    MetricSpec(
+        "namespaces",
+        "Namespaces that have pages or events, or had a short time ago.",
+        _one(lambda s: s.namespaces),
     ),
 )

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import field, frozen
 
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.spec.transfer import Copy, Direction, TransferEngine, TransferOrder
@@ -59,6 +59,23 @@ class PageTransfer:
     after: object = None
     """An event of `CudaEngine.event_after`, after which device slots may be read or written; None
     for the work that the current stream has at `submit`. Engines without streams ignore it."""
+    _fate: dict[str, bool] = field(factory=dict, init=False)
+    """Whether it runs; empty until that is decided, once and for all."""
+
+    def begin(self) -> bool:
+        """Decide that it runs: False if it was revoked, and must not. An engine calls this first.
+
+        The first of `begin` and `revoke` wins, in whichever threads they are called.
+        """
+        return self._fate.setdefault("runs", True)
+
+    def revoke(self) -> bool:
+        """Decide that it never runs: False if it has begun.
+
+        If `TransferEngine.submit` is interrupted, nobody knows whether the engine took the order. A
+        revoked one moves no bytes, whenever the engine comes to it.
+        """
+        return not self._fate.setdefault("runs", False)
 
     def __repr__(self) -> str:
         pages = ", ".join(f"{len(move.sources)} {move.component}" for move in self.moves)
@@ -78,8 +95,9 @@ class PageTransfer:
         )
 
     def __call__(self) -> None:
-        """Move all bytes, from where they are when it is called to where they go."""
-        self.perform_layers(ALL_LAYERS)
+        """Move all bytes, from where they are when it is called, unless it was revoked."""
+        if self.begin():
+            self.perform_layers(ALL_LAYERS)
 
     def perform_layers(self, layers: slice) -> None:
         """Move the bytes of some layers."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
 from kvcanon.optimized.engine_tensors import ComponentTensors
-from kvcanon.optimized.page_transfer import PoolsEngine
+from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -49,10 +49,10 @@ class PrefixCache(_core.CacheCore):
 
     `pools` hold the bytes; a cache without a host tier works without pools, when the engine keeps
     the bytes itself. `engine` copies between the pools; by default it is a `ThreadedEngine` for
-    pools on the CPU, and a `CudaEngine` for pools on a GPU. With `agree` the cache is one of several
-    ranks, which settle the same copies; docs/ranks.md says which calls are collective.
-    `padding_slots` are the first device slots of each pool, which kernels may use for padded tokens:
-    the cache never gives them out. `device_slots` counts them.
+    pools on the CPU, and a `CudaEngine` for pools on a GPU. With `agree` the cache is one of
+    several ranks, which settle the same copies; docs/ranks.md says which calls are collective.
+    `padding_slots` are the first device slots of each pool, which kernels may use for padded
+    tokens: the cache never gives them out. `device_slots` counts them.
 
     The operations are methods of the native base class, so that a call enters no Python code.
 
@@ -98,11 +98,13 @@ class PrefixCache(_core.CacheCore):
             eviction_policy=EVICTION_POLICIES.index(config.eviction_policy),
             load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
             events=config.events,
+            # More than any machine has memory for is as good as no limit.
+            max_pending_events=min(config.max_pending_events, 1 << 62),
             engine=self._bridge,
             padding_slots=_three(padding_slots),
         )
         self._closed = False
-        self._namespaces: list[Namespace] = []
+        self._namespaces: dict[int, Namespace] = {}
         self._numbers: dict[Namespace, int] = {}
         self.namespace(DEFAULT_NAMESPACE)
 
@@ -114,7 +116,9 @@ class PrefixCache(_core.CacheCore):
     def namespace(self, namespace: Namespace) -> int:
         """Return the number of a namespace, for all calls with tokens; 0 is the default namespace.
 
-        Numbers are never reused: a namespace takes memory as long as the cache lives.
+        Get it anew for each request. A number stays good while anything of its namespace is left
+        (pages, events), and then until `MAX_IDLE_NAMESPACES` others were used later, or until a
+        `reset`. After that it is refused, and is never the number of another namespace.
 
         Raises:
             BadArgument: it is not a `Namespace`, or a field is neither text nor None.
@@ -123,18 +127,47 @@ class PrefixCache(_core.CacheCore):
             kind = type(namespace).__name__
             raise BadArgument("namespace", f"is a {kind}; give a kvcanon.spec.types.Namespace")
         number = self._numbers.get(namespace)
-        if number is None:
+        if number is None or not self._use_namespace(number):
             texts = (namespace.extra_key, namespace.cache_salt, namespace.lora)
             if not all(text is None or isinstance(text, str) for text in texts):
                 raise BadArgument("namespace", "has a field that is neither text nor None")
-            number = self._add_namespace(encode_namespace(namespace), namespace_seed(namespace))
+            encoded, seed = encode_namespace(namespace), namespace_seed(namespace)
+            number, forgotten = self._add_namespace(encoded, seed)
+            self._forget_namespace(forgotten)
             self._numbers[namespace] = number
-            self._namespaces.append(namespace)
+            self._namespaces[number] = namespace
         return number
 
     def namespace_of(self, number: int) -> Namespace:
-        """Return the namespace with this number."""
-        return self._namespaces[number]
+        """Return the namespace with this number, as events have it.
+
+        Raises:
+            BadArgument: no namespace has this number, or it was forgotten.
+        """
+        namespace = self._namespaces.get(number)
+        if namespace is None:
+            raise BadArgument("number", f"is {number}, which is no number of a namespace")
+        return namespace
+
+    def reset(self) -> None:
+        """Forget everything in the tree, and all namespaces of which nothing is left.
+
+        Slots that requests hold stay theirs. It is also what makes a cache usable again after a
+        `CacheUnusable` that asks for it: then all receipts are spent and all copies forgotten.
+
+        Raises:
+            CacheBusy: receipts are open, or copies in flight.
+            CacheUnusable: the engine cannot go on; make a new cache.
+        """
+        self._reset()
+        for number in [*self._namespaces]:
+            if not self._use_namespace(number):
+                self._forget_namespace(number)
+
+    def _forget_namespace(self, number: int | None) -> None:
+        namespace = self._namespaces.pop(number, None) if number is not None else None
+        if namespace is not None and self._numbers.get(namespace) == number:
+            del self._numbers[namespace]
 
     def insert_host(
         self,
@@ -161,12 +194,16 @@ class PrefixCache(_core.CacheCore):
                         f"a slot has {layout.page_bytes} bytes; some differ",
                     )
         full, swa, mamba = map(len, payloads)
-        *pages, placements = self._insert_host(tokens, start_pages, (full, swa, mamba), namespace)
-        if self.pools is not None:
-            for number, first, slots in placements:
-                data = payloads[number][first : first + len(slots)]
-                self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
-        return HostInserted(*pages)
+
+        def write(placements: list[tuple[int, int, SlotArray]]) -> None:
+            if self.pools is not None:
+                for number, first, slots in placements:
+                    data = payloads[number][first : first + len(slots)]
+                    self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
+
+        return HostInserted(
+            *self._insert_host(tokens, start_pages, (full, swa, mamba), namespace, write)
+        )
 
     def commit_host(
         self,

@@ -79,6 +79,8 @@ class Stats:
     transfers_failed: int
     transfers_cancelled: int
     events: int
+    events_dropped: int
+    """Events of single pages that were dropped because too many waited."""
     transfers_in_flight: int
     """A present size, as all fields below."""
     events_pending: int
@@ -86,6 +88,8 @@ class Stats:
     nodes: int
     receipts: int
     """Open receipts of requests, and one for each transfer in flight."""
+    namespaces: int
+    """Namespaces that have pages or events, or that were used a short time ago."""
     pools: Mapping[tuple[Component, Medium], PoolStats]
     operations: Mapping[str, OperationStats]
     """By the name of the method."""
@@ -129,10 +133,12 @@ def read_stats(tree: _core.Tree, config: CacheConfig, pools: Pools | None) -> St
         transfers_failed=number("transfers_failed"),
         transfers_cancelled=number("transfers_cancelled"),
         events=number("events"),
+        events_dropped=number("dropped_events"),
         transfers_in_flight=number("transfers_in_flight"),
         events_pending=number("pending_events"),
         nodes=number("nodes"),
         receipts=number("receipts"),
+        namespaces=number("namespaces"),
         pools={
             (component, medium): PoolStats(
                 *tree.pool_counts(COMPONENTS.index(component), MEDIA.index(medium))

@@ -17,7 +17,7 @@ from attrs import define, field
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
 from kvcanon.optimized.layout import layer_groups
 from kvcanon.optimized.page_transfer import PageTransfer
-from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.errors import BadArgument, CacheUnusable
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import TransferId
 
@@ -30,11 +30,12 @@ GROUP_BYTES = 4 << 20
 class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
     """Copies in the background, for pools in CPU memory.
 
-    A copy that raises is logged, and completes as failed. The threads start with the first order,
-    and end with `close`, with the `with` block, or when the engine is collected.
+    A copy that raises is logged, and completes as failed. The threads end with `close`, with the
+    `with` block, or when the engine is collected.
 
     Raises:
         BadArgument: `group_bytes` is below 1.
+        CacheUnusable: the threads cannot start.
     """
 
     def __init__(self, group_bytes: int = GROUP_BYTES) -> None:
@@ -43,9 +44,15 @@ class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
         super().__init__(
             {each: _MemcpyWorker(direction=each, group_bytes=group_bytes) for each in Direction}
         )
+        self.start()
 
     def submit(self, order: TransferOrder) -> None:
-        """Queue an order and return without waiting. Raises: BadArgument once closed."""
+        """Queue an order and return without waiting.
+
+        Raises:
+            BadArgument: the engine was closed.
+            CacheUnusable: nobody performs orders any more.
+        """
         self._workers[order.direction].submit(order)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
@@ -56,6 +63,7 @@ class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
 
         Raises:
             BadArgument: the layer is below 0.
+            CacheUnusable: nobody performs the order any more.
         """
         require_layer(layer)
         return all(worker.wait_layer(transfer_id, layer) for worker in self._workers.values())
@@ -69,69 +77,70 @@ class _MemcpyWorker(CopyWorker[TransferOrder]):
     group_bytes: int
     layers_there: dict[TransferId, int] = field(factory=dict)
     """How many layers have arrived, for each order that has not ended."""
-    completions: list[Completion] = field(factory=list)
 
     def submit(self, order: TransferOrder) -> None:
         with self.changed:
-            self.put(order)
             self.layers_there[order.transfer_id] = 0
-        if self.thread is None:
-            self.start(self.direction, _work)
+            try:
+                self.put(order)
+            except (BadArgument, CacheUnusable):
+                del self.layers_there[order.transfer_id]
+                raise
 
-    def take_completions(self) -> list[Completion]:
-        with self.changed:
-            completions, self.completions = self.completions, []
-        return completions
+    def look(self) -> None:
+        """Orders that ended are there already."""
 
     def wait(self, transfer_id: TransferId) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: transfer_id not in self.layers_there)
+        self.until(lambda: transfer_id not in self.layers_there)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
-        with self.changed:
-            self.changed.wait_for(lambda: self.layers_there.get(transfer_id, layer + 1) > layer)
-            return transfer_id not in self.failed
+        self.until(lambda: self.layers_there.get(transfer_id, layer + 1) > layer)
+        return transfer_id not in self.failed
+
+    def finish(self) -> None:
+        """A last order ends after all others; where the thread has ended, nothing moves."""
+        if self.died is None:
+            last = TransferOrder(-1, self.direction, (), lambda: None)
+            self.submit(last)
+            self.wait(last.transfer_id)
+        self.waiting.clear()
+        self.layers_there.clear()
 
     def advance(self, transfer_id: TransferId, layers_there: int) -> None:
-        with self.changed:
-            self.layers_there[transfer_id] = layers_there
-            self.changed.notify_all()
+        self.layers_there[transfer_id] = layers_there
+        self.changed.notify_all()
 
     def end(self, transfer_id: TransferId, *, ok: bool) -> None:
-        with self.changed:
-            del self.layers_there[transfer_id]
-            if not ok:
-                self.failed.add(transfer_id)
-            self.completions.append(Completion(transfer_id, ok))
-            self.changed.notify_all()
+        if not ok:
+            self.fail(transfer_id)
+        self.ended.append(Completion(transfer_id, ok))
+        del self.layers_there[transfer_id]
+        self.changed.notify_all()
 
+    def work(self) -> None:
+        while self.work_one():
+            pass
 
-def _work(worker: _MemcpyWorker) -> None:
-    while _work_one(worker):
-        pass
+    def work_one(self) -> bool:
+        """Perform the next order and drop all references to it: an idle thread keeps no pools."""
+        order = self.next_job()
+        if order is None:
+            return False
+        ok = False
+        try:
+            self.perform(order)
+            ok = True
+        except BaseException:
+            # Whatever was raised, callers wait for this order and for later ones.
+            logger.exception("%s %d failed", self.direction, order.transfer_id)
+        self.end(order.transfer_id, ok=ok)
+        return True
 
-
-def _work_one(worker: _MemcpyWorker) -> bool:
-    """Perform the next order and drop all references to it: an idle thread must not keep pools."""
-    order = worker.next_job()
-    if order is None:
-        return False
-    ok = False
-    try:
-        _perform(worker, order)
-        ok = True
-    except BaseException:
-        # Whatever was raised, callers wait for this order and for later ones.
-        logger.exception("%s %d failed", worker.direction, order.transfer_id)
-    worker.end(order.transfer_id, ok=ok)
-    return True
-
-
-def _perform(worker: _MemcpyWorker, order: TransferOrder) -> None:
-    transfer = order.perform
-    if not isinstance(transfer, PageTransfer):
-        transfer()
-    elif transfer.layer_bytes:
-        for layers in layer_groups(transfer.layers, transfer.layer_bytes, worker.group_bytes):
-            transfer.perform_layers(layers)
-            worker.advance(order.transfer_id, layers.stop)
+    def perform(self, order: TransferOrder) -> None:
+        transfer = order.perform
+        if not isinstance(transfer, PageTransfer):
+            transfer()
+        elif transfer.begin() and transfer.layer_bytes:
+            for layers in layer_groups(transfer.layers, transfer.layer_bytes, self.group_bytes):
+                transfer.perform_layers(layers)
+                self.advance(order.transfer_id, layers.stop)

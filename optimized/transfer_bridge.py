@@ -11,16 +11,18 @@ import logging
 from attrs import field, frozen
 
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
+from kvcanon.optimized.copy_workers import MOST_FAILED, WorkerEngine
 from kvcanon.optimized.page_transfer import (
     LayerwiseEngine,
     Move,
+    PageTransfer,
     SlotArray,
     StreamEngine,
     page_order,
 )
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.errors import BadArgument, SpecViolation
-from kvcanon.spec.transfer import Agree, Direction, TransferEngine
+from kvcanon.spec.errors import BadArgument, CacheUnusable, SpecViolation
+from kvcanon.spec.transfer import Agree, Direction, TransferEngine, TransferOrder
 from kvcanon.spec.types import TransferId
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,9 @@ class TransferBridge:
     If the engine raises in `submit`, it did not take the order. The error is logged, and the core
     gets a failed completion: an insert has handed its slots over by then and cannot be refused any
     more.
+
+    An interrupt may come between any two steps of `submit`, so that nobody knows whether the engine
+    took the order. The core then calls `give_up`.
     """
 
     engine: TransferEngine
@@ -41,9 +46,12 @@ class TransferBridge:
     """Asks the other ranks how far their copies are; None if there are no others."""
     _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
     _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
-    """Orders that the engine refused, each with the last order before it that the engine took."""
-    _failed: list[TransferId] = field(factory=list, init=False)
-    """Refused orders that the core has not polled yet."""
+    """The latest orders that the engine refused, each with the last order before it that the engine
+    took."""
+    _handed_over: dict[TransferId, TransferOrder] = field(factory=dict, init=False)
+    """Orders whose `submit` began and did not end."""
+    _completed: list[tuple[TransferId, bool]] = field(factory=list, init=False)
+    """Completions that the core has not taken yet."""
 
     def submit(
         self,
@@ -52,19 +60,46 @@ class TransferBridge:
         moves: list[tuple[int, SlotArray, SlotArray]],
         after: object = None,
     ) -> None:
-        """Submit an order to the engine. Raises: SpecViolation, if the engine does."""
+        """Submit an order to the engine.
+
+        Raises:
+            SpecViolation: the engine does.
+            CacheUnusable: nobody performs orders any more.
+        """
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
+        order = page_order(transfer_id, way, named, self.pools, after)
+        self._handed_over[transfer_id] = order
         try:
-            self.engine.submit(page_order(transfer_id, way, named, self.pools, after))
-        except SpecViolation:
+            self.engine.submit(order)
+        except (SpecViolation, CacheUnusable):
             raise
         except Exception:
             logger.exception("the engine did not take %s %d", way, transfer_id)
-            self._not_taken[transfer_id] = self._last_taken.get(way)
-            self._failed.append(transfer_id)
+            if self.give_up(transfer_id):
+                self._completed.append((transfer_id, False))
         else:
             self._last_taken[way] = transfer_id
+            del self._handed_over[transfer_id]
+
+    def give_up(self, transfer_id: TransferId) -> bool:
+        """Decide about an order whose `submit` raised: True if it never moves a byte from now on.
+
+        If False, the engine performs it, and will complete it. Calling this again changes nothing.
+        """
+        if transfer_id in self._not_taken:
+            return True
+        order = self._handed_over.get(transfer_id)
+        if order is None:
+            return True
+        transfer = order.perform
+        if not isinstance(transfer, PageTransfer) or not transfer.revoke():
+            return False
+        self._not_taken[transfer_id] = self._last_taken.get(order.direction)
+        if len(self._not_taken) > MOST_FAILED:
+            del self._not_taken[next(iter(self._not_taken))]
+        self._handed_over.pop(transfer_id, None)
+        return True
 
     def event_after(self, point: object) -> object:
         """Return what `submit` takes as `after`. Raises: BadArgument."""
@@ -75,11 +110,31 @@ class TransferBridge:
         return self.engine.event_after(point)
 
     def poll(self) -> list[tuple[TransferId, bool]]:
-        """Return completions since the last call, and failures of refused orders."""
-        completed = [(done.transfer_id, done.ok) for done in self.engine.poll()]
-        completed += ((transfer_id, False) for transfer_id in self._failed)
-        self._failed.clear()
-        return completed
+        """Return completions since the last call, and failures of refused orders.
+
+        The caller empties the list when it has read it: what an interrupt leaves in it comes again.
+        """
+        if isinstance(self.engine, WorkerEngine):
+            self.engine.poll_into(self._completed)
+        else:
+            self._completed.extend((each.transfer_id, each.ok) for each in self.engine.poll())
+        return self._completed
+
+    def restart(self) -> None:
+        """Return once no copy runs, and forget all orders: the cache begins anew.
+
+        Raises:
+            CacheUnusable: the engine cannot go on.
+        """
+        if isinstance(self.engine, WorkerEngine):
+            self.engine.restart()
+        else:
+            for transfer_id in self._last_taken.values():
+                self.engine.wait(transfer_id)
+            self.engine.poll()
+        self._last_taken.clear()
+        self._handed_over.clear()
+        self._completed.clear()
 
     def wait(self, transfer_id: TransferId) -> None:
         """Return once the order, and all before it in its direction, can be polled as complete."""
@@ -91,5 +146,7 @@ class TransferBridge:
         """Wait for a layer: True once it is there, False if it failed. Raises: BadArgument."""
         if not isinstance(self.engine, LayerwiseEngine):
             raise BadArgument("engine", "has no wait_layer; poll until the transfer has settled")
+        if transfer_id in self._handed_over and self.give_up(transfer_id):
+            return False
         # An engine answers True for orders that it does not know.
         return transfer_id not in self._not_taken and self.engine.wait_layer(transfer_id, layer)

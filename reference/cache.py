@@ -13,7 +13,7 @@ from typing import Any
 
 from kvcanon.reference import slots as slot_owners
 from kvcanon.reference.engine import InlineEngine
-from kvcanon.reference.events import emit_cleared
+from kvcanon.reference.events import emit_cleared, forget_events, pending_events
 from kvcanon.reference.evict import evict
 from kvcanon.reference.host import evict_host
 from kvcanon.reference.host_insert import insert_host
@@ -147,7 +147,8 @@ class ReferenceCache:
 
     def take_events(self) -> tuple[Event, ...]:
         """The events that were emitted since the last call."""
-        events, self._state.events = tuple(self._state.events), []
+        events = pending_events(self._state)
+        forget_events(self._state)
         return events
 
     def snapshot(self) -> Snapshot:

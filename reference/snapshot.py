@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from kvcanon.reference.events import pending_events
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.reference.victims import least_recent_first
 from kvcanon.spec.snapshot import (
@@ -44,7 +45,7 @@ def take_snapshot(state: State) -> Snapshot:
         swa_of_full=dict(state.swa_of_full),
         holds=tuple([_hold_state(held) for held in state.holds.values()]),
         transfers=tuple([_transfer_state(each) for each in state.transfers.values()]),
-        events=tuple(state.events),
+        events=pending_events(state),
     )
 
 

@@ -203,6 +203,9 @@ class State:
     victims_copy: Transfer | None = None
     """The copy of the victims in `departures`; None if the host lacks nothing of them."""
     events: list[Event] = Factory(list)
+    """The log of events that wait to be taken."""
+    events_given_up: bool = False
+    """Whether more events would wait than may, so that the log was emptied and stays empty."""
     clock: int = 0
     next_id: int = 1
     """The next id of a node, receipt or transfer; ids are never reused."""

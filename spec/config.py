@@ -178,12 +178,16 @@ class CacheConfig:
     load_back_threshold_pages: int = 0
     """A load of fewer full pages than this, and of nothing else, is not worth a copy."""
     events: bool = True
+    max_pending_events: int = 1 << 20
+    """Events that may wait to be taken. When more would wait, all are replaced: by
+    `AllBlocksCleared`, and a store of each page that is resident at the moment of `take_events`."""
     slot_bytes: int = 8
     """Bytes behind each slot."""
 
     def __attrs_post_init__(self) -> None:
         _at_least("page_size", self.page_size, 1)
         _at_least("slot_bytes", self.slot_bytes, 1)
+        _at_least("max_pending_events", self.max_pending_events, 1)
         _at_least("load_back_threshold_pages", self.load_back_threshold_pages, 0)
         if self.window_tokens is not None:
             _at_least("window_tokens", self.window_tokens, 1)

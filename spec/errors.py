@@ -98,5 +98,14 @@ class CacheBusy(CacheError):
         return f"{self.open_receipts} receipts are open; unlock and flush, then reset"
 
 
+class CacheUnusable(RuntimeError):
+    """No call is possible before the caller does what the text says, as a reset.
+
+    It is not a refusal that an engine meets in normal operation, and no bug either: memory ran out
+    in the middle of a call, a thread that copies ended or could not start, or the process is a fork
+    of the one that made the cache.
+    """
+
+
 class SpecViolation(AssertionError):
     """A law of this specification is broken: a bug, never an outcome to handle."""

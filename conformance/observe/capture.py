@@ -88,7 +88,9 @@ class StepCapture:
         require_answer("snapshot", state)
         difference = self.compare(before, state)
         after = difference.after
-        events = after.events[0 if isinstance(outcome, Taken) else len(before.events) :]
+        events = after.events
+        if not isinstance(outcome, Taken) and events[: len(before.events)] == before.events:
+            events = events[len(before.events) :]
         stamps: tuple[Stamp, ...] = ()
         if isinstance(operation, Match) and isinstance(outcome, Matched):
             stamps = self.read_stamps(operation.key, outcome)

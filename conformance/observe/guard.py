@@ -147,8 +147,8 @@ class GuardedCache(WrappedCache):
         """The pages that the events put on each medium, up to the last judged operation."""
         self._taken: list[Event] = []
         """Events that clients took since the last judged operation."""
-        self._folded_pending = 0
-        """How many of the events that wait in the cache are already folded into `_residency`."""
+        self._folded: tuple[Event, ...] = ()
+        """The events that wait in the cache and are already folded into `_residency`."""
         self._inserts_watched = 0
         """How many inserts were watched for snapshots that change with the cache."""
         if rate > 0:
@@ -228,14 +228,14 @@ class GuardedCache(WrappedCache):
         elif isinstance(operation, Reset):
             self._written.cleared()
         elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
-            self._taken.extend(answer[self._folded_pending :])
-            self._folded_pending = 0
+            self._taken.extend(self._unfolded(answer))
+            self._folded = ()
 
     def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
         """Call, check the laws of the step, and return or raise as the cache did."""
         before_was_judged = self._last is not None
         before = self._last or self._snapshot()
-        earlier = (*self._taken, *before.events[self._folded_pending :])
+        earlier = (*self._taken, *self._unfolded(before.events))
         self._last = None
         watched = self._text_of(before, operation)
         result = call_cache(call)
@@ -285,7 +285,7 @@ class GuardedCache(WrappedCache):
         """Take the pages of a state as what the events said, where earlier events are lost."""
         self._residency = set(residency_of(state))
         self._taken.clear()
-        self._folded_pending = len(state.events)
+        self._folded = state.events
 
     def _report_answer(self, wrong: AnswerError, before: Snapshot, operation: Operation) -> None:
         """Report an answer of a wrong type, and judge the next operation from its own state.
@@ -333,7 +333,12 @@ class GuardedCache(WrappedCache):
             else:
                 self._residency.discard((event.medium, event.block_hash))
         self._taken.clear()
-        self._folded_pending = len(after.events)
+        self._folded = after.events
+
+    def _unfolded(self, waiting: tuple[Event, ...]) -> tuple[Event, ...]:
+        """Return the events that wait and are not folded: all, where they replace earlier ones."""
+        known = len(self._folded)
+        return waiting[known:] if waiting[:known] == self._folded else waiting
 
 
 def _in_short(step: Step) -> str:

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "errors.hpp"
 
@@ -100,13 +101,15 @@ Runs slots_from(nb::handle given, Component component, Medium medium) {
 
 }  // namespace
 
-GivenKey key_of(const State& state, nb::handle given, int64_t namespace_id,
+GivenKey key_of(const State& state, nb::handle given, int64_t namespace_number,
                 std::vector<uint32_t>& scratch) {
-    if (namespace_id < 0 || namespace_id >= static_cast<int64_t>(state.namespaces.size())) {
-        throw BadArgument("namespace",
-                          "is " + std::to_string(namespace_id) +
-                              ", which is no number of a namespace; get one from `namespace`");
+    const std::optional<uint32_t> namespace_id = state.namespaces->index_of(namespace_number);
+    if (!namespace_id) {
+        throw BadArgument("namespace", "is " + std::to_string(namespace_number) +
+                                           ", which is no number of a namespace, or of one that "
+                                           "was forgotten; get one from `namespace`");
     }
+    state.namespaces->use(*namespace_id);
     ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
     const size_t pages = tokens.size() / static_cast<size_t>(state.config.page_words);
     if (pages > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -125,7 +128,7 @@ GivenKey key_of(const State& state, nb::handle given, int64_t namespace_id,
     } else {
         refuse_array(given, "tokens", TOKEN_TYPES);
     }
-    const Key key{words, static_cast<int32_t>(pages), static_cast<uint32_t>(namespace_id)};
+    const Key key{words, static_cast<int32_t>(pages), *namespace_id};
     return {std::move(tokens), key};
 }
 

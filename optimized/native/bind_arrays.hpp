@@ -29,7 +29,7 @@ struct GivenKey {
 
 // The whole pages of a prompt. `scratch` holds the words if the array is not of 32-bit numbers; the
 // key is valid while `scratch` and the array live. Throws: BadArgument.
-GivenKey key_of(const State& state, nanobind::handle given, int64_t namespace_id,
+GivenKey key_of(const State& state, nanobind::handle given, int64_t namespace_number,
                 std::vector<uint32_t>& scratch);
 
 // Slots that a client hands over; None means no slots of a component. Throws: BadArgument, and

@@ -1,6 +1,9 @@
 #include "bind_core.hpp"
 
+#include <nanobind/stl/optional.h>
+
 #include <limits>
+#include <optional>
 
 #include "bind_errors.hpp"
 #include "bind_numbers.hpp"
@@ -44,7 +47,8 @@ Counts pool_sizes(const nb::tuple& slots, const char* argument) {
 void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64_t window_tokens,
                bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
                int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
-               bool events, nb::object engine, int tag_bits, const nb::tuple& padding_slots) {
+               bool events, int64_t max_pending_events, nb::object engine, int tag_bits,
+               const nb::tuple& padding_slots) {
     const int64_t page_size = whole_number(page_units, "page_size");
     require(unit_words == 1 || unit_words == 2, "unit_words", unit_words, "1 or 2");
     require(1 <= page_size && page_size <= MOST_PAGE_WORDS / 2, "page_size", page_size,
@@ -57,6 +61,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
             "write_policy", write_policy, "an index into _core.ENUMS");
     require(0 <= eviction_policy && eviction_policy <= static_cast<int>(EvictionPolicy::PRIORITY),
             "eviction_policy", eviction_policy, "an index into _core.ENUMS");
+    require(1 <= max_pending_events, "max_pending_events", max_pending_events, "at least 1");
     require(0 < tag_bits && tag_bits <= 32, "tag_bits", tag_bits, "1 to 32");
     Config config;
     config.page_size = static_cast<int32_t>(page_size);
@@ -74,6 +79,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.eviction_policy = static_cast<EvictionPolicy>(eviction_policy);
     config.load_back_threshold_pages = load_back_threshold_pages;
     config.events = events;
+    config.max_pending_events = max_pending_events;
     config.tag_bits = tag_bits;
     if (config.host_tier() && engine.is_none()) {
         throw BadArgument("engine", "is None; a cache with a host tier needs one");
@@ -83,19 +89,32 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     emit_cleared(self->state);
 }
 
-uint32_t namespace_number(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
-    State& state = core.state;
+// The number of a namespace, and the number of the one that was forgotten for it, or None.
+nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
     if (seed.size() != 0 && seed.size() != HASH_BYTES) {
         throw BadArgument("seed", "must have 32 bytes, or none for the default namespace");
     }
-    const std::string name(encoded.c_str(), encoded.size());
-    const auto found = state.namespace_ids.find(name);
-    if (found != state.namespace_ids.end()) return found->second;
-    const auto number = static_cast<uint32_t>(state.namespaces.size());
-    Namespace added{name, {}, seed.size()};
-    std::memcpy(added.seed, seed.c_str(), seed.size());
-    state.namespaces.push_back(added);
-    return state.namespace_ids[name] = number;
+    return core.look([&] {
+        Namespaces& all = *core.state.namespaces;
+        const std::string name(encoded.c_str(), encoded.size());
+        if (const auto known = all.find(name)) {
+            all.use(*known);
+            return nb::make_tuple(all.number_of(*known), nb::none());
+        }
+        const std::optional<int64_t> forgotten = all.next_forgotten();
+        const uint32_t added =
+            all.add(name, reinterpret_cast<const uint8_t*>(seed.c_str()), seed.size());
+        return nb::make_tuple(all.number_of(added), forgotten);
+    });
+}
+
+// Whether a number is that of a namespace that was not forgotten. It counts as used, then.
+bool use_namespace(CacheCore& core, int64_t number) {
+    return core.look([&] {
+        const std::optional<uint32_t> index = core.state.namespaces->index_of(number);
+        if (index) core.state.namespaces->use(*index);
+        return index.has_value();
+    });
 }
 
 // The engine may refer back to the cache: Python's garbage collector must see that cycle.
@@ -147,23 +166,28 @@ nb::dict enums() {
 
 void bind_core(nb::module_& m) {
     bind_errors();
+    watch_forks();
     bind_outcomes(m);
     m.attr("ENUMS") = enums();
     m.attr("HASH_BYTES") = HASH_BYTES;
+    m.attr("MAX_IDLE_NAMESPACES") = Namespaces::MOST_IDLE;
     m.attr("MAX_SLOTS") = MOST_SLOTS;
     m.attr("MAX_WINDOW_TOKENS") = MOST_WINDOW_TOKENS;
     nb::class_<CacheCore> core(m, "CacheCore", nb::type_slots(collected<CacheCore>),
                                docs::CACHE_CORE);
     core.def("__init__", &make_core, nb::kw_only(), "page_size"_a, "unit_words"_a,
              "window_tokens"_a, "mamba"_a, "device_slots"_a, "host_slots"_a, "write_policy"_a,
-             "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a, "engine"_a.none(),
+             "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
+             "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
              "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0));
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
         "Refuse calls that give or fill device slots, or accept them again.");
-    core.def("_add_namespace", &namespace_number, "encoded"_a, "seed"_a,
-             "Return the number of a namespace, a new one where it has none.");
+    core.def("_add_namespace", &add_namespace, "encoded"_a, "seed"_a,
+             "Return the number of a namespace, and the number that was forgotten for it or None.");
+    core.def("_use_namespace", &use_namespace, "number"_a,
+             "Return whether a number is that of a namespace that was not forgotten, and use it.");
     nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),
                               "What snapshots, metrics and tests read of a cache.");
     tree.def(

@@ -36,6 +36,10 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
         raise("CacheBusy", error.receipts);
     } catch (const SpecViolation& error) {
         raise("SpecViolation", error.words);
+    } catch (const Unusable& error) {
+        raise("CacheUnusable", error.words);
+    } catch (const OutOfMemory& error) {
+        PyErr_SetString(PyExc_MemoryError, error.words);
     }
 }
 

@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 
+#include <memory>
 #include <string>
 
 #include "cache_core.hpp"
@@ -15,10 +16,15 @@ namespace {
 
 // An event that was taken. It keeps its pages alive.
 struct TakenEvent {
+    // Declared before the event, whose span is counted there.
+    std::shared_ptr<Namespaces> namespaces;
     Event event;
     int32_t page_words;
 
-    TakenEvent(Event taken, int32_t words) : event(std::move(taken)), page_words(words) {}
+    TakenEvent(const State& state, const Event& taken)
+        : namespaces(state.namespaces), event(taken), page_words(state.config.page_words) {
+        if (event.span) pin(event.span.get());
+    }
     TakenEvent(TakenEvent&& other) noexcept = default;
     TakenEvent& operator=(TakenEvent&&) = delete;
     ~TakenEvent() {
@@ -70,27 +76,21 @@ nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEve
     return nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>>(words, {pages, page_words}, event);
 }
 
-nb::list taken_events(CacheCore& core) {
-    return core.operate(Operation::TAKE_EVENTS, [&] {
-        nb::list taken;
-        for (Event& event : take_events(core.state)) {
-            taken.append(nb::cast(TakenEvent(std::move(event), core.state.config.page_words),
-                                  nb::rv_policy::move));
-        }
-        return taken;
-    });
-}
-
-// The pending events, without taking them.
-nb::list pending_events(CacheCore& core) {
-    State& state = core.state;
-    hash_events(state);
+nb::list listed_events(State& state) {
     nb::list listed;
-    for (const Event& event : state.events) {
-        if (event.span) pin(event.span.get());
-        listed.append(nb::cast(TakenEvent(event, state.config.page_words), nb::rv_policy::move));
+    for (const Event& event : pending_events(state)) {
+        listed.append(nb::cast(TakenEvent(state, event), nb::rv_policy::move));
     }
     return listed;
+}
+
+nb::list take_events(CacheCore& core) {
+    return core.operate(Operation::TAKE_EVENTS, [&] {
+        nb::list taken = listed_events(core.state);
+        // Not before, so that no event is lost if there is no memory for the list.
+        forget_events(core.state);
+        return taken;
+    });
 }
 
 }  // namespace
@@ -105,8 +105,9 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
             "A value of kvcanon.spec.types.Medium.")
         .def_prop_ro(
             "namespace",
-            [](const TakenEvent& self) -> uint32_t {
-                return self.event.span ? self.event.span->namespace_id : 0;
+            [](const TakenEvent& self) -> int64_t {
+                const TokenSpan* span = self.event.span.get();
+                return span == nullptr ? 0 : self.namespaces->number_of(span->namespace_id);
             },
             "Number of the namespace.")
         .def_prop_ro(
@@ -117,10 +118,13 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
                      "Page hashes, 32 bytes each; of removed pages the last comes first.")
         .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic,
                      "Tokens of the pages: uint32[pages, words a page].");
-    core.def("take_events", &taken_events, nb::sig(docs::TAKE_EVENTS.signature),
+    core.def("take_events", &take_events, nb::sig(docs::TAKE_EVENTS.signature),
              docs::TAKE_EVENTS.text);
     tree.def(
-        "pending_events", [](TreeView& self) { return pending_events(self.core); },
+        "pending_events",
+        [](TreeView& self) {
+            return self.core.look([&] { return listed_events(self.core.state); });
+        },
         "Return the events that `take_events` would, without taking them.");
 }
 

@@ -80,7 +80,8 @@ nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
                           static_cast<size_t>(node->pages) * HASH_BYTES);
         }
     }
-    return nb::make_tuple(node->node_id, parent, nb::tuple(children), node->namespace_id, words,
+    return nb::make_tuple(node->node_id, parent, nb::tuple(children),
+                          state.namespaces->number_of(node->namespace_id), words,
                           node->start, nb::tuple(data), node->hit_count, node->priority,
                           node->created, node->last_access, hashes);
 }
@@ -198,7 +199,10 @@ nb::dict counters(TreeView& tree) {
     found["transfers_in_flight"] = state.transfers.size();
     found["declined_backup_pages"] = all.declined_backup_pages;
     found["events"] = all.events;
-    found["pending_events"] = state.events.size();
+    found["pending_events"] = state.events.log.size();
+    found["dropped_events"] = all.dropped_events;
+    found["namespaces"] = state.namespaces->size();
+    found["idle_namespaces"] = state.namespaces->idle();
     found["nodes"] = state.node_count;
     found["span_bytes"] = span_bytes;
     found["arena_nodes"] = state.arena.size();
@@ -220,19 +224,27 @@ nb::dict calls(TreeView& tree) {
     return found;
 }
 
+// Keeps operations out while a method reads what they change in several steps.
+template <typename Result, typename... Arguments>
+auto apart(Result (*read)(TreeView&, Arguments...)) {
+    return [read](TreeView& tree, Arguments... arguments) {
+        return tree.core.look([&] { return read(tree, arguments...); });
+    };
+}
+
 }  // namespace
 
 void bind_inspection(nb::class_<TreeView>& tree) {
     const auto component = nb::arg("component");
     const auto medium = nb::arg("medium");
-    tree.def("nodes", &nodes, "Return every node as a tuple, the root first.")
-        .def("pool", &pool_state, component, medium,
+    tree.def("nodes", apart(&nodes), "Return every node as a tuple, the root first.")
+        .def("pool", apart(&pool_state), component, medium,
              "Return the capacity of a pool, its free slots and those that requests hold.")
         .def("holds_slot", &client_holds, component, nb::arg("slot"),
              "Return whether a request holds this device slot.")
-        .def("holds", &holds, "Return every open receipt as a tuple, the oldest first.")
-        .def("transfers", &transfers, "Return every transfer in flight as a tuple.")
-        .def("pairs", &pairs, "Return the window slot of each full slot that has one.")
+        .def("holds", apart(&holds), "Return every open receipt as a tuple, the oldest first.")
+        .def("transfers", apart(&transfers), "Return every transfer in flight as a tuple.")
+        .def("pairs", apart(&pairs), "Return the window slot of each full slot that has one.")
         .def("usage", &usage, component,
              "Return how many device slots of the tree are evictable, and how many locked.")
         .def("free_counts", &free_counts, medium, "Return the free slots of each component.")
@@ -241,7 +253,8 @@ void bind_inspection(nb::class_<TreeView>& tree) {
         .def("counters", &counters, "Return all counters of the core by name.")
         .def("calls", &calls, "Return calls, refusals and nanoseconds of each operation by name.")
         .def(
-            "check", [](TreeView& self) { check(self.core.state); },
+            "check",
+            [](TreeView& self) { self.core.look([&] { check(self.core.state); }); },
             "Check that redundant state agrees. Raises: SpecViolation.");
 }
 

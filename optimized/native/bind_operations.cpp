@@ -67,10 +67,17 @@ Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     });
 }
 
-uint64_t do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
+nb::object do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
-        return lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
+        const uint64_t receipt =
+            lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
+        PyObject* number = PyLong_FromUnsignedLongLong(receipt);
+        if (number != nullptr) return nb::steal(number);
+        // Nobody could ever release it.
+        unlock(self.state, receipt);
+        self.state.changed = false;
+        throw nb::python_error();
     });
 }
 
@@ -85,7 +92,13 @@ void do_unlock_window(CacheCore& self, nb::handle receipt) {
 
 nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
-        return arrays_of(allocate(self.state, counts_of(full, swa, mamba)));
+        const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
+        try {
+            return arrays_of(slots);
+        } catch (...) {
+            take_back(self.state, slots);
+            throw;
+        }
     });
 }
 
@@ -139,7 +152,13 @@ LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pag
 
 nb::tuple do_reserve_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::RESERVE_HOST, [&] {
-        return arrays_of(reserve_host(self.state, counts_of(full, swa, mamba)));
+        const SlotLists slots = reserve_host(self.state, counts_of(full, swa, mamba));
+        try {
+            return arrays_of(slots);
+        } catch (...) {
+            take_back(self.state, slots, CPU);
+            throw;
+        }
     });
 }
 
@@ -169,7 +188,7 @@ HostSlots do_host_slots(CacheCore& self, nb::handle tokens, nb::handle namespace
 }
 
 nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
-                         const Three& payloads, nb::handle namespace_id) {
+                         const Three& payloads, nb::handle namespace_id, nb::handle write) {
     return self.operate(Operation::INSERT_HOST, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const Counts counts{{payloads[FULL], payloads[SWA], payloads[MAMBA]}};
@@ -180,8 +199,10 @@ nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pa
             placements.append(
                 nb::make_tuple(static_cast<int>(each.component), each.first, array_of(each.slots)));
         }
+        // Within the call: if the bytes cannot be written, the cache must not be used.
+        if (!write.is_none()) write(placements);
         return nb::make_tuple(done.placed_pages, done.refilled_pages, done.present_pages,
-                              done.dropped_pages, placements);
+                              done.dropped_pages);
     });
 }
 
@@ -220,7 +241,11 @@ nb::tuple count_free_slots(CacheCore& self) {
 }
 
 void do_reset(CacheCore& self) {
-    self.operate(Operation::RESET, [&] { reset(self.state); });
+    self.operate(Operation::RESET, [&] {
+        // Copies that nobody can settle any more must not go on writing.
+        if (!self.gate.broken.empty()) self.engine.restart();
+        reset_or_recover(self.state, self.gate);
+    });
 }
 
 }  // namespace
@@ -254,12 +279,12 @@ void bind_operations(nb::class_<CacheCore>& core) {
     add("abort_host", &do_abort_host, docs::ABORT_HOST, argument("full"), nothing("swa"),
         nothing("mamba"));
     add("host_slots", &do_host_slots, docs::HOST_SLOTS, argument("tokens"), number("namespace"));
-    add("reset", &do_reset, docs::RESET);
     add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
     // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
-             nb::arg("payloads"), number("namespace"),
-             "Find host slots for fetched pages, of which `payloads` counts each component's.")
+             nb::arg("payloads"), number("namespace"), nothing("write"),
+             "Place fetched pages, of which `payloads` counts each component's; `write` gets the "
+             "slots.")
         .def("_commit_host", &do_commit_host, argument("tokens"), argument("start_pages"),
              argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
              "Place host slots that a client reserved and filled.")
@@ -267,6 +292,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
         .def("_settle", &do_settle, argument("completions"),
              "Settle exactly these transfers: each id with its status.")
         .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
+        .def("_reset", &do_reset, "Forget the tree, or recover after a failure.")
         .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }
 

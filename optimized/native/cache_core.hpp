@@ -1,13 +1,11 @@
 // The native base class of PrefixCache: the state, its engine, and memory for keys of other types.
-//
-// The GIL does not keep two calls apart. An engine is Python code: it may call the cache again, or
-// let another thread run, in the middle of a call.
 #pragma once
 
 #include <chrono>
 
 #include "operation.hpp"
 #include "py_engine.hpp"
+#include "turn.hpp"
 
 namespace kvcanon {
 
@@ -17,10 +15,7 @@ struct CacheCore {
     // The words of a key that came as 64-bit numbers; good until the next call.
     std::vector<uint32_t> words;
     Calls calls[OPERATIONS];
-    // Whether a call is under way.
-    bool busy = false;
-    // Whether memory ran out in the middle of a call, so that the state may be inconsistent.
-    bool broken = false;
+    Gate gate;
     // Whether the cache was closed, and whether its pools have no device memory now.
     bool closed = false;
     bool detached = false;
@@ -34,11 +29,14 @@ struct CacheCore {
         return key_of(state, tokens, namespace_id, words);
     }
 
-    // Do the work of one operation while no other runs. An exception of the engine passes through:
-    // the state is consistent at every call of the engine. Throws: SpecViolation where another call
-    // is running, or memory ran out in an earlier one.
+    // Do the work of one operation while no other runs, and count it. Throws: as `Turn` and
+    // `with_memory`.
     template <typename Work>
     auto operate(Operation operation, Work work);
+
+    // Read the state while no operation runs.
+    template <typename Work>
+    auto look(Work work);
 
     // Throws: BadArgument for any operation of a closed cache, and for one that gives or fills
     // device slots while there is no device memory.
@@ -61,33 +59,20 @@ struct TreeView {
         : owner(std::move(cache)), core(nanobind::cast<CacheCore&>(owner)) {}
 };
 
-// Keeps other calls out while one runs, and measures its time.
-class CallGuard {
+// Counts one call of an operation, and measures its time.
+class Stopwatch {
   public:
-    CallGuard(CacheCore& tree, Calls& calls) : tree_(tree), calls_(calls) {
-        if (tree.busy) {
-            throw SpecViolation(
-                "called in the middle of another call, by its engine or from a second thread; a "
-                "cache takes one call at a time");
-        }
-        if (tree.broken) {
-            throw SpecViolation(
-                "memory ran out in the middle of an earlier call; make a new cache");
-        }
-        tree.busy = true;
+    explicit Stopwatch(Calls& calls) : calls_(calls), began_(std::chrono::steady_clock::now()) {
         ++calls.count;
-        began_ = std::chrono::steady_clock::now();
     }
-    CallGuard(const CallGuard&) = delete;
-    CallGuard& operator=(const CallGuard&) = delete;
-    ~CallGuard() {
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+    ~Stopwatch() {
         const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began_;
         calls_.nanoseconds += static_cast<uint64_t>(took.count());
-        tree_.busy = false;
     }
 
   private:
-    CacheCore& tree_;
     Calls& calls_;
     std::chrono::steady_clock::time_point began_;
 };
@@ -95,21 +80,36 @@ class CallGuard {
 template <typename Work>
 auto CacheCore::operate(Operation operation, Work work) {
     Calls& asked = calls[static_cast<int>(operation)];
-    const CallGuard guard(*this, asked);
+    const Turn turn(gate, operation == Operation::RESET ? Turn::For::RECOVERY : Turn::For::CALL);
+    const Stopwatch stopwatch(asked);
+    engine.begin();
     try {
         refuse_if_away(operation);
-        return work();
+        return with_memory(state, gate, work);
     } catch (const CacheError&) {
         ++asked.refused;
         throw;
     } catch (const SpecViolation&) {
         throw;
-    } catch (const nanobind::python_error&) {
+    } catch (const OutOfMemory&) {
         throw;
+    } catch (const EngineDied& death) {
+        break_off(gate, death.what());
+        throw Unusable(refusal_of(gate));
     } catch (...) {
-        broken = true;
+        // The state is consistent at every call of the engine. What else raises has no memory for a
+        // result, or could not write the bytes of pages that the tree has by now.
+        if (!engine.raised() && state.changed) {
+            break_off(gate, "an error broke off an earlier call in the middle");
+        }
         throw;
     }
+}
+
+template <typename Work>
+auto CacheCore::look(Work work) {
+    const Turn turn(gate);
+    return with_memory(state, gate, work);
 }
 
 // Adds the classes of results.

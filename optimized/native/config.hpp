@@ -49,6 +49,8 @@ struct Config {
     EvictionPolicy eviction_policy = EvictionPolicy::LRU;
     int64_t load_back_threshold_pages = 0;
     bool events = true;
+    // Events of single pages that may wait to be taken.
+    int64_t max_pending_events = int64_t{1} << 20;
     // Bits of the hash that finds a page. Tests use fewer, so that pages collide.
     int tag_bits = 32;
 

@@ -183,14 +183,6 @@ Changes nothing. The slots stay as they are while a receipt locks the prompt.
 Raises:
     BadArgument: the tokens or the namespace are not valid.)"};
 
-constexpr Docstring RESET{"def reset(self) -> None",
-                          R"(Forget the whole tree.
-
-Slots that requests hold stay theirs, and namespaces keep their numbers.
-
-Raises:
-    CacheBusy: receipts are open or transfers in flight; unlock and flush first.)"};
-
 constexpr Docstring FREE_SLOT_COUNTS{"def free_slot_counts(self) -> tuple[int, int, int]",
                                      R"(Count the free device slots: full, swa, mamba.)"};
 
@@ -198,7 +190,8 @@ constexpr Docstring TAKE_EVENTS{
     "def take_events(self) -> list[Event]",
     R"(Return the events since the last call, oldest first, and forget them.
 
-Page hashes are computed here, so that other calls do not pay for them.)"};
+Where more waited than `max_pending_events`, they are all pages cleared, and then a store of
+each page that is resident. Page hashes are computed here: other calls do not pay for them.)"};
 
 }  // namespace docs
 

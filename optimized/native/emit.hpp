@@ -3,6 +3,11 @@
 // Emitting computes no hashes. An event refers to its pages, and their hashes are computed when the
 // event is taken. Until then the event keeps the tokens of its pages, even after the pages left the
 // tree.
+//
+// At most `Config::max_pending_events` events of single pages wait. When one more is emitted the
+// log is given up: nothing more is recorded, and the next events that are taken describe the tree
+// as it is then, all pages cleared and then a store of each that is resident. So a router that
+// missed what was given up is right again.
 #pragma once
 
 #include "state.hpp"
@@ -15,13 +20,13 @@ void emit_stored(State& state, const Node* node, Medium medium);
 // Emit that each page of a node left a medium, last page first.
 void emit_removed(State& state, const Node* node, Medium medium);
 
-// Emit that all pages left all media.
+// Emit that all pages left all media. What waited is of no use any more where the log is full.
 void emit_cleared(State& state);
 
-// Compute the hashes of all pages in pending events.
-void hash_events(State& state);
+// The events that wait, with all page hashes: the log, or all that is resident.
+std::vector<Event> pending_events(State& state);
 
-// The events since the last call, with all page hashes. The caller must unpin their spans.
-std::vector<Event> take_events(State& state);
+// Forget the events that wait; they were taken.
+void forget_events(State& state);
 
 }  // namespace kvcanon

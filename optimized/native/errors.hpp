@@ -60,4 +60,25 @@ struct SpecViolation : std::exception {
     const char* what() const noexcept override { return words.c_str(); }
 };
 
+// Not a refusal either: no call is possible before the caller does what the words say.
+struct Unusable : std::exception {
+    std::string words;
+    explicit Unusable(std::string what) : words(std::move(what)) {}
+    const char* what() const noexcept override { return words.c_str(); }
+};
+
+// The engine cannot go on, and says why.
+struct EngineDied : std::exception {
+    std::string words;
+    explicit EngineDied(std::string what) : words(std::move(what)) {}
+    const char* what() const noexcept override { return words.c_str(); }
+};
+
+// Memory ran out. The words need no memory of their own.
+struct OutOfMemory : std::exception {
+    const char* words;
+    explicit OutOfMemory(const char* literal) : words(literal) {}
+    const char* what() const noexcept override { return words; }
+};
+
 }  // namespace kvcanon

@@ -45,6 +45,7 @@ void count_window(State& state, const Hold& held, int32_t change) {
 }
 
 void release_window(State& state, Hold& held) {
+    state.changed = true;
     count_window(state, held, -1);
     held.window_from = -1;
     held.mamba_held = false;
@@ -97,6 +98,7 @@ void release_hold(State& state, uint64_t receipt) {
     const auto found = state.holds.find(receipt);
     assert(found != state.holds.end());
     Hold held = found->second;
+    state.changed = true;
     state.holds.erase(found);
     release_window(state, held);
     count_full(state, held, -1);

@@ -7,10 +7,69 @@
 
 namespace kvcanon {
 
+namespace {
+
+// All slots of a pool are free but those that clients hold, and its padding, which is held too.
+void free_all_but_held(Pool& pool) {
+    const int32_t capacity = pool.free.capacity();
+    SlotSet free(capacity);
+    if (capacity != 0) free.add(Run{0, capacity});
+    for (const Slot slot : pool.held.list()) free.remove(Run{slot, 1});
+    pool.free = std::move(free);
+    pool.owned_slots = pool.protected_slots = 0;
+}
+
+// End the pairs of slots unless requests hold both.
+void unpair_all_but_held(State& state) {
+    const SlotSet& full_held = state.pool(FULL, GPU).held;
+    const SlotSet& swa_held = state.pool(SWA, GPU).held;
+    const auto keep = [](std::vector<Slot>& ours, const std::vector<Slot>& theirs,
+                         const SlotSet& held, const SlotSet& their_held) {
+        for (size_t at = 0; at < ours.size(); ++at) {
+            const auto slot = static_cast<Slot>(at);
+            const Slot partner = ours[at];
+            const bool held_pair = partner >= 0 && held.contains(slot) &&
+                                   their_held.contains(partner) &&
+                                   theirs[static_cast<size_t>(partner)] == slot;
+            if (!held_pair) ours[at] = -1;
+        }
+    };
+    keep(state.swa_of_full, state.full_of_swa, full_held, swa_held);
+    keep(state.full_of_swa, state.swa_of_full, swa_held, full_held);
+}
+
+}  // namespace
+
 void reset(State& state) {
     if (!state.holds.empty()) throw CacheBusy(static_cast<int64_t>(state.holds.size()));
+    state.changed = true;
     free_tree(state);
     forget_tree(state);
+    state.namespaces->forget_idle();
+    emit_cleared(state);
+}
+
+void recover(State& state) {
+    state.transfers.clear();
+    state.arrived.clear();
+    for (std::set<uint64_t>& in_flight : state.in_flight) in_flight.clear();
+    state.departures.clear();
+    state.victims_copy = nullptr;
+    state.holds.clear();
+    state.path.clear();
+    // Nodes are dropped without a look at them: any of them may be half changed.
+    state.arena = Arena();
+    state.root = nullptr;
+    for (VictimQueue& queue : state.queues) queue = VictimQueue();
+    state.children.clear();
+    state.node_count = 0;
+    for (const Component component : ALL_COMPONENTS) {
+        for (const Medium medium : {GPU, CPU}) free_all_but_held(state.pool(component, medium));
+    }
+    unpair_all_but_held(state);
+    forget_events(state);
+    state.namespaces->forget_idle();
+    state.root = state.arena.make();
     emit_cleared(state);
 }
 

@@ -1,14 +1,16 @@
-// Reset: forget everything in the tree.
-//
-// Slots that requests hold stay theirs, and namespaces keep their numbers. A reset emits one event,
-// not a removal for each page.
+// The operation `reset`: forget everything in the tree.
 #pragma once
 
 #include "state.hpp"
 
 namespace kvcanon {
 
-// Throws: CacheBusy while a receipt is open; a transfer in flight has one, too.
+// Refuses while receipts are open, which includes those of copies in flight. Throws: CacheBusy.
 void reset(State& state);
+
+// Make a state consistent again that a failure of memory left in the middle of a change: the tree,
+// all receipts, all copies and all events that wait are forgotten; slots that requests hold stay
+// theirs. No copy may be running. If this fails, for memory, it can be called again.
+void recover(State& state);
 
 }  // namespace kvcanon

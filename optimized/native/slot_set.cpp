@@ -13,6 +13,15 @@ size_t SlotSet::next_word(size_t word) const {
     return (at << 6) + static_cast<size_t>(__builtin_ctzll(bits));
 }
 
+void SlotSet::append_or_undo(Run run, Runs& taken) {
+    try {
+        taken.append(run);
+    } catch (...) {
+        add(taken);
+        throw;
+    }
+}
+
 Runs SlotSet::take(int32_t count) {
     assert(0 <= count && count <= size_);
     Runs taken;
@@ -26,8 +35,8 @@ Runs SlotSet::take(int32_t count) {
         const uint64_t after = ~(bits >> first);
         const int32_t length = after == 0 ? 64 - first : __builtin_ctzll(after);
         const Run run{static_cast<Slot>(word * 64 + first), std::min(count, length)};
+        append_or_undo(run, taken);
         remove(run);
-        taken.append(run);
         count -= run.size;
     }
     first_word_ = word;

@@ -65,13 +65,17 @@ class SlotSet {
         for (const Run& run : runs) remove(run);
     }
 
-    // Remove the lowest `count` slots and return them. The set must have so many.
+    // Remove the lowest `count` slots and return them. The set must have so many. If memory runs
+    // out, it keeps them all.
     Runs take(int32_t count);
 
     // All slots, lowest first.
     std::vector<Slot> list() const;
 
   private:
+    // Append a run to those that were taken; if memory runs out, take these back.
+    void append_or_undo(Run run, Runs& taken);
+
     template <typename Each>
     static void for_words(Run run, Each each) {
         int64_t at = run.begin;

@@ -59,16 +59,38 @@ void check_asked(const State& state, const Counts& counts, Medium medium) {
     }
 }
 
-// Take free slots of a medium for a client.
+// Do a step of an allocation. If memory runs out, the taken slots come free again.
+template <typename Step>
+void undone_on_failure(State& state, const SlotLists& taken, Medium medium, Step step) {
+    try {
+        step();
+    } catch (...) {
+        for (const Component component : ALL_COMPONENTS) {
+            release(state, component, medium, taken[component]);
+        }
+        state.changed = false;
+        throw;
+    }
+}
+
+// Take free slots of a medium, all or none.
 SlotLists take_free(State& state, const Counts& counts, Medium medium) {
     check_asked(state, counts, medium);
     SlotLists taken;
-    for (const Component component : ALL_COMPONENTS) {
-        Pool& pool = state.pool(component, medium);
-        taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
-        pool.held.add(taken[component]);
-    }
+    undone_on_failure(state, taken, medium, [&] {
+        for (const Component component : ALL_COMPONENTS) {
+            SlotSet& free = state.pool(component, medium).free;
+            taken[component] = free.take(static_cast<int32_t>(counts[component]));
+        }
+    });
     return taken;
+}
+
+// Give taken slots to a client.
+void hold(State& state, const SlotLists& taken, Medium medium) {
+    for (const Component component : ALL_COMPONENTS) {
+        state.pool(component, medium).held.add(taken[component]);
+    }
 }
 
 // End the pairings of slots. Slots without a pairing are skipped fast: most full slots, and all new
@@ -98,8 +120,11 @@ SlotLists allocate(State& state, const Counts& counts) {
     if (counts[SWA] != 0) {
         RunReader full(taken[FULL]);
         full.skip(static_cast<int32_t>(counts[FULL] - counts[SWA]));
-        pair(state, full.next(static_cast<int32_t>(counts[SWA])), taken[SWA]);
+        undone_on_failure(state, taken, GPU, [&] {
+            pair(state, full.next(static_cast<int32_t>(counts[SWA])), taken[SWA]);
+        });
     }
+    hold(state, taken, GPU);
     return taken;
 }
 
@@ -107,7 +132,14 @@ SlotLists reserve_host(State& state, const Counts& counts) {
     if (!state.config.host_tier()) {
         throw BadArgument("reserve_host", "needs a host tier; choose a write policy");
     }
-    return take_free(state, counts, CPU);
+    const SlotLists taken = take_free(state, counts, CPU);
+    hold(state, taken, CPU);
+    return taken;
+}
+
+void take_back(State& state, const SlotLists& taken, Medium medium) {
+    free_slots(state, taken, medium);
+    state.changed = false;
 }
 
 bool holds_slot(State& state, Component component, Medium medium, int64_t slot) {
@@ -152,6 +184,7 @@ Handover::~Handover() {
 }
 
 void release(State& state, Component component, Medium medium, const Runs& slots) {
+    state.changed = true;
     if (medium == GPU && state.config.swa()) {
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
@@ -189,6 +222,7 @@ void pair(State& state, const Runs& full, const Runs& swa) {
 
 void place(State& state, Node* node, Component component, Medium medium, Runs slots,
            Transfer* filled_by) {
+    state.changed = true;
     Data& data = node->data[component];
     assert(!data.on(medium) && slots);
     data.slots[medium] = std::move(slots);
@@ -210,6 +244,7 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     Data& data = node->data[component];
     Runs slots = std::move(data.slots[medium]);
     if (!slots) return slots;
+    state.changed = true;
     data.filling[medium] = nullptr;
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();

@@ -27,6 +27,9 @@ SlotLists reserve_host(State& state, const Counts& counts);
 // Give a client's slots on a medium back, all or none. Throws: SlotNotHeld, BadArgument.
 void free_slots(State& state, const SlotLists& slots, Medium medium = GPU);
 
+// Undo an allocation whose slots the caller cannot be given, as if it had been refused.
+void take_back(State& state, const SlotLists& taken, Medium medium = GPU);
+
 // Takes slots from a client, who must hold each of them. Gives them back when it goes out of scope,
 // unless `keep` was called.
 class Handover {

@@ -12,7 +12,7 @@ Node* Arena::make() {
         if (index / CHUNK == chunks_.size()) {
             // Reserved, so that releasing a node never allocates.
             free_.reserve((chunks_.size() + 1) * CHUNK);
-            chunks_.emplace_back(new Node[CHUNK]);
+            chunks_.push_back(std::make_unique<Node[]>(CHUNK));
         }
         ++used_;
     }

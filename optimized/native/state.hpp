@@ -18,6 +18,7 @@
 
 #include "child_table.hpp"
 #include "config.hpp"
+#include "namespaces.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
 #include "token_span.hpp"
@@ -81,6 +82,7 @@ struct Node {
 // Nodes at fixed addresses, reused.
 class Arena {
   public:
+    // If memory runs out, nothing has changed.
     Node* make();
     void release(Node* node);
     Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
@@ -203,13 +205,6 @@ struct Event {
     int32_t pages = 0;
 };
 
-struct Namespace {
-    std::string encoded;
-    uint8_t seed[HASH_BYTES];
-    // Empty for the default namespace.
-    size_t seed_bytes;
-};
-
 // What the cache has done since it was made; slots are counted by component.
 struct Counters {
     uint64_t matches = 0;
@@ -226,6 +221,19 @@ struct Counters {
     uint64_t settled[3] = {0, 0, 0};
     uint64_t declined_backup_pages = 0;
     uint64_t events = 0;
+    // Page events that were dropped because too many waited.
+    uint64_t dropped_events = 0;
+};
+
+// The events that nobody has taken yet. `emit.hpp` describes what happens when too many wait.
+struct PendingEvents {
+    std::vector<Event> log;
+    // Events of single pages in the log.
+    int64_t pages = 0;
+    // Whether the log was given up, so that whoever takes events next gets all that is resident.
+    bool given_up = false;
+    // What was given up and still has to be forgotten, some with each new event.
+    std::vector<Event> dropped;
 };
 
 struct Stop {
@@ -238,6 +246,12 @@ using Path = std::vector<Stop>;
 struct State {
     Config config;
     Engine* engine = nullptr;
+    // Shared with events that were taken, which may live longer than the cache. Declared before
+    // whatever refers to spans.
+    std::shared_ptr<Namespaces> namespaces = std::make_shared<Namespaces>();
+    // Whether the current call has changed anything yet. Until then a failure, of memory for
+    // instance, refuses the call and nothing else; after it the state may be inconsistent.
+    bool changed = false;
     Arena arena;
     ChildTable children;
     Node* root = nullptr;
@@ -260,9 +274,7 @@ struct State {
     std::vector<Departure> departures;
     // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
     Transfer* victims_copy = nullptr;
-    std::vector<Event> events;
-    std::vector<Namespace> namespaces;
-    std::unordered_map<std::string, uint32_t> namespace_ids;
+    PendingEvents events;
     // Part of every receipt, so that a cache does not accept the receipt of another.
     uint64_t serial = 0;
     uint64_t clock = 0;
@@ -276,8 +288,14 @@ struct State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
-    uint64_t new_id() { return next_id++; }
-    uint64_t tick() { return ++clock; }
+    uint64_t new_id() {
+        changed = true;
+        return next_id++;
+    }
+    uint64_t tick() {
+        changed = true;
+        return ++clock;
+    }
     Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
     VictimQueue& queue(Queue kind) { return queues[static_cast<int>(kind)]; }
     const VictimQueue& queue(Queue kind) const { return queues[static_cast<int>(kind)]; }

@@ -52,9 +52,23 @@ HashJob begin(const HashRequest& wanted, size_t words_per_page) {
             span->hashes + hashed * HASH_BYTES};
 }
 
+// Requests whose spans know their place in it, until their hashes are there or the batch is given
+// up.
+class Batch : public std::vector<HashRequest> {
+  public:
+    Batch() = default;
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+    ~Batch() {
+        for (const HashRequest& each : *this) {
+            if (each.span != nullptr) each.span->batch_index = -1;
+        }
+    }
+};
+
 // Add a request to a batch, and requests for the spans above that must be hashed before it. A batch
 // has one request for each span, for the most pages that are wanted of it.
-void add_with_above(std::vector<HashRequest>& batch, HashRequest wanted) {
+void add_with_above(Batch& batch, HashRequest wanted) {
     while (wanted.span->hashed < wanted.pages) {
         TokenSpan* span = wanted.span;
         if (span->batch_index >= 0) {
@@ -62,8 +76,8 @@ void add_with_above(std::vector<HashRequest>& batch, HashRequest wanted) {
             pages = std::max(pages, wanted.pages);
             return;
         }
-        span->batch_index = static_cast<int32_t>(batch.size());
         batch.push_back(wanted);
+        span->batch_index = static_cast<int32_t>(batch.size()) - 1;
         if (is_next(wanted)) return;
         wanted = above(wanted);
     }
@@ -71,7 +85,7 @@ void add_with_above(std::vector<HashRequest>& batch, HashRequest wanted) {
 
 // The requests of a batch by level: those of a level depend on the level before and on no other, so
 // that they are computed together.
-std::vector<std::vector<HashRequest>> by_level(const std::vector<HashRequest>& batch) {
+std::vector<std::vector<HashRequest>> by_level(const Batch& batch) {
     std::vector<int32_t> levels(batch.size(), -1);
     std::vector<std::vector<HashRequest>> sorted;
     std::vector<size_t> chain;
@@ -92,8 +106,10 @@ std::vector<std::vector<HashRequest>> by_level(const std::vector<HashRequest>& b
     return sorted;
 }
 
-void end(const HashRequest& wanted) {
-    wanted.span->batch_index = -1;
+void end(Batch& batch, const HashRequest& wanted) {
+    const auto place = static_cast<size_t>(std::exchange(wanted.span->batch_index, -1));
+    // The span may be deleted below, once the last span that follows it has its hashes.
+    batch[place].span = nullptr;
     wanted.span->hashed = wanted.pages;
     SpanRef::drop(std::exchange(wanted.span->above, nullptr));
 }
@@ -101,13 +117,13 @@ void end(const HashRequest& wanted) {
 }  // namespace
 
 SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
-                  uint32_t namespace_id, TokenSpan* above, int32_t above_end) {
-    SpanRef made(new TokenSpan);
+                  Namespaces& namespaces, uint32_t namespace_id, TokenSpan* above,
+                  int32_t above_end) {
+    SpanRef made(new TokenSpan(namespaces, namespace_id));
     const size_t count = static_cast<size_t>(pages) * words_per_page;
     made->words.resize(count);
     std::memcpy(made->words, words, count * sizeof(uint32_t));
     made->pages = made->needed = pages;
-    made->namespace_id = namespace_id;
     made->above = above;
     made->above_end = above_end;
     if (above != nullptr) ++above->refs;
@@ -115,14 +131,14 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
 }
 
 void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page) {
-    std::vector<HashRequest> batch;
+    Batch batch;
     for (const HashRequest& each : wanted) add_with_above(batch, each);
     std::vector<HashJob> jobs;
     for (const std::vector<HashRequest>& level : by_level(batch)) {
         jobs.clear();
         for (const HashRequest& each : level) jobs.push_back(begin(each, words_per_page));
         hash_pages_batch(jobs.data(), jobs.size());
-        for (const HashRequest& each : level) end(each);
+        for (const HashRequest& each : level) end(batch, each);
     }
 }
 

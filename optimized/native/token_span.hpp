@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "namespaces.hpp"
 #include "sha256.hpp"
 
 namespace kvcanon {
@@ -53,6 +54,17 @@ class Block {
 };
 
 struct TokenSpan {
+    TokenSpan(Namespaces& all, uint32_t namespace_index)
+        : namespaces(all), namespace_id(namespace_index) {
+        namespaces.hold(namespace_id);
+    }
+    TokenSpan(const TokenSpan&) = delete;
+    TokenSpan& operator=(const TokenSpan&) = delete;
+    ~TokenSpan() { namespaces.release(namespace_id); }
+
+    // Counts the spans of each namespace; whoever keeps a span keeps these, too.
+    Namespaces& namespaces;
+    const uint32_t namespace_id;
     Block<uint32_t> words;
     // Hashes of the first `hashed` pages; nullptr while there are none.
     Block<uint8_t> hashes;
@@ -63,7 +75,6 @@ struct TokenSpan {
     uint32_t pins = 0;
     // Pages that are still in the tree; pins may keep more.
     int32_t needed = 0;
-    uint32_t namespace_id = 0;
     // Its place in the batch of `hash_spans` that is being computed; -1 outside one.
     int32_t batch_index = -1;
     // What the first page follows, until its hash is known: the page before `above_end` of `above`,
@@ -109,7 +120,8 @@ class SpanRef {
 
 // Make a span of `pages` pages of `words_per_page` words each. `above` may be nullptr.
 SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
-                  uint32_t namespace_id, TokenSpan* above, int32_t above_end);
+                  Namespaces& namespaces, uint32_t namespace_id, TokenSpan* above,
+                  int32_t above_end);
 
 // A request for hashes: of the first `pages` of a span, whose namespace has the seed.
 struct HashRequest {
@@ -120,7 +132,7 @@ struct HashRequest {
 };
 
 // Compute hashes that are missing, those of earlier pages included. Many together take less time
-// than one by one.
+// than one by one. If memory runs out, the hashes that were computed until then stay.
 void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page);
 
 // The tree dropped the pages from `pages` on.

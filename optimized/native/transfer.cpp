@@ -56,7 +56,9 @@ Status settle_one(State& state, const Transfer& transfer, bool done, Failures& f
 // Record all completions before a wrong one raises.
 void take_completions(State& state) {
     std::optional<uint64_t> unexpected;
-    for (const auto& [transfer_id, done] : state.engine->poll()) {
+    const auto completions = state.engine->poll();
+    if (!completions.empty()) state.changed = true;
+    for (const auto& [transfer_id, done] : completions) {
         const bool waits =
             state.transfers.count(transfer_id) != 0 && state.arrived.count(transfer_id) == 0;
         if (waits) {

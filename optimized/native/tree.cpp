@@ -168,8 +168,8 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
     // Only hashes need the span above, and without events no hash is computed.
     TokenSpan* above = state.config.events ? parent->span.get() : nullptr;
     SpanRef span = make_span(key.page(start, state.config), end_pages - start,
-                             static_cast<size_t>(state.config.page_words), key.namespace_id, above,
-                             parent->offset + parent->pages);
+                             static_cast<size_t>(state.config.page_words), *state.namespaces,
+                             key.namespace_id, above, parent->offset + parent->pages);
     Node* leaf = state.arena.make();
     leaf->node_id = state.new_id();
     leaf->parent = parent;

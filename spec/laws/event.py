@@ -59,6 +59,7 @@ from kvcanon.spec.laws.expected_events import (
     listed,
     may_send,
     moves_of,
+    replaces_events,
     residency_of,
     stores_and_removes,
 )
@@ -215,7 +216,7 @@ def silence(step: Step) -> Iterator[str]:
         yield f"events are off, and {name} sent {listed(step.events)}"
     elif isinstance(step.outcome, Refused):
         yield f"{name} was refused and sent {listed(step.events)}"
-    elif not may_send(step) and not isinstance(step.operation, Reset):
+    elif not may_send(step) and not isinstance(step.operation, Reset) and not replaces_events(step):
         yield f"{name} sent {listed(step.events)}"
 
 
@@ -250,7 +251,7 @@ def media_of_operations(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/LMCache/LMCache/issues/5076
     """
-    if not step.after.config.events or isinstance(step.operation, Reset):
+    if not step.after.config.events or isinstance(step.operation, Reset) or replaces_events(step):
         return
     name = type(step.operation).__name__
     allowed = may_send(step)

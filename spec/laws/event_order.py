@@ -14,7 +14,10 @@ from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.expected_events import (
     closed_media,
+    describes,
     listed,
+    may_give_up,
+    replaces_events,
     stores_and_removes,
 )
 from kvcanon.spec.laws.page_hashes import changed_pages, short
@@ -38,6 +41,8 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 def reset_clears(step: Step) -> Iterator[str]:
     """A reset emits exactly one AllBlocksCleared, and no other operation emits one.
 
+    EVENT-11 says when another one waits: where the events that waited were too many.
+
     Why: otherwise routers go on sending requests to an empty cache.
 
     Seen broken: not seen
@@ -45,9 +50,10 @@ def reset_clears(step: Step) -> Iterator[str]:
     if not step.after.config.events:
         return
     if isinstance(step.operation, Reset) and not isinstance(step.outcome, Refused):
-        if step.events != (AllBlocksCleared(),):
+        full = step.after.events == (AllBlocksCleared(),) and may_give_up(step)
+        if step.events != (AllBlocksCleared(),) and not full:
             yield f"the reset sent {listed(step.events)}, not one AllBlocksCleared"
-    elif AllBlocksCleared() in step.events:
+    elif AllBlocksCleared() in step.events and not replaces_events(step):
         yield f"{type(step.operation).__name__} sent AllBlocksCleared"
 
 
@@ -63,8 +69,12 @@ def reset_clears(step: Step) -> Iterator[str]:
 def taken_once(step: Step) -> Iterator[str]:
     """Events are handed out once, all of them, in the order in which they were emitted.
 
+    No more than `CacheConfig.max_pending_events` wait. When more would, all that wait are replaced
+    by AllBlocksCleared and a store of each page that is resident, until they are taken.
+
     Why: an event that is lost between cache and router is lost for good; nobody can ask for it
-    again.
+    again. So where events must be lost, because nobody takes them, the router is told to begin
+    anew and gets all that it needs.
 
     Seen broken: not seen
     """
@@ -74,8 +84,11 @@ def taken_once(step: Step) -> Iterator[str]:
             yield f"{len(waiting)} events waited, and {listed(step.outcome.events)} were taken"
         if isinstance(step.outcome, Taken) and left:
             yield f"after all events were taken, {listed(left)} still wait"
-    elif left[: len(waiting)] != waiting:
-        yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
+    elif replaces_events(step):
+        if not describes(left, step.after) or not may_give_up(step):
+            yield f"{len(waiting)} events waited, and {type(step.operation).__name__} changed them"
+    elif len(left) > step.after.config.max_pending_events and not describes(left, step.after):
+        yield f"{len(left)} events wait, and at most {step.after.config.max_pending_events} may"
 
 
 @law(

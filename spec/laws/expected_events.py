@@ -22,7 +22,7 @@ from kvcanon.spec.events import (
 from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.laws.emission import emissions
 from kvcanon.spec.laws.page_hashes import PageHashes, Place, short
-from kvcanon.spec.operations import Evict, LoadBack
+from kvcanon.spec.operations import Evict, LoadBack, Reset, Taken
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
 from kvcanon.spec.views import PageRow, Step
@@ -180,6 +180,43 @@ def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
 def stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
     """The events of a step that name a page."""
     return (event for event in step.events if not isinstance(event, AllBlocksCleared))
+
+
+def describes(events: Sequence[Event], state: Snapshot) -> bool:
+    """Whether events describe a state to a router that knows nothing.
+
+    All is cleared, and then each page that is resident is stored once on each of its media.
+    """
+    stores = [event for event in events[1:] if isinstance(event, BlockStored)]
+    there = residency_of(state)
+    return (
+        events[:1] == (AllBlocksCleared(),)
+        and len(events) == 1 + len(stores) == 1 + len(there)
+        and {(event.medium, event.block_hash) for event in stores} == there
+    )
+
+
+def replaces_events(step: Step) -> bool:
+    """Whether events that waited, or were emitted, were given up for a description of the state.
+
+    Then `Step.events` are all that wait now.
+    """
+    waited, wait = step.before.events, step.after.events
+    if isinstance(step.outcome, Taken):
+        return False
+    if wait[: len(waited)] != waited:
+        return True
+    # Nothing waited, so that it has to be told from a cache that clears where it must not.
+    begins_anew = not waited and wait[:1] == (AllBlocksCleared(),)
+    return begins_anew and not isinstance(step.operation, Reset) and may_give_up(step)
+
+
+def may_give_up(step: Step) -> bool:
+    """Whether the events that waited, and those of a step, may be more than may wait."""
+    if churns(step, CPU) or (step.before.events and describes(step.before.events, step.before)):
+        return True
+    emitted = 1 if isinstance(step.operation, Reset) else len(moves_of(step))
+    return len(step.before.events) + emitted > step.after.config.max_pending_events
 
 
 def listed(events: Sequence[Event]) -> str:

@@ -63,7 +63,7 @@ std::vector<std::string> hashes_down_to(const State& state, Node* node) {
     }
     const auto pages = static_cast<size_t>(node->end());
     std::string joined(pages * HASH_BYTES, '\0');
-    const Namespace& owner = state.namespaces[node->namespace_id];
+    const Namespaces::Entry& owner = state.namespaces->at(node->namespace_id);
     hash_pages(owner.seed, owner.seed_bytes, words.data(), page_words, pages,
                reinterpret_cast<uint8_t*>(joined.data()));
     std::vector<std::string> hashes;
@@ -147,15 +147,17 @@ uint64_t digest(const State& state) {
     digest.add(state.holds.size());
     digest.add(state.transfers.size());
     digest.add(state.arrived.size());
-    digest.add(state.events.size());
+    digest.add(state.events.log.size());
+    digest.add(static_cast<uint64_t>(state.events.pages));
+    digest.add(state.events.given_up ? 1 : 0);
+    digest.add(state.namespaces->size());
     digest.add(state.clock);
     digest.add(state.next_id);
     return digest.value;
 }
 
 void Hearer::hear(State& state) {
-    const auto page_words = static_cast<size_t>(state.config.page_words);
-    for (const Event& event : take_events(state)) {
+    for (const Event& event : pending_events(state)) {
         if (event.kind == EventKind::CLEARED) there_ = {};
         std::set<std::string>& there = there_[event.medium];
         for (int32_t page = 0; page < event.pages; ++page) {
@@ -166,8 +168,8 @@ void Hearer::hear(State& state) {
                 require(there.erase(name) == 1, "an event removes a page that was not there");
             }
         }
-        if (event.span) unpin(event.span.get(), page_words);
     }
+    forget_events(state);
 }
 
 void Hearer::require_true(State& state) {

@@ -44,7 +44,10 @@ Config some_config(Bytes& bytes) {
     if (config.host_tier()) config.host_slots = some_counts(bytes, 14, 10, 4);
     config.eviction_policy = static_cast<EvictionPolicy>(bytes.below(7));
     config.load_back_threshold_pages = bytes.below(3);
-    config.events = bytes.below(4) != 0;
+    const int events = bytes.below(4);
+    config.events = events != 0;
+    // So few that a router often has to begin anew.
+    if (events == 1) config.max_pending_events = 1 + bytes.below(8);
     // Nearly all pages share their hash, or none do.
     config.tag_bits = bytes.coin() ? 1 : 32;
     return config;
@@ -67,8 +70,15 @@ Player::Player(Bytes& bytes)
       stamps_(config_),
       engine_(stamps_),
       state_(config_, &engine_) {
-    state_.namespaces.push_back({"default", {}, 0});
-    state_.namespaces.push_back({"other", {1, 2, 3}, HASH_BYTES});
+    const uint8_t seed[HASH_BYTES] = {};
+    state_.namespaces->add("default", seed, 0);
+    name_other();
+}
+
+// Prompts know the second namespace by its index, which a reset may have freed.
+void Player::name_other() {
+    const uint8_t seed[HASH_BYTES] = {1, 2, 3};
+    if (!state_.namespaces->find("other")) state_.namespaces->add("other", seed, HASH_BYTES);
 }
 
 template <typename Call>
@@ -112,7 +122,9 @@ void Player::step() {
         case 14: return complete_some();
         case 15: return static_cast<void>(attempt([&] { settle(state_); }));
         case 16: return static_cast<void>(attempt([&] { flush(state_); }));
-        case 17: return static_cast<void>(attempt([&] { reset(state_); }));
+        case 17:
+            attempt([&] { reset(state_); });
+            return name_other();
         case 18: return hearer_.require_true(state_);
         default: return call_wrongly();
     }

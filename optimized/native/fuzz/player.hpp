@@ -24,6 +24,7 @@ class Player {
     void step();
     void look();
 
+    void name_other();
     void match_some();
     void lock_some();
     void unlock_some(bool window_only);

@@ -1,0 +1,102 @@
+#include "namespaces.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace kvcanon {
+
+std::optional<uint32_t> Namespaces::find(const std::string& encoded) const {
+    const auto found = ids_.find(encoded);
+    if (found == ids_.end()) return std::nullopt;
+    return found->second;
+}
+
+std::optional<int64_t> Namespaces::next_forgotten() const {
+    if (idle_ < MOST_IDLE) return std::nullopt;
+    return number_of(first_);
+}
+
+uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t seed_bytes) {
+    assert(!find(encoded));
+    Entry added;
+    added.encoded = encoded;
+    std::memcpy(added.seed, seed, seed_bytes);
+    added.seed_bytes = static_cast<uint8_t>(seed_bytes);
+    // Everything that needs memory comes before the first change.
+    const bool full = idle_ >= MOST_IDLE;
+    const bool grows = !full && unused_.empty();
+    if (grows) {
+        added.generation = first_generation_;
+        if (entries_.size() == entries_.capacity()) {
+            entries_.reserve(std::max<size_t>(8, entries_.size() * 2));
+        }
+        unused_.reserve(entries_.capacity());
+    }
+    const uint32_t index = full    ? first_
+                           : grows ? static_cast<uint32_t>(entries_.size())
+                                   : unused_.back();
+    ids_.emplace(encoded, index);
+    if (full) forget(index);
+    if (grows) {
+        entries_.push_back(std::move(added));
+    } else {
+        unused_.pop_back();
+        added.generation = entries_[index].generation;
+        entries_[index] = std::move(added);
+    }
+    if (index != 0) join(index);
+    return index;
+}
+
+void Namespaces::forget_idle() {
+    while (first_ != NOBODY) forget(first_);
+    if (size() > 1) return;
+    // Only the default namespace is left: give the memory back. Old numbers stay invalid, because
+    // the indices begin with a generation that none of them had.
+    for (const Entry& entry : entries_) {
+        first_generation_ = std::max(first_generation_, entry.generation);
+    }
+    std::vector<Entry> kept(entries_.begin(), entries_.begin() + std::min<size_t>(1, size()));
+    entries_.swap(kept);
+    std::vector<uint32_t>().swap(unused_);
+    std::unordered_map<std::string, uint32_t> ids(ids_);
+    ids_.swap(ids);
+}
+
+std::optional<uint32_t> Namespaces::index_of(int64_t number) const {
+    if (number < 0) return std::nullopt;
+    const auto index = static_cast<uint32_t>(number);
+    if (index >= entries_.size() || number != number_of(index)) return std::nullopt;
+    if (index != 0 && entries_[index].encoded.empty()) return std::nullopt;
+    return index;
+}
+
+void Namespaces::join(uint32_t index) {
+    Entry& entry = entries_[index];
+    entry.previous = last_;
+    entry.next = NOBODY;
+    (last_ != NOBODY ? entries_[last_].next : first_) = index;
+    last_ = index;
+    ++idle_;
+}
+
+void Namespaces::leave(uint32_t index) {
+    Entry& entry = entries_[index];
+    (entry.previous != NOBODY ? entries_[entry.previous].next : first_) = entry.next;
+    (entry.next != NOBODY ? entries_[entry.next].previous : last_) = entry.previous;
+    entry.previous = entry.next = NOBODY;
+    --idle_;
+}
+
+void Namespaces::forget(uint32_t index) {
+    leave(index);
+    Entry& entry = entries_[index];
+    ids_.erase(entry.encoded);
+    std::string().swap(entry.encoded);
+    ++entry.generation;
+    // Reserved when the entry was added.
+    unused_.push_back(index);
+}
+
+}  // namespace kvcanon
