@@ -55,7 +55,7 @@ class EngineOwned:
             for component in config.components
         }
         pools = Pools(config, tensors={name: each.given for name, each in owned.items()})
-        return OptimizedCache(config, engine, pools)
+        return OptimizedCache(config, engine, pools=pools)
 
 
 FACTORIES = {name: EngineOwned(name) for name in BUILDERS}
