@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvcanon.optimized.measuring.cliff_ground import Ground, branch, leaf
-from kvcanon.optimized.measuring.cliff_scenes import CHAIN, DEPTH
+from kvcanon.optimized.measuring.cliff_scenes import CHAIN, depth_of
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
@@ -85,7 +85,7 @@ def locked_host(watch: Stopwatch, nodes: int) -> None:
 
 def second_hit(watch: Stopwatch, nodes: int) -> None:
     """Under write_through_selective, a prompt of many nodes gets its second hit, and is copied."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     ground = Ground(_config(2 * depth, WritePolicy.WRITE_THROUGH_SELECTIVE), watch)
     prompt = np.arange(depth, dtype=np.uint32)
     ground.insert(prompt)
@@ -126,19 +126,18 @@ def failures(watch: Stopwatch, nodes: int) -> None:
 
 def failing_chain(watch: Stopwatch, nodes: int) -> None:
     """The copies of a prompt that grew page by page fail: all, the first, the last."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     prompt = np.arange(depth, dtype=np.uint32)
-    for named, fails in (
-        ("poll, chain failed", lambda _: True),
-        ("poll, first failed", lambda at: at == 0),
-        ("poll, last failed", lambda at: at == depth - 1),
+    for named, failing in (
+        ("poll, chain failed", range(depth)),
+        ("poll, first failed", range(1)),
+        ("poll, last failed", range(depth - 1, depth)),
     ):
         ground = Ground(_config(depth, WritePolicy.WRITE_THROUGH), watch)
         ground.engine.holds_back = True
         for pages in range(1, depth + 1):
             ground.insert(prompt[:pages], pages - 1)
-        places = {each: at for at, each in enumerate(ground.engine.open)}
-        ground.engine.fails = lambda each, fails=fails, places=places: fails(places[each])
+        ground.engine.fails = {ground.engine.open[at] for at in failing}.__contains__
         ground.engine.holds_back = False
         ground.poll(named)
 
