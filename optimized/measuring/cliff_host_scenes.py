@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import evolve
 
 from kvcanon.optimized.measuring.cliff_ground import Ground, branch, leaf
 from kvcanon.optimized.measuring.cliff_scenes import CHAIN, depth_of
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, WritePolicy
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
 
 
 def _config(nodes: int, policy: WritePolicy, host: int | None = None) -> CacheConfig:
@@ -49,6 +50,52 @@ def duplicates(watch: Stopwatch, nodes: int) -> None:
         ground.evict_host(1)
         ground.evict(1)
         ground.insert(leaf(nodes + number))
+
+
+def windows_write_back(watch: Stopwatch, nodes: int) -> None:
+    """Under write_back, window data and states of inner nodes leave for a host that is full."""
+    half = nodes // 2
+    size = Counts(full=2 * half, swa=2 * half, mamba=half)
+    policy = WritePolicy.WRITE_BACK
+    config = CacheConfig(
+        window_tokens=2,
+        mamba=True,
+        device_slots=size,
+        host_slots=size,
+        write_policy=policy,
+        events=False,
+    )
+    ground = Ground(config, watch)
+    for turn in range(2):
+        for number in range(turn * half, turn * half + half // 2):
+            ground.insert(branch(number, 2))
+            ground.insert(branch(number, 4), 2)
+        if turn == 0:
+            ground.evict(2 * half, named="evict many")
+    for _ in range(min(half // 8, 10_000)):
+        ground.evict(0, 1, named="evict window")
+        ground.evict(0, 0, 1, named="evict state")
+        ground.evict(1)
+        ground.evict_host(0, 1, named="evict_host window")
+    ground.evict(half, half // 2, named="evict many")
+
+
+def policies(watch: Stopwatch, nodes: int) -> None:
+    """Under each eviction policy, used leaves leave the device for a full host one by one."""
+    each = max(nodes // len(EvictionPolicy) // 2, 2)
+    for policy in EvictionPolicy:
+        config = evolve(_config(each, WritePolicy.WRITE_BACK), eviction_policy=policy)
+        ground = Ground(config, watch)
+        for number in range(each):
+            ground.insert(leaf(number))
+        ground.evict(each, named="evict many")
+        for number in range(each, 2 * each):
+            ground.insert(leaf(number))
+            ground.match(leaf(number - each // 2))
+        for number in range(min(each // 2, 5_000)):
+            ground.match(leaf(2 * each - 1 - number))
+            ground.evict(1)
+        ground.evict(each // 4, named="evict many")
 
 
 def deep_write_back(watch: Stopwatch, nodes: int) -> None:

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "child_table.hpp"
+#include "chunked_array.hpp"
 #include "config.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
@@ -90,7 +91,7 @@ class Arena {
   private:
     static constexpr uint32_t CHUNK = 256;
     std::vector<std::unique_ptr<Node[]>> chunks_;
-    std::vector<uint32_t> free_;
+    ChunkedArray<uint32_t> free_;
     uint32_t used_ = 0;
 };
 
