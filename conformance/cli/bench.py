@@ -16,6 +16,7 @@ from attrs import asdict, evolve, frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Replay, replay
+from kvcanon.conformance.cli.bench_cliffs import bench_cliffs
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_tree import bench_tree
@@ -49,6 +50,7 @@ from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.cache_names import load_adapter
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
+bench.command("cliffs")(bench_cliffs)
 bench.command("gpu")(bench_gpu)
 bench.command("judge")(bench_judge)
 bench.command("tree")(bench_tree)

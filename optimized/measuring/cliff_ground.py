@@ -5,7 +5,7 @@ Every call of the cache goes through the stopwatch, also those that only prepare
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ class InstantEngine:
 
     def wait(self, transfer_id: TransferId) -> None:
         """Let the next poll complete all orders."""
-        self.holds_back = False
+        self.holds_back = self.holds_back and transfer_id not in self.open
 
 
 @define
@@ -84,7 +84,7 @@ class Ground:
         self.watch.time(
             named,
             lambda: self.cache.insert(prompt, present, *slots, namespace=namespace),
-            self.pages(prompt),
+            lambda inserted: self.pages(prompt) + len(inserted.backups),
         )
 
     def match(self, prompt: Prompt, named: str = "match") -> _core.Matched:
@@ -107,11 +107,12 @@ class Ground:
 
     def evict(self, full: int, swa: int = 0, mamba: int = 0, named: str = "evict") -> int:
         """Evict, and return how many slots came free."""
-        return sum(self.watch.time(named, lambda: self.cache.evict(full, swa, mamba), sum))
+        freed = self.watch.time(named, lambda: self.cache.evict(full, swa, mamba), _in_all)
+        return sum(freed)
 
     def evict_host(self, full: int, swa: int = 0, named: str = "evict_host") -> None:
         """Evict from the host."""
-        self.watch.time(named, lambda: self.cache.evict_host(full, swa), sum)
+        self.watch.time(named, lambda: self.cache.evict_host(full, swa), _in_all)
 
     def load_back(self, prompt: Prompt, named: str = "load_back") -> None:
         """Load a prompt back; it names its pages, and those that it evicts."""
@@ -144,6 +145,10 @@ class Ground:
         """Reset; it names all nodes."""
         nodes = self.cache.stats().nodes
         self.watch.time(named, self.cache.reset, nodes)
+
+
+def _in_all(freed: Sequence[int]) -> int:
+    return sum(freed)
 
 
 def leaf(number: int) -> Prompt:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import evolve
 
 from kvcanon.optimized.measuring.cliff_ground import Ground, branch, leaf
-from kvcanon.optimized.measuring.cliff_scenes import CHAIN, DEPTH
+from kvcanon.optimized.measuring.cliff_scenes import CHAIN, depth_of
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, WritePolicy
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
 
 
 def _config(nodes: int, policy: WritePolicy, host: int | None = None) -> CacheConfig:
@@ -51,6 +52,52 @@ def duplicates(watch: Stopwatch, nodes: int) -> None:
         ground.insert(leaf(nodes + number))
 
 
+def windows_write_back(watch: Stopwatch, nodes: int) -> None:
+    """Under write_back, window data and states of inner nodes leave for a host that is full."""
+    half = nodes // 2
+    size = Counts(full=2 * half, swa=2 * half, mamba=half)
+    policy = WritePolicy.WRITE_BACK
+    config = CacheConfig(
+        window_tokens=2,
+        mamba=True,
+        device_slots=size,
+        host_slots=size,
+        write_policy=policy,
+        events=False,
+    )
+    ground = Ground(config, watch)
+    for turn in range(2):
+        for number in range(turn * half, turn * half + half // 2):
+            ground.insert(branch(number, 2))
+            ground.insert(branch(number, 4), 2)
+        if turn == 0:
+            ground.evict(2 * half, named="evict many")
+    for _ in range(min(half // 8, 10_000)):
+        ground.evict(0, 1, named="evict window")
+        ground.evict(0, 0, 1, named="evict state")
+        ground.evict(1)
+        ground.evict_host(0, 1, named="evict_host window")
+    ground.evict(half, half // 2, named="evict many")
+
+
+def policies(watch: Stopwatch, nodes: int) -> None:
+    """Under each eviction policy, used leaves leave the device for a full host one by one."""
+    each = max(nodes // len(EvictionPolicy) // 2, 2)
+    for policy in EvictionPolicy:
+        config = evolve(_config(each, WritePolicy.WRITE_BACK), eviction_policy=policy)
+        ground = Ground(config, watch)
+        for number in range(each):
+            ground.insert(leaf(number))
+        ground.evict(each, named="evict many")
+        for number in range(each, 2 * each):
+            ground.insert(leaf(number))
+            ground.match(leaf(number - each // 2))
+        for number in range(min(each // 2, 5_000)):
+            ground.match(leaf(2 * each - 1 - number))
+            ground.evict(1)
+        ground.evict(each // 4, named="evict many")
+
+
 def deep_write_back(watch: Stopwatch, nodes: int) -> None:
     """Under write_back, deep chains leave the device from their ends."""
     depth = min(nodes, CHAIN)
@@ -85,7 +132,7 @@ def locked_host(watch: Stopwatch, nodes: int) -> None:
 
 def second_hit(watch: Stopwatch, nodes: int) -> None:
     """Under write_through_selective, a prompt of many nodes gets its second hit, and is copied."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     ground = Ground(_config(2 * depth, WritePolicy.WRITE_THROUGH_SELECTIVE), watch)
     prompt = np.arange(depth, dtype=np.uint32)
     ground.insert(prompt)
@@ -126,19 +173,18 @@ def failures(watch: Stopwatch, nodes: int) -> None:
 
 def failing_chain(watch: Stopwatch, nodes: int) -> None:
     """The copies of a prompt that grew page by page fail: all, the first, the last."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     prompt = np.arange(depth, dtype=np.uint32)
-    for named, fails in (
-        ("poll, chain failed", lambda _: True),
-        ("poll, first failed", lambda at: at == 0),
-        ("poll, last failed", lambda at: at == depth - 1),
+    for named, failing in (
+        ("poll, chain failed", range(depth)),
+        ("poll, first failed", range(1)),
+        ("poll, last failed", range(depth - 1, depth)),
     ):
         ground = Ground(_config(depth, WritePolicy.WRITE_THROUGH), watch)
         ground.engine.holds_back = True
         for pages in range(1, depth + 1):
             ground.insert(prompt[:pages], pages - 1)
-        places = {each: at for at, each in enumerate(ground.engine.open)}
-        ground.engine.fails = lambda each, fails=fails, places=places: fails(places[each])
+        ground.engine.fails = {ground.engine.open[at] for at in failing}.__contains__
         ground.engine.holds_back = False
         ground.poll(named)
 

@@ -1,10 +1,13 @@
 """Scenes of `bench cliffs` on the device alone: sequences of calls that make trees costly.
 
 Each scene makes a tree of about `nodes` nodes, and then the calls that a worst client would make.
-Prompts that grow or shrink are at most `DEPTH` pages, since their sequences name the square of it.
+Prompts that grow or shrink have at most a quarter as many pages, and at most `DEPTH`, since their
+sequences name the square of it.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +19,11 @@ from kvcanon.spec.types import Counts, Namespace
 DEPTH = 8000
 CHAIN = 1000
 """Nodes of each chain in trees of many chains."""
+
+
+def depth_of(nodes: int) -> int:
+    """How many pages a prompt has at the end that grows page by page, beside so large a tree."""
+    return min(max(nodes // 4, 4), DEPTH)
 
 
 def wide(watch: Stopwatch, nodes: int) -> None:
@@ -54,7 +62,7 @@ def touched(watch: Stopwatch, nodes: int) -> None:
 
 def growing(watch: Stopwatch, nodes: int) -> None:
     """A prompt grows page by page; events are taken rarely."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     ground = Ground(CacheConfig(device_slots=Counts(full=depth)), watch)
     prompt = np.arange(depth, dtype=np.uint32)
     for pages in range(1, depth + 1):
@@ -71,7 +79,7 @@ def growing(watch: Stopwatch, nodes: int) -> None:
 
 def shrinking(watch: Stopwatch, nodes: int) -> None:
     """Ever shorter prefixes cut a prompt into nodes of a page; then the whole of it is used."""
-    depth = min(nodes, DEPTH)
+    depth = depth_of(nodes)
     ground = Ground(CacheConfig(device_slots=Counts(full=2 * depth), events=False), watch)
     prompt = np.arange(2 * depth, dtype=np.uint32)
     ground.insert(prompt)
@@ -133,7 +141,7 @@ def windows(watch: Stopwatch, nodes: int) -> None:
     for number in range(0, nodes // 2, 5):
         prompt = branch(number, 4)
         receipt = ground.lock(prompt)
-        watch.time("unlock_window", lambda held=receipt: ground.cache.unlock_window(held), 4)
+        watch.time("unlock_window", partial(ground.cache.unlock_window, receipt), 4)
         ground.unlock(receipt, 4)
     for _ in range(nodes // 4):
         ground.evict(0, 1, named="evict window")
@@ -149,7 +157,7 @@ def namespaces(watch: Stopwatch, nodes: int) -> None:
     ground = Ground(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
     for number in range(nodes):
         salt = Namespace(cache_salt=f"{number:x}")
-        at = watch.time("namespace", lambda name=salt: ground.cache.namespace(name), 1)
+        at = watch.time("namespace", partial(ground.cache.namespace, salt), 1)
         ground.insert(leaf(0), namespace=at)
     ground.evict(nodes // 2, named="evict many")
     ground.reset()

@@ -25,6 +25,8 @@ SCENES: Mapping[str, Scene] = {
         device.pending,
         host.full_host,
         host.duplicates,
+        host.windows_write_back,
+        host.policies,
         host.deep_write_back,
         host.locked_host,
         host.second_hit,
@@ -44,7 +46,6 @@ def scene_names() -> tuple[str, ...]:
 def run_scene(name: str, nodes: int) -> Iterable[CallTimes]:
     """Play one scene with a tree of so many nodes; returns the times of its operations."""
     watch = Stopwatch()
-    gc.collect()
     gc.disable()  # A collection is Python's, and would count for the call in which it comes.
     try:
         SCENES[name](watch, nodes)

@@ -13,7 +13,7 @@ from time import thread_time_ns
 from typing import TypeVar
 
 import numpy as np
-from attrs import Factory, define, frozen
+from attrs import Factory, asdict, define, frozen
 
 LIMIT_US = 1000.0
 """Time of a call that names nothing."""
@@ -49,6 +49,10 @@ class CallTimes:
     def holds(self) -> bool:
         """Whether every call kept its limit, but for rare ones."""
         return self.far_over == 0 and self.over <= self.calls * RARELY
+
+    def to_json(self) -> dict[str, object]:
+        """The times as a value for JSON."""
+        return {**asdict(self), "holds": self.holds}
 
 
 @define

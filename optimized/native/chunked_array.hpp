@@ -18,8 +18,13 @@ class ChunkedArray {
     const Item& back() const { return (*this)[size_ - 1]; }
 
     void push_back(const Item& item) {
-        if (size_ == chunks_.size() * CHUNK) add_chunk();
+        reserve(size_ + 1);
         (*this)[size_++] = item;
+    }
+
+    // Allocate now what so many items need.
+    void reserve(size_t size) {
+        while (size > chunks_.size() * CHUNK) chunks_.emplace_back(new Item[CHUNK]);
     }
 
     // Its chunk stays, to be used again.
@@ -28,7 +33,7 @@ class ChunkedArray {
     // Add items so that there are more than `at`, and perhaps some more.
     void reach(size_t at, const Item& item) {
         while (at >= size_) {
-            add_chunk();
+            reserve(at + 1);
             for (const size_t end = chunks_.size() * CHUNK; size_ < end; ++size_) {
                 (*this)[size_] = item;
             }
@@ -39,8 +44,6 @@ class ChunkedArray {
 
   private:
     static constexpr size_t CHUNK = 4096;
-
-    void add_chunk() { chunks_.emplace_back(new Item[CHUNK]); }
 
     std::vector<std::unique_ptr<Item[]>> chunks_;
     size_t size_ = 0;

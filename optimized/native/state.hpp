@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "child_table.hpp"
+#include "chunked_array.hpp"
 #include "config.hpp"
 #include "namespaces.hpp"
 #include "runs.hpp"
@@ -92,7 +93,7 @@ class Arena {
   private:
     static constexpr uint32_t CHUNK = 256;
     std::vector<std::unique_ptr<Node[]>> chunks_;
-    std::vector<uint32_t> free_;
+    ChunkedArray<uint32_t> free_;
     uint32_t used_ = 0;
 };
 
