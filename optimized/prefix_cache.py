@@ -37,8 +37,8 @@ class PrefixCache(_core.CacheCore):
 
     `pools` hold the bytes; a cache without a host tier works without pools, when the engine keeps
     the bytes itself. `engine` copies between the pools; by default it is a `ThreadedEngine` for
-    pools on the CPU, and a `CudaEngine` for pools on a GPU. With `agree` the cache is one of several
-    ranks, which settle the same copies; docs/ranks.md says which calls are collective.
+    pools on the CPU, and a `CudaEngine` for pools on a GPU. With `agree` the cache is one of
+    several ranks, which settle the same copies; docs/ranks.md says which calls are collective.
 
     The operations are methods of the native base class, so that a call enters no Python code.
 

@@ -89,8 +89,8 @@ def flush(state: State) -> tuple[tuple[TransferId, TransferStatus], ...]:
     settled = settle(state)
     if state.agree is not None and state.transfers:
         raise SpecViolation(
-            f"flush waited here, and transfer {next(iter(state.transfers))} is in flight on another "
-            "rank; all ranks must call flush"
+            f"flush waited here, and transfer {next(iter(state.transfers))} is in flight on "
+            "another rank; all ranks must call flush"
         )
     return settled
 
