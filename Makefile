@@ -31,6 +31,9 @@ CORE ?= reference
 SAMPLE ?= 300
 SEED ?= 1
 
+# The trace of `make ranks`; docs/performance.md says where one is.
+TRACE ?=
+
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
 
@@ -46,7 +49,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +121,10 @@ test: $(READY) native ## Run the tests.
 
 test-deep: $(READY) native ## Run the tests on many more cases, from new random seeds.
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
+
+ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and compare every decision.
+	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
+	PYTHONPATH=tests/helpers $(BIN)/python tests/helpers/rank_runs.py --trace $(TRACE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove

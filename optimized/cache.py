@@ -151,12 +151,11 @@ class OptimizedCache:
 
     def arrived(self) -> tuple[Completion, ...]:
         """The transfers that can settle."""
-        return tuple(Completion(each, ok) for each, ok in self._cache.arrived())
+        return tuple(self._cache.arrived())
 
     def settle(self, completions: Sequence[Completion]) -> Settled:
         """Settle exactly these transfers."""
-        named = [(each.transfer_id, each.ok) for each in completions]
-        return Settled(tuple(self._cache.settle(named)))
+        return Settled(tuple(self._cache.settle(completions)))
 
     def poll(self) -> Settled:
         """Take acknowledgements."""

@@ -28,7 +28,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
 from kvcanon.spec.operations import HostInserted, HostPayload
-from kvcanon.spec.transfer import Agree, TransferEngine, TransferStatus
+from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
     GPU,
@@ -250,23 +250,27 @@ class PrefixCache(_core.CacheCore):
         """
         return self._copies().wait_layer(transfer_id, layer)
 
-    def arrived(self) -> list[tuple[TransferId, bool]]:
-        """The transfers that `settle` can settle: each id, and whether the copy succeeded here.
+    def arrived(self) -> list[Completion]:
+        """Return the transfers that `settle` can settle, with how each ended here. Never waits.
 
-        They are of each direction the ended ones, up to the first that has not. Never waits.
+        They are of each direction those that have ended, up to the first that has not.
         """
-        return list(self._arrived())
+        return [Completion(each, ok) for each, ok in self._arrived()]
 
-    def settle(
-        self, completions: Iterable[tuple[TransferId, bool]]
-    ) -> list[tuple[TransferId, TransferStatus]]:
+    def settle(self, completions: Iterable[Completion]) -> list[tuple[TransferId, TransferStatus]]:
         """Settle exactly these transfers, with these outcomes: each id with its status.
 
         Raises:
-            BadArgument: one has not arrived here, is named twice or before an earlier one of its
+            BadArgument: one is not among `arrived`, is named twice or before an earlier one of its
                 direction, or is named as done and failed here.
         """
-        return [(each, STATUSES[status]) for each, status in self._settle(list(completions))]
+        try:
+            named = [(each.transfer_id, each.ok) for each in completions]
+        except (AttributeError, TypeError):
+            raise BadArgument(
+                "completions", "are not those of `arrived`; give Completions"
+            ) from None
+        return [(each, STATUSES[status]) for each, status in self._settle(named)]
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
         """Settle the transfers that have arrived, in order: each id with its status. Never waits.

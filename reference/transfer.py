@@ -106,7 +106,13 @@ def flush(state: State) -> tuple[tuple[TransferId, TransferStatus], ...]:
     """Wait for every transfer in flight, and settle it."""
     for transfer_id in list(state.transfers):
         state.engine.wait(transfer_id)
-    return settle(state)
+    settled = settle(state)
+    if state.agree is not None and state.transfers:
+        raise SpecViolation(
+            f"flush waited here, and transfer {next(iter(state.transfers))} is in flight on "
+            "another rank; all ranks must call flush"
+        )
+    return settled
 
 
 def _take_completions(state: State) -> None:

@@ -69,7 +69,7 @@ class StageResult:
     """One part of a check."""
 
     name: str
-    """"vectors", "walker" or "machine"."""
+    """"vectors", "walker", "machine" or "ranks"."""
     cases: int
     steps: int
     seconds: float

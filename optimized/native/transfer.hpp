@@ -5,7 +5,7 @@
 // the engine completes them.
 #pragma once
 
-#include "state.hpp"
+#include "arrivals.hpp"
 
 namespace kvcanon {
 
@@ -27,12 +27,6 @@ void submit(State& state, const Transfer& transfer);
 void cancel(State& state, Transfer& transfer);
 
 using Settled = std::vector<std::pair<uint64_t, Status>>;
-
-constexpr int BOTH_DIRECTIONS = -1;
-
-// Take completions from the engine; returns the transfers that can settle: those of each direction
-// that have ended, up to the first that has not, each with whether it succeeded.
-Completions arrived(State& state);
 
 // Settle the transfers that have arrived, of one direction or of both; where ranks agree, those
 // that have arrived on every rank, as failed if they failed on any.

@@ -1,0 +1,41 @@
+"""Ranks in processes of their own: they agree by torch.distributed, and decide alike."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts, WritePolicy
+from rank_runs import RANKS, RankRun, run_ranks
+
+SECONDS = 100.0
+"""A run takes a few seconds on an idle core; a rank that hangs is ended."""
+CONFIG = CacheConfig(
+    page_size=4,
+    device_slots=Counts(full=600),
+    host_slots=Counts(full=500),
+    write_policy=WritePolicy.WRITE_THROUGH,
+)
+RUN = RankRun(CONFIG, limit=160, fail_share=0.05, timeout_s=30.0)
+
+
+@pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
+def test_ranks_that_agree_decide_alike(policy: WritePolicy) -> None:
+    """Four ranks give the same answers, slots, ids and events, though copies end at other times."""
+    reports = run_ranks(evolve(RUN, config=evolve(CONFIG, write_policy=policy)), SECONDS)
+    assert [each.error for each in reports] == [""] * RANKS
+    assert [each.differs_at for each in reports] == [None] * RANKS
+    assert all(each.counted == reports[0].counted for each in reports)
+    assert reports[0].counted["failed"] > 0
+    assert reports[0].counted["load_backs"] > 0
+    # Copies failed on single ranks, and all settled them as failed.
+    assert len({each.engine_failures for each in reports}) > 1
+
+
+def test_ranks_that_do_not_agree_differ() -> None:
+    """Without agreement the comparison finds a difference: each rank settles what has ended."""
+    reports = run_ranks(evolve(RUN, agreeing=False), SECONDS)
+    assert [each.error for each in reports] == [""] * RANKS
+    assert len({each.differs_at for each in reports}) == 1
+    assert reports[0].differs_at is not None
