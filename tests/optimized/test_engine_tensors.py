@@ -243,6 +243,19 @@ def test_pools_of_an_engine_have_no_planes_of_their_own() -> None:
         pools.view(FULL, 0, 0, torch.bfloat16, (4, 16))
 
 
+def test_tensors_of_inference_mode_and_of_training_are_served() -> None:
+    """Copies write to tensors whatever autograd thinks of them."""
+    with torch.inference_mode():
+        frozen = torch.zeros(44, 1, 8)
+    learning = torch.zeros(44, 1, 8, requires_grad=True)
+    for tensor in (frozen, learning):
+        pools = Pools(config_of(SHAPE), tensors={FULL: EngineTensors("sglang_mla", [tensor])})
+        pools.write(FULL, 3, bytes(range(128)))
+        pools.copy(Move(FULL, slots(3), slots(0)), BACKUP)
+        pools.copy(Move(FULL, slots(0), slots(5)), LOAD_BACK)
+        assert tensor.detach()[20:24].view(torch.uint8).flatten().tolist() == list(range(128))
+
+
 # Refusals
 
 
@@ -315,6 +328,19 @@ def test_memory_that_is_shared_is_refused() -> None:
     )
 
 
+def test_layers_that_share_memory_are_found_beside_others_that_do_not() -> None:
+    """Tensors that lie apart from all others hide nothing, wherever they lie."""
+    for apart in (0, 2):
+        memory = torch.zeros(3, 11, 12)
+        shared = memory[2 - apart]
+        layers = [memory[apart][:, :8], shared[:, :8], shared[:, 4:]]
+        refused(
+            "tensors.full: share memory: layer 2, plane 0 lies over tensors.full, layer 1",
+            EngineTensors("vllm_mla", layers),
+        )
+        Pools(config_of(SHAPE), tensors={FULL: EngineTensors("vllm_mla", layers[:2])})
+
+
 def test_components_that_share_memory_are_refused() -> None:
     """The slots of a component are its own: a block that two components share would be two."""
     config = CacheConfig(page_size=4, window_tokens=8, device_slots=Counts(11, 11))
@@ -379,6 +405,7 @@ def test_wrong_descriptions_are_refused() -> None:
     with pytest.raises(BadArgument, match="layout: has slots and layers on the same axis, 1"):
         TensorLayout(slot_axis=1, layer_axis=1)
     refused("tensors.full: are no EngineTensors")
+    refused("tensors.full: have no layers", EngineTensors("layers_slots", torch.zeros(0, 11, 4)))
 
 
 def test_pools_want_layouts_or_tensors() -> None:
