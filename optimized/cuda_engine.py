@@ -14,6 +14,7 @@ blocks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -30,7 +31,7 @@ from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
-from kvcanon.spec.types import TransferId
+from kvcanon.spec.types import CPU, GPU, Medium, TransferId
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,11 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         direct_bytes: int | None = None,
         gpu: Gpu | None = None,
     ) -> None:
-        """Set up both directions.
+        """Set up both directions: allocate their memory, compile kernels, and wait for the device.
 
         `direct_bytes` is the size up to which a part of a transfer goes without the staging ring;
         None measures it here, in a few dozen milliseconds. `gpu` is the pools' own by default.
+        Compiling takes seconds where Triton has no kernels of an earlier run.
         """
         if gpu is None:
             if pools.device.type != "cuda":
@@ -67,16 +69,17 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         self._pools = pools
         self._runtime = gpu.runtime
         self._gates = Gates(gpu.runtime)
-        super().__init__(
-            {each: _CudaWorker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
-        )
+        with gpu.runtime.on_device():
+            ready = _ready_movers(pools, limits, gpu, direct_bytes)
+        super().__init__({each: _CudaWorker(mover=mover) for each, mover in ready.items()})
         for direction, worker in self._workers.items():
-            worker.mover.direct_bytes = (
-                calibrated_direct_bytes(pools, direction, limits, gpu)
-                if direct_bytes is None
-                else direct_bytes
-            )
             worker.start(direction, _work)
+
+    @property
+    def memory_bytes(self) -> dict[Medium, int]:
+        """Bytes beside the pools: staging rings on the device, and slot numbers on both media."""
+        lanes = [worker.mover.lane for worker in self._workers.values()]
+        return {medium: sum(lane.memory_bytes[medium] for lane in lanes) for medium in (GPU, CPU)}
 
     @property
     def direct_bytes(self) -> dict[Direction, int]:
@@ -91,9 +94,11 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         later changes nothing.
 
         Raises:
-            BadArgument: the point is neither a stream nor an event.
+            BadArgument: the point is neither a stream nor an event, or the stream is being
+                captured into a graph.
         """
-        return self._gates.event_after(point)
+        with self._runtime.beside_captures():
+            return self._gates.event_after(point)
 
     def submit(self, order: TransferOrder) -> None:
         """Queue an order and return without waiting.
@@ -124,13 +129,18 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         enqueued, never until they are done. Layers count as in `PageTransfer`.
 
         Raises:
-            BadArgument: the layer is below 0.
+            BadArgument: the layer is below 0, or the current stream is being captured into a graph.
         """
         require_layer(layer)
+        stream = self._runtime.current_stream()
         for worker in self._workers.values():
             coming, event = worker.arrival(transfer_id, layer)
             if event is not None:
-                self._runtime.current_stream().wait_event(event)
+                if self._runtime.capturing(stream):
+                    raise BadArgument(
+                        "stream", "is being captured; wait for layers before you replay the graph"
+                    )
+                stream.wait_event(event)
             if not coming:
                 return False
         return True
@@ -191,7 +201,8 @@ class _CudaWorker(CopyWorker[_Job]):
         if not job.enqueued or job.done is None:
             return job.enqueued
         try:
-            return job.done.query()
+            with self.mover.gpu.runtime.beside_captures():
+                return job.done.query()
         except RuntimeError:
             # The device is lost, and with it all its work.
             logger.exception("%r %d was lost", job.transfer, job.transfer_id)
@@ -206,7 +217,8 @@ class _CudaWorker(CopyWorker[_Job]):
         with self.changed:
             self.changed.wait_for(lambda: job.enqueued)
         if job.done is not None:
-            with suppress(RuntimeError):  # The poll that follows finds and tells it.
+            # The poll that follows finds and tells an error.
+            with suppress(RuntimeError), self.mover.gpu.runtime.beside_captures():
                 job.done.synchronize()
 
     def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
@@ -237,13 +249,29 @@ class _CudaWorker(CopyWorker[_Job]):
             self.changed.notify_all()
 
 
+def _ready_movers(
+    pools: Pools, limits: Limits, gpu: Gpu, direct_bytes: int | None
+) -> Mapping[Direction, Mover]:
+    """Make movers that are ready to serve: nothing is compiled, allocated or measured later."""
+    made = movers(pools, limits, gpu)
+    # The caller's streams may still use what was allocated, or fill the pools with zeros.
+    gpu.runtime.synchronize()
+    for mover in made.values():
+        mover.warm_up()
+        mover.direct_bytes = (
+            calibrated_direct_bytes(mover) if direct_bytes is None else direct_bytes
+        )
+    return made
+
+
 def _work(worker: _CudaWorker) -> None:
     worker.mover.gpu.runtime.enter()
     while _work_one(worker):
         pass
-    # Pools and ring are released when this thread ends, so no copy may be running then.
+    # The lane's memory is released here, and pools when this thread ends, so no copy may be running.
     with suppress(RuntimeError):
-        worker.mover.settle()
+        worker.mover.lane.settle()
+    worker.mover.lane.release()
 
 
 def _work_one(worker: _CudaWorker) -> bool:
@@ -261,6 +289,6 @@ def _work_one(worker: _CudaWorker) -> bool:
         # enqueued still move bytes, and the slots come free once the order completes as failed.
         logger.exception("%r %d failed", job.transfer, job.transfer_id)
         with suppress(RuntimeError):
-            worker.mover.settle()
+            worker.mover.lane.settle()
     worker.end(job, done)
     return True

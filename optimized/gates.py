@@ -34,7 +34,8 @@ class Gates:
         None means the current stream. Never waits.
 
         Raises:
-            BadArgument: the point is neither a stream nor an event.
+            BadArgument: the point is neither a stream nor an event, or the stream is being
+                captured into a graph.
         """
         if point is None:
             point = self.runtime.current_stream()
@@ -49,6 +50,10 @@ class Gates:
         return gate.last
 
     def _recorded_on(self, stream: CudaStream) -> Event:
+        if self.runtime.capturing(stream):
+            raise BadArgument(
+                "after", "is a stream that is being captured; call the cache outside of the capture"
+            )
         event = self.runtime.event()
         event.record(stream)
         return event

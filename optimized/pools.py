@@ -81,11 +81,7 @@ class Pools:
                 torch.zeros((layout.layers, slots, size), dtype=torch.uint8, device=self.device)
                 for size in layout.plane_bytes
             )
-            slab = HostSlab(
-                config.capacity(component, CPU),
-                layout.page_bytes,
-                pinned=self.device.type == "cuda",
-            )
+            slab = HostSlab(config.capacity(component, CPU), layout.page_bytes, self.device)
             self._planes[component] = planes
             self._slabs[component] = slab
             self._sides[component] = {

@@ -152,6 +152,11 @@ def scatter(
     _launch(pool, slots, rows, layers, to_rows=False, programs=programs)
 
 
+def warm_up(pool: PagedPool, slots: torch.Tensor, rows: PageRows, *, to_rows: bool) -> None:
+    """Compile and load what `gather` or `scatter` launches for such rows. Moves nothing."""
+    _launch_pages(pool, slots, rows, slice(0, 1), 0, to_rows=to_rows, programs=1)
+
+
 def _planes_of(
     planes: Sequence[torch.Tensor], layout: PageLayout, plane_bytes: int, aligned_bytes: int
 ) -> Planes:
@@ -178,16 +183,27 @@ def _launch(
     to_rows: bool,
     programs: int,
 ) -> None:
-    pages = len(slots)
+    if len(slots) and layers.stop > layers.start:
+        _launch_pages(pool, slots, rows, layers, len(slots), to_rows=to_rows, programs=programs)
+
+
+def _launch_pages(
+    pool: PagedPool,
+    slots: torch.Tensor,
+    rows: PageRows,
+    layers: slice,
+    pages: int,
+    *,
+    to_rows: bool,
+    programs: int,
+) -> None:
     layer_count = layers.stop - layers.start
-    if not pages or not layer_count:
-        return
     for planes in pool.planes:
         # Rows may have any address, so the promised alignment must hold for them, too.
         tile = planes.tile.aligned_to(gcd(rows.address, rows.row_bytes))
         segments = layer_count * planes.planes
         tiles = -(-pages // tile.rows) * segments * -(-tile.plane_elements // tile.columns)
-        MOVE_PAGES[(min(programs, tiles),)](
+        MOVE_PAGES[(max(1, min(programs, tiles)),)](
             planes.table,
             slots,
             slots if rows.index is None else rows.index,
