@@ -50,8 +50,7 @@ class Late:
         default=Factory(lambda self: [self.device.compute, self.device.stream()], takes_self=True)
     )
     last_use: dict[Place, LateEvent] = field(factory=dict)
-    """By device slot: the end of the work of compute that used it last."""
-    waits_for: dict[tuple[int, Place], LateEvent] = field(factory=dict)
+    """By device slot, the latest last: the end of the work of compute that used it last."""
     flights: dict[TransferId, Flight] = field(factory=dict)
     made: int = 0
 
@@ -63,7 +62,7 @@ class Late:
 
     def write(self) -> None:
         """A kernel of compute writes to slots that no copy uses."""
-        used = self.places(GPU, self.free(GPU))
+        used = self.places(self.free(GPU))
         stream = self.ordered_stream(used)
         value = self.rng.randrange(1, 256)
         for pools in (self.pools, self.twin):
@@ -87,7 +86,7 @@ class Late:
             if flight.direction is BACKUP
             for place in self.ends(flight, GPU)
         }
-        used = self.places(GPU, self.free(GPU) | sources)
+        used = self.places(self.free(GPU) | sources)
         self.read_late(self.ordered_stream(used), used)
 
     def backup(self) -> None:
@@ -117,8 +116,8 @@ class Late:
             most = min(3, *(len(self.of(component, self.free(each))) for each in (GPU, CPU)))
             count = self.rng.randrange(most + 1)
             pairs[component] = {
-                each: self.rng.sample(self.of(component, self.free(each)), count)
-                for each in (GPU, CPU)
+                GPU: self.pick(component, count),
+                CPU: self.rng.sample(self.of(component, self.free(CPU)), count),
             }
         moves = tuple(
             Move(
@@ -139,6 +138,14 @@ class Late:
             self.twin.copy(move, direction)
         self.flights[flight.transfer_id] = flight
         return flight
+
+    def pick(self, component: Component, count: int) -> list[int]:
+        """Free device slots, often those that compute used last."""
+        free = self.of(component, self.free(GPU))
+        if self.rng.random() < 0.3:
+            return self.rng.sample(free, count)
+        recent = [slot for each, slot in self.last_use if each is component and slot in free]
+        return list(dict.fromkeys([*recent[::-1], *free]))[:count]
 
     def point(self, used: set[Place]) -> object:
         """The last use of some slots, as an engine may name it."""
@@ -203,7 +210,9 @@ class Late:
                 stream.wait_event(self.last_use[place])
         event = self.device.event()
         event.record(stream)
-        self.last_use.update(dict.fromkeys(used, event))
+        for place in used:
+            self.last_use.pop(place, None)
+            self.last_use[place] = event
 
     def page(self, pools: Pools, place: Place, layers: int) -> bytes:
         """The first layers of a device slot."""
@@ -212,7 +221,7 @@ class Late:
             plane[:layers, slot].numpy().tobytes() for plane in pools.planes(component)
         )
 
-    def places(self, medium: Medium, among: set[Place]) -> set[Place]:
+    def places(self, among: set[Place]) -> set[Place]:
         """Some of these slots."""
         return set(self.rng.sample(sorted(among), min(4, len(among))))
 
