@@ -126,6 +126,26 @@ class LoadedBack:
     def mamba(self) -> NDArray[np.int32]:
         """Slots, an int32 array that is made when it is read."""
 
+class HostSlots:
+    """Where a prompt is on the host.
+
+    `full` has one host slot a page, from page 0 on; `swa` those of the last pages, as far back as
+    there is window data; `mamba` the one at the end. The arrays are made when they are read.
+    """
+
+    @property
+    def pages(self) -> int:
+        """Pages of the prompt that are on the host."""
+    @property
+    def full(self) -> NDArray[np.int32]:
+        """Slots, an int32 array that is made when it is read."""
+    @property
+    def swa(self) -> NDArray[np.int32]:
+        """Slots, an int32 array that is made when it is read."""
+    @property
+    def mamba(self) -> NDArray[np.int32]:
+        """Slots, an int32 array that is made when it is read."""
+
 class Event:
     """A run of consecutive pages that was stored on a medium or removed from it."""
 
@@ -159,9 +179,11 @@ class Engine(Protocol):
         transfer_id: int,
         direction: int,
         moves: list[tuple[int, NDArray[np.int32], NDArray[np.int32]]],
+        after: object,
     ) -> None: ...
     def poll(self) -> Sequence[tuple[int, bool]]: ...
     def wait(self, transfer_id: int) -> None: ...
+    def event_after(self, point: object) -> object: ...
 
 Tokens: TypeAlias = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
 SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
@@ -215,6 +237,7 @@ class CacheCore:
         events: bool,
         engine: Engine | None,
         tag_bits: int = 32,
+        padding_slots: Three = (0, 0, 0),
     ) -> None: ...
     def match(self, tokens: Tokens, namespace: int = 0) -> Matched:
         """Find the longest usable prefix of a prompt, and make it the most recently used.
@@ -279,6 +302,7 @@ class CacheCore:
         namespace: int = 0,
         counted_pages: int = 0,
         priority: int = 0,
+        after: object = None,
     ) -> Inserted:
         """Hand the slots of a prompt's pages, from page `start_pages` on, over to the tree.
 
@@ -286,6 +310,9 @@ class CacheCore:
         kept. A request that inserts its prompt in parts passes the pages of its earlier inserts as
         `counted_pages`, so that its hits are counted once. `priority` is for the eviction policy
         of that name.
+
+        `after` is a stream or an event of a GPU: backups read after its work until now. None means
+        the current stream.
 
         Effects: may enqueue backups, whose ids are in the answer.
 
@@ -295,12 +322,15 @@ class CacheCore:
             TransferPending: a load-back along the path has not settled; poll, then try again.
             BadArgument: the arrays do not fit the tokens or each other.
         """
-    def evict(self, full: int, swa: int = 0, mamba: int = 0) -> list[int]:
+    def evict(self, full: int, swa: int = 0, mamba: int = 0, after: object = None) -> list[int]:
         """Evict from the device until each count of slots came free, or nothing more can leave.
 
         Returns how many slots of each component came free; that may be more than the counts. Full
         data leaves leaf by leaf in the order of the eviction policy, other data in LRU order. Under
         write_back this waits for copies to the host.
+
+        `after` is a stream or an event of a GPU: the copies of write_back read after its work until
+        now. None means the current stream.
 
         Raises:
             BadArgument: a count is negative, or of a component that the cache lacks.
@@ -314,15 +344,51 @@ class CacheCore:
             BadArgument: a count is negative, or of a component that the cache lacks.
         """
     def load_back(
-        self, tokens: Tokens, quota_pages: int | None = None, namespace: int = 0
+        self,
+        tokens: Tokens,
+        quota_pages: int | None = None,
+        namespace: int = 0,
+        after: object = None,
     ) -> LoadedBack:
         """Enqueue the copy to the device of all that a cached prompt has only on the host.
 
         `quota_pages` is the most that this call may load. Effects: may evict from the device.
 
+        `after` is a stream or an event of a GPU: the load writes after its work until now. None
+        means the current stream.
+
         Raises:
             PrefixNotCached: the prompt is not in the tree; match again.
             BadArgument: the tokens, the quota or the namespace are not valid.
+        """
+    def reserve_host(
+        self, full: int, swa: int = 0, mamba: int = 0
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Take free host slots of each component for a caller that writes their bytes itself.
+
+        All or none; never evicts. A reserved slot is neither free nor in the tree until the caller
+        passes it to `commit_host` or `abort_host`, also over a `reset`.
+
+        Raises:
+            OutOfSlots: a pool has fewer free slots; call `evict_host`, then try again.
+            BadArgument: there is no host tier, or a count is negative.
+        """
+    def abort_host(
+        self, full: SlotArray, swa: SlotArray | None = None, mamba: SlotArray | None = None
+    ) -> None:
+        """Give reserved host slots back, all or none.
+
+        Raises:
+            SlotNotHeld: a slot is not reserved.
+            BadArgument: an array is not valid, or has a slot twice.
+        """
+    def host_slots(self, tokens: Tokens, namespace: int = 0) -> HostSlots:
+        """Find the host slots of a prompt, as far as settled copies reach from its first page.
+
+        Changes nothing. The slots stay as they are while a receipt locks the prompt.
+
+        Raises:
+            BadArgument: the tokens or the namespace are not valid.
         """
     def reset(self) -> None:
         """Forget the whole tree.
@@ -345,6 +411,20 @@ class CacheCore:
         self, tokens: Tokens, start_pages: int, payloads: Three, namespace: int = 0
     ) -> tuple[int, int, int, int, list[tuple[int, int, NDArray[np.int32]]]]:
         """Find host slots for fetched pages, of which `payloads` counts each component's."""
+    def _commit_host(
+        self,
+        tokens: Tokens,
+        start_pages: int,
+        full: SlotArray,
+        swa: SlotArray | None = None,
+        mamba: SlotArray | None = None,
+        namespace: int = 0,
+    ) -> tuple[int, int, int, int]:
+        """Place host slots that a client reserved and filled."""
+    def _close(self) -> None:
+        """Refuse all later calls."""
+    def _detach(self, detached: bool) -> None:
+        """Refuse calls that give or fill device slots, or accept them again."""
     def _poll(self) -> tuple[tuple[int, int], ...]:
         """Settle the transfers that have ended: each id with its status."""
     def _flush(self) -> tuple[tuple[int, int], ...]:

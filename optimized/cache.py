@@ -44,11 +44,21 @@ Words = npt.NDArray[np.uint32]
 
 
 class OptimizedCache:
-    """The fast cache. See `kvcanon.spec.cache.Cache` for what each method does."""
+    """The fast cache. See `kvcanon.spec.cache.Cache` for what each method does.
 
-    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
-        layout = layout_for_slot_bytes(config.slot_bytes)
-        self._pools = Pools(config, dict.fromkeys(config.components, layout))
+    `pools` are allocated here by default; others have pages of `slot_bytes`, too.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        pools: Pools | None = None,
+    ) -> None:
+        if pools is None:
+            layout = layout_for_slot_bytes(config.slot_bytes)
+            pools = Pools(config, dict.fromkeys(config.components, layout))
+        self._pools = pools
         self._cache = PrefixCache(config, self._pools, engine)
         self._tree = self._cache.tree
         self._receipts: dict[ReceiptId, Receipt] = {}

@@ -14,7 +14,7 @@ blocks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -23,7 +23,7 @@ from attrs import define, field
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
-from kvcanon.optimized.cuda_runtime import Event
+from kvcanon.optimized.cuda_runtime import Event, Runtime
 from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
@@ -121,6 +121,16 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
             kind = type(after).__name__
             raise BadArgument("after", f"is a {kind}; give what `event_after` returns")
         self._workers[order.direction].submit(_Job(order.transfer_id, transfer, after))
+
+    def use_pools(self) -> None:
+        """Read the addresses of the pools again, and compile what they need; waits for the device.
+
+        No copy may be running.
+        """
+        with self._runtime.on_device():
+            for worker in self._workers.values():
+                worker.mover.use_pools()
+            _make_ready([worker.mover for worker in self._workers.values()], self._runtime)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below; False if the copy failed.
@@ -254,21 +264,26 @@ def _ready_movers(
 ) -> Mapping[Direction, Mover]:
     """Make movers that are ready to serve: nothing is compiled, allocated or measured later."""
     made = movers(pools, limits, gpu)
-    # The caller's streams may still use what was allocated, or fill the pools with zeros.
-    gpu.runtime.synchronize()
+    _make_ready(made.values(), gpu.runtime)
     for mover in made.values():
-        mover.warm_up()
         mover.direct_bytes = (
             calibrated_direct_bytes(mover) if direct_bytes is None else direct_bytes
         )
     return made
 
 
+def _make_ready(movers: Iterable[Mover], runtime: Runtime) -> None:
+    # The caller's streams may still use what was allocated, or fill the pools with zeros.
+    runtime.synchronize()
+    for mover in movers:
+        mover.warm_up()
+
+
 def _work(worker: _CudaWorker) -> None:
     worker.mover.gpu.runtime.enter()
     while _work_one(worker):
         pass
-    # The lane's memory is released here, and pools when this thread ends, so no copy may be running.
+    # Memory of the lane is released here, pools when this thread ends: no copy may be running.
     with suppress(RuntimeError):
         worker.mover.lane.settle()
     worker.mover.lane.release()

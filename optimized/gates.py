@@ -34,8 +34,8 @@ class Gates:
         None means the current stream. Never waits.
 
         Raises:
-            BadArgument: the point is neither a stream nor an event, or the stream is being
-                captured into a graph.
+            BadArgument: the point is neither a stream nor an event, an event without a record, or
+                a stream that is being captured into a graph.
         """
         if point is None:
             point = self.runtime.current_stream()
@@ -44,6 +44,9 @@ class Gates:
         if not isinstance(point, Event):
             kind = type(point).__name__
             raise BadArgument("after", f"is a {kind}; give a CUDA stream, an event, or None")
+        # Waiting for an event without a record does not wait. Torch makes an event at its first.
+        if not getattr(point, "cuda_event", True):
+            raise BadArgument("after", "is an event that was never recorded; record it first")
         gate = self._free_gate()
         gate.stream.wait_event(point)
         gate.last = self._recorded_on(gate.stream)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import weakref
 from contextlib import suppress
+from typing import TypeAlias
 
 import torch
 
@@ -26,6 +27,9 @@ from kvcanon.optimized.host_memory import (
 )
 from kvcanon.spec.errors import BadArgument
 
+Unpin: TypeAlias = "weakref.finalize[[int, CudaDriver, torch.device, int], HostSlab]"
+
+
 class HostSlab:
     """Zeroed host memory for pages of one size, pinned if `device` is a GPU.
 
@@ -33,8 +37,9 @@ class HostSlab:
     and a process that is forked does not have it: there, any access ends the process.
 
     Raises:
-        BadArgument: the system does not map, or the driver does not pin, that much memory. Unpinned memory is no fallback: every
-            copy would be several times slower and would block the thread that enqueues it.
+        BadArgument: the system does not map, or the driver does not pin, that much memory. Unpinned
+            memory is no fallback: every copy would be several times slower and would block the
+            thread that enqueues it.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class HostSlab:
         driver: CudaDriver | None = None,
     ) -> None:
         """Map the memory. `driver` is the installed one by default; only a GPU needs one."""
-        self._unpin: weakref.finalize[[int, CudaDriver, torch.device, int], HostSlab] | None = None
+        self._unpin: Unpin | None = None
         size_bytes = slots * page_bytes
         if not size_bytes:
             self.pages = torch.zeros((slots, page_bytes), dtype=torch.uint8, device="cpu")

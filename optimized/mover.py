@@ -1,7 +1,8 @@
 """The mover of one direction: plans its transfers and enqueues each step as a call to the device.
 
-It waits for the device only where a lane has no place for more slot numbers. Dependencies between steps are expressed as waits of streams for
-events. The host is done when the last step is enqueued, long before the bytes arrive.
+It waits for the device only where a lane has no place for more slot numbers. Dependencies between
+steps are expressed as waits of streams for events. The host is done when the last step is enqueued,
+long before the bytes arrive.
 """
 
 from __future__ import annotations
@@ -108,10 +109,7 @@ class Mover:
     _places: dict[Component, _Place] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._places = {
-            component: _place(self.pools, component, self.gpu.driver)
-            for component in self.pools.layouts
-        }
+        self.use_pools()
 
     def warm_up(self) -> None:
         """Compile every kernel that a transfer may launch. Moves nothing.
@@ -127,6 +125,13 @@ class Mover:
                     rows.append(PageRows(place.kernel_address, page_bytes, some))
                 for each in rows:
                     warm_up(place.pool, some, each, to_rows=self.direction is Direction.BACKUP)
+
+    def use_pools(self) -> None:
+        """Read the addresses of the pools. Effects: uploads them; no copy may be running."""
+        self._places = {
+            component: _place(self.pools, component, self.gpu.driver)
+            for component in self.pools.layouts
+        }
 
     def plan(self, moves: tuple[Move, ...]) -> Plan:
         """Cut a transfer into steps. Effects: takes the next ring slots."""
@@ -251,7 +256,7 @@ def _place(pools: Pools, component: Component, driver: CudaDriver) -> _Place:
     slab = pools.slab(component)
     address = slab.data_ptr()
     return _Place(
-        paged_pool(pools.planes(component), pools.layouts[component]),
+        paged_pool(pools.device_planes(component), pools.layouts[component]),
         address,
         driver.device_address(address) if slab.nbytes else None,
     )

@@ -131,3 +131,23 @@ class LayerwiseEngine(TransferEngine, Protocol):
 
         Layers count as in `PageTransfer`. On a GPU the current stream waits, not the thread.
         """
+
+
+@runtime_checkable
+class StreamEngine(TransferEngine, Protocol):
+    """An engine whose copies run in the order of streams, beside work that is enqueued there."""
+
+    def event_after(self, point: object) -> object:
+        """Return the `after` of transfers that run after a stream's or an event's work until now.
+
+        Raises:
+            BadArgument: `point` is neither a stream nor a recorded event.
+        """
+
+
+@runtime_checkable
+class PoolsEngine(TransferEngine, Protocol):
+    """An engine that keeps addresses of the pools."""
+
+    def use_pools(self) -> None:
+        """Read the addresses again: the pools have other device memory now. No copy is running."""

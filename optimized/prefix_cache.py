@@ -11,23 +11,37 @@ load-back is only enqueued, and returns the slots that it fills. Compute may sta
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
+from kvcanon.optimized.engine_tensors import ComponentTensors
+from kvcanon.optimized.page_transfer import PoolsEngine
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
 from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.transfer import TransferEngine, TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
+    GPU,
+    Component,
     Counts,
     Namespace,
     TransferId,
 )
+
+if TYPE_CHECKING:
+    from kvcanon.optimized.cuda_engine import CudaEngine
+
+logger = logging.getLogger(__name__)
 
 
 class PrefixCache(_core.CacheCore):
@@ -35,12 +49,14 @@ class PrefixCache(_core.CacheCore):
 
     `pools` hold the bytes; a cache without a host tier works without pools, when the engine keeps
     the bytes itself. `engine` copies between the pools; by default it is a `ThreadedEngine` for
-    pools on the CPU, and a `CudaEngine` for pools on a GPU.
+    pools on the CPU, and a `CudaEngine` for pools on a GPU. `padding_slots` are the first device
+    slots of each pool, which kernels may use for padded tokens: the cache never gives them out.
+    `device_slots` counts them.
 
     The operations are methods of the native base class, so that a call enters no Python code.
 
     Raises:
-        BadArgument: a host tier without pools.
+        BadArgument: a host tier without pools, or more padding slots than a pool has.
     """
 
     def __init__(
@@ -48,15 +64,21 @@ class PrefixCache(_core.CacheCore):
         config: CacheConfig,
         pools: Pools | None = None,
         engine: TransferEngine | None = None,
+        *,
+        padding_slots: Counts = Counts(),  # It is frozen.
     ) -> None:
         """Make an empty cache; the class describes the arguments."""
         if config.host_tier and pools is None:
             raise BadArgument("pools", "are needed where there is a host tier; give a Pools")
         self.config = config
         self.pools = pools
-        self.engine = engine
-        if self.engine is None and pools is not None and config.host_tier:
-            self.engine = _engine_for(pools)
+        # An engine that was made here is closed here.
+        self._owned_engine = (
+            _engine_for(pools)
+            if engine is None and pools is not None and config.host_tier
+            else None
+        )
+        self.engine: TransferEngine | None = self._owned_engine if engine is None else engine
         self._bridge = (
             TransferBridge(self.engine, pools)
             if self.engine is not None and pools is not None
@@ -75,7 +97,9 @@ class PrefixCache(_core.CacheCore):
             load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
             events=config.events,
             engine=self._bridge,
+            padding_slots=_three(padding_slots),
         )
+        self._closed = False
         self._namespaces: list[Namespace] = []
         self._numbers: dict[Namespace, int] = {}
         self.namespace(DEFAULT_NAMESPACE)
@@ -142,6 +166,39 @@ class PrefixCache(_core.CacheCore):
                 self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
         return HostInserted(*pages)
 
+    def commit_host(
+        self,
+        tokens: _core.Tokens,
+        start_pages: int,
+        full: _core.SlotArray,
+        swa: _core.SlotArray | None = None,
+        mamba: _core.SlotArray | None = None,
+        *,
+        namespace: int = 0,
+    ) -> HostInserted:
+        """Insert reserved host slots whose bytes the caller has written, without a copy.
+
+        The slots are those of the pages from `start_pages` on; window slots are of the last pages.
+        The tree takes the slots that it needs, and the others come free. A refused call leaves all
+        slots reserved.
+
+        Raises:
+            SlotNotHeld: a slot is not reserved.
+            PrefixNotCached: the pages before `start_pages` are not in the tree.
+            BadArgument: the slots do not fit the tokens, or there is no host tier.
+        """
+        return HostInserted(*self._commit_host(tokens, start_pages, full, swa, mamba, namespace))
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Wait for a transfer and those before it in its direction; `poll` settles them then.
+
+        Returns at once for a transfer that has settled.
+
+        Raises:
+            BadArgument: there is no host tier, or the cache is closed.
+        """
+        self._copies().wait(transfer_id)
+
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Wait for a layer of a load-back: True once it can be read, False if the load failed.
 
@@ -149,11 +206,10 @@ class PrefixCache(_core.CacheCore):
         component. Any thread may call this, also after the transfer has settled.
 
         Raises:
-            BadArgument: the engine has no `wait_layer`, or the layer is below 0.
+            BadArgument: the engine has no `wait_layer`, the layer is below 0, or the cache is
+                closed.
         """
-        if self._bridge is None:
-            raise BadArgument("engine", "is needed to load anything; there is no host tier")
-        return self._bridge.wait_layer(transfer_id, layer)
+        return self._copies().wait_layer(transfer_id, layer)
 
     def poll(self) -> list[tuple[TransferId, TransferStatus]]:
         """Settle the transfers that have ended, in order: each id with its status. Never waits."""
@@ -163,12 +219,115 @@ class PrefixCache(_core.CacheCore):
         """Wait for every transfer in flight, and settle it: each id with its status."""
         return [(each, STATUSES[status]) for each, status in self._flush()]
 
+    def invalidate(self, reason: str) -> list[tuple[TransferId, TransferStatus]]:
+        """Forget the whole tree, since what it caches is wrong now: the model's weights changed.
+
+        Waits for the copies in flight, and returns them as `flush` does. Logs the reason. Slots
+        that requests hold, and reserved host slots, stay theirs.
+
+        Raises:
+            CacheBusy: receipts are open; unlock them first.
+        """
+        self._require_no_receipts()
+        settled = self.flush()
+        nodes = self.stats().nodes
+        self.reset()
+        logger.info("%d nodes were forgotten: %s", nodes, reason)
+        return settled
+
+    def detach(self, *, contents_kept: bool, after: object = None) -> None:
+        """Let go of the device memory, before the engine frees or moves its tensors.
+
+        With `contents_kept` the bytes will be the same after `attach`, and the tree stays as it is.
+        Otherwise all device data is evicted now: what has a copy on the host stays in the tree, and
+        under write_back everything is copied there first, as far as host slots suffice. Slots that
+        requests hold stay theirs in both cases.
+
+        Until `attach`, calls that give or fill device slots are refused; the host tier works on.
+        `after` is as in `evict`.
+
+        Raises:
+            CacheBusy: receipts are open or copies in flight; unlock and `flush` first.
+            BadArgument: there are no pools, or they are detached.
+        """
+        self._require_open()
+        if self.pools is None:
+            raise BadArgument("pools", "are needed to detach; this cache has none")
+        if not self.pools.attached:
+            raise BadArgument("pools", "are detached; attach them first")
+        self._require_no_receipts(copies=True)
+        if not contents_kept:
+            full, swa, mamba = (self.config.capacity(each, GPU) for each in COMPONENTS)
+            self.evict(full, swa, mamba, after=after)
+        self.pools.detach()
+        self._detach(detached=True)
+
+    def attach(self, tensors: Mapping[Component, ComponentTensors] | None = None) -> None:
+        """Take device memory again: the engine's `tensors`, or new zeros without them.
+
+        The geometry must be that of before; addresses and strides between slots may differ.
+
+        Raises:
+            BadArgument: the pools are attached, or the tensors have another geometry.
+        """
+        self._require_open()
+        if self.pools is None:
+            raise BadArgument("pools", "are needed to attach; this cache has none")
+        self.pools.attach(tensors)
+        if isinstance(self.engine, PoolsEngine):
+            self.engine.use_pools()
+        self._detach(detached=False)
+
+    def close(self) -> None:
+        """Wait for the copies in flight, and end the threads of an engine that was made here.
+
+        Later calls are refused, except `close` and `stats`. Pools, and an engine that was given,
+        stay open: their owner closes them.
+        """
+        if self._closed:
+            return
+        self.flush()
+        self._closed = True
+        self._close()
+        if self._owned_engine is not None:
+            self._owned_engine.close()
+
+    def __enter__(self) -> Self:
+        """Return the cache, which is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the cache."""
+        self.close()
+
+    def _copies(self) -> TransferBridge:
+        self._require_open()
+        if self._bridge is None:
+            raise BadArgument("engine", "is needed to load anything; there is no host tier")
+        return self._bridge
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BadArgument("cache", "is closed; make a new one")
+
+    def _require_no_receipts(self, *, copies: bool = False) -> None:
+        """Check that no receipt is open, nor, if asked, a copy in flight. Raises: CacheBusy."""
+        stats = self.stats()
+        open_receipts = stats.receipts - (0 if copies else stats.transfers_in_flight)
+        if open_receipts:
+            raise CacheBusy(open_receipts)
+
     def stats(self) -> Stats:
         """Return counters and present sizes of the cache. Any thread may call this."""
         return read_stats(self.tree, self.config, self.pools)
 
 
-def _engine_for(pools: Pools) -> TransferEngine:
+def _engine_for(pools: Pools) -> ThreadedEngine | CudaEngine:
     if pools.device.type == "cpu":
         return ThreadedEngine()
     from kvcanon.optimized.cuda_engine import CudaEngine  # noqa: PLC0415 (it needs Triton)

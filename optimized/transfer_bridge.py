@@ -11,7 +11,13 @@ import logging
 from attrs import field, frozen
 
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
-from kvcanon.optimized.page_transfer import LayerwiseEngine, Move, SlotArray, page_order
+from kvcanon.optimized.page_transfer import (
+    LayerwiseEngine,
+    Move,
+    SlotArray,
+    StreamEngine,
+    page_order,
+)
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.transfer import Direction, TransferEngine
@@ -42,12 +48,13 @@ class TransferBridge:
         transfer_id: TransferId,
         direction: int,
         moves: list[tuple[int, SlotArray, SlotArray]],
+        after: object = None,
     ) -> None:
         """Submit an order to the engine. Raises: SpecViolation, if the engine does."""
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
         try:
-            self.engine.submit(page_order(transfer_id, way, named, self.pools))
+            self.engine.submit(page_order(transfer_id, way, named, self.pools, after))
         except SpecViolation:
             raise
         except Exception:
@@ -56,6 +63,14 @@ class TransferBridge:
             self._failed.append(transfer_id)
         else:
             self._last_taken[way] = transfer_id
+
+    def event_after(self, point: object) -> object:
+        """Return what `submit` takes as `after`. Raises: BadArgument."""
+        if not isinstance(self.engine, StreamEngine):
+            raise BadArgument(
+                "after", "is given, and the engine has no streams; leave it out for pools on a CPU"
+            )
+        return self.engine.event_after(point)
 
     def poll(self) -> list[tuple[TransferId, bool]]:
         """Return completions since the last call, and failures of refused orders."""

@@ -142,7 +142,7 @@ class PoolState:
     capacity: int
     free: tuple[Slot, ...]
     held: frozenset[Slot] = frozenset()
-    """Slots that requests own; empty on the host."""
+    """Slots that requests own. On the host: slots that a client fills itself; else empty."""
 
     @cached_property
     def free_set(self) -> frozenset[Slot]:

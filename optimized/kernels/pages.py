@@ -1,16 +1,16 @@
-"""Move pages between the planes of a pool and rows that hold whole pages: gather and scatter.
+"""Move pages between the pieces of a pool and rows that hold whole pages: gather and scatter.
 
-A *row* holds some neighbouring layers of a page in the host's order. Rows are in a staging ring on
-the device, or are the pages of the pinned host slab, which a kernel accesses directly. Both are
-given as an address, so that one kernel handles both.
+A *piece* is a contiguous part of a page in a plane: all of it, unless the tensor's axes are ordered
+otherwise. A *row* holds some neighbouring layers of a page in the host's order. Rows are in a
+staging ring on the device, or are the pages of the pinned host slab, which a kernel accesses
+directly. Both are given as an address, so that one kernel handles both.
 
-Kernels know no dtype. A plane is moved in 32-bit words, four in one access where its size allows,
+Kernels know no dtype. A piece is moved in 32-bit words, four in one access where its size allows,
 and byte by byte only where words do not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd
 from typing import Protocol
 
@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from attrs import frozen
 
+from kvcanon.optimized.device_planes import DevicePlanes
 from kvcanon.optimized.layout import PageLayout
 
 ACCESS_BYTES = 16
@@ -47,35 +48,35 @@ class Launch(Protocol):
 
 @frozen
 class Tile:
-    """How a plane of one size is cut for the programs."""
+    """How a piece of one size is cut for the programs."""
 
-    plane_elements: int
+    piece_elements: int
     element_bytes: int
     """4, or 1 where words do not fit."""
     aligned_bytes: int
-    """A power of two that divides every address of a plane and of its place in a row."""
+    """A power of two that divides every address of a piece and of its place in a row."""
     rows: int
     columns: int
     """Pages, and elements of each, in one tile; both are powers of two."""
 
     def aligned_to(self, address: int) -> Tile:
-        """The tile to use with rows at this address, which may be less aligned than the planes."""
+        """The tile to use with rows at this address, which may be less aligned than the pieces."""
         aligned = gcd(self.aligned_bytes, address)
         if aligned == self.aligned_bytes:
             return self
-        return tile_of(self.plane_elements * self.element_bytes, aligned)
+        return tile_of(self.piece_elements * self.element_bytes, aligned)
 
 
 @frozen(eq=False)
-class Planes:
-    """The planes of equal size in a pool, layer by layer."""
+class Pieces:
+    """The pieces of equal size in a pool, layer by layer."""
 
     tile: Tile
-    planes: int
+    pieces: int
     """Of one layer."""
     table: torch.Tensor
-    """For each: the address of its first slot, and its offset in a page. int64[layers x planes, 2]
-    on the device."""
+    """For each: its address in the first slot, its offset in a page on the host, and the distance
+    from slot to slot. int64[layers x pieces, 3] on the device."""
 
 
 @frozen(eq=False)
@@ -83,31 +84,33 @@ class PagedPool:
     """The pool of a component, for the kernels."""
 
     layout: PageLayout
-    planes: tuple[Planes, ...]
-    """One for each size that a plane has."""
+    pieces: tuple[Pieces, ...]
+    """One for each size that a piece has."""
 
 
-def paged_pool(planes: Sequence[torch.Tensor], layout: PageLayout) -> PagedPool:
-    """Describe a pool: one uint8 tensor a plane, [layers, slots, plane_bytes], contiguous."""
-    addresses = [plane.data_ptr() for plane in planes]
-    aligned = gcd(ACCESS_BYTES, *layout.plane_bytes, *addresses)
+def paged_pool(planes: DevicePlanes, layout: PageLayout) -> PagedPool:
+    """Describe a pool. Effects: uploads the addresses of its pieces."""
+    every = [plane for layer in planes for plane in layer]
+    sizes = {plane.piece_bytes for plane in every}
+    numbers = {
+        number
+        for plane in every
+        for number in (plane.address, plane.slot_bytes, *plane.piece_offsets)
+    }
+    aligned = gcd(ACCESS_BYTES, *sizes, *numbers)
     return PagedPool(
-        layout,
-        tuple(
-            _planes_of(planes, layout, plane_bytes, aligned)
-            for plane_bytes in sorted(set(layout.plane_bytes))
-        ),
+        layout, tuple(_pieces_of(planes, layout, size, aligned) for size in sorted(sizes))
     )
 
 
-def tile_of(plane_bytes: int, aligned_bytes: int) -> Tile:
-    """Choose how planes of this size are cut.
+def tile_of(piece_bytes: int, aligned_bytes: int) -> Tile:
+    """Choose how pieces of this size are cut.
 
-    A tile is as wide as divides the plane without a remainder, so that no thread is idle, but not
+    A tile is as wide as divides the piece without a remainder, so that no thread is idle, but not
     narrower than a cache line. A narrow tile has more pages.
     """
-    element_bytes = WORD_BYTES if gcd(plane_bytes, aligned_bytes) % WORD_BYTES == 0 else 1
-    elements = plane_bytes // element_bytes
+    element_bytes = WORD_BYTES if gcd(piece_bytes, aligned_bytes) % WORD_BYTES == 0 else 1
+    elements = piece_bytes // element_bytes
     most = TILE_BYTES // element_bytes
     whole = elements & -elements
     line = 128 // element_bytes
@@ -157,21 +160,23 @@ def warm_up(pool: PagedPool, slots: torch.Tensor, rows: PageRows, *, to_rows: bo
     _launch_pages(pool, slots, rows, slice(0, 1), 0, to_rows=to_rows, programs=1)
 
 
-def _planes_of(
-    planes: Sequence[torch.Tensor], layout: PageLayout, plane_bytes: int, aligned_bytes: int
-) -> Planes:
-    """Describe the planes of one size."""
-    chosen = [index for index, size in enumerate(layout.plane_bytes) if size == plane_bytes]
+def _pieces_of(
+    planes: DevicePlanes, layout: PageLayout, piece_bytes: int, aligned_bytes: int
+) -> Pieces:
+    """Describe the pieces of one size. All layers have as many of them."""
     entries = [
         (
-            planes[index].data_ptr() + layer * planes[index].stride(0),
-            layout.offset_bytes(layer, index),
+            plane.address + offset,
+            layout.offset_bytes(layer, number) + at * piece_bytes,
+            plane.slot_bytes,
         )
-        for layer in range(layout.layers)
-        for index in chosen
+        for layer, row in enumerate(planes)
+        for number, plane in enumerate(row)
+        if plane.piece_bytes == piece_bytes
+        for at, offset in enumerate(plane.piece_offsets)
     ]
-    table = torch.tensor(entries, dtype=torch.int64, device=planes[0].device)
-    return Planes(tile_of(plane_bytes, aligned_bytes), len(chosen), table)
+    table = torch.tensor(entries, dtype=torch.int64, device=planes[0][0].memory.device)
+    return Pieces(tile_of(piece_bytes, aligned_bytes), len(entries) // len(planes), table)
 
 
 def _launch(
@@ -198,21 +203,21 @@ def _launch_pages(
     programs: int,
 ) -> None:
     layer_count = layers.stop - layers.start
-    for planes in pool.planes:
+    for pieces in pool.pieces:
         # Rows may have any address, so the promised alignment must hold for them, too.
-        tile = planes.tile.aligned_to(gcd(rows.address, rows.row_bytes))
-        segments = layer_count * planes.planes
-        tiles = -(-pages // tile.rows) * segments * -(-tile.plane_elements // tile.columns)
+        tile = pieces.tile.aligned_to(gcd(rows.address, rows.row_bytes))
+        segments = layer_count * pieces.pieces
+        tiles = -(-pages // tile.rows) * segments * -(-tile.piece_elements // tile.columns)
         MOVE_PAGES[(max(1, min(programs, tiles)),)](
-            planes.table,
+            pieces.table,
             slots,
             slots if rows.index is None else rows.index,
             rows.address,
             rows.row_bytes,
-            layers.start * planes.planes,
+            layers.start * pieces.pieces,
             segments,
             pages,
-            ELEMENTS=tile.plane_elements,
+            ELEMENTS=tile.piece_elements,
             ELEMENT_BYTES=tile.element_bytes,
             ALIGNED_BYTES=tile.aligned_bytes,
             ROWS=tile.rows,
@@ -240,9 +245,9 @@ def move_pages(  # noqa: PLR0917
     ROWS_GIVEN: tl.constexpr,
     TO_ROWS: tl.constexpr,
 ) -> None:
-    """Move tiles of `ROWS` pages by `COLUMNS` elements of a plane, one after the other.
+    """Move tiles of `ROWS` pages by `COLUMNS` elements of a piece, one after the other.
 
-    A segment is a plane of a layer. Tiles go through a plane first, then through the segments of
+    A segment is a piece of a layer. Tiles go through a piece first, then through the segments of
     the same pages, so that programs that run together write next to each other.
     """
     if ELEMENT_BYTES == 4:  # noqa: SIM108 - the compiler takes no conditional expression of types.
@@ -254,8 +259,9 @@ def move_pages(  # noqa: PLR0917
     tiles = (pages + ROWS - 1) // ROWS * page_tiles
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         segment = first_segment + tile // column_tiles % segments
-        base = tl.load(table + 2 * segment)
-        offset = tl.load(table + 2 * segment + 1)
+        base = tl.load(table + 3 * segment)
+        offset = tl.load(table + 3 * segment + 1)
+        slot_bytes = tl.load(table + 3 * segment + 2)
         page = tile // page_tiles * ROWS + tl.arange(0, ROWS)
         present = page < pages
         # Slots times bytes exceed 2**31 in most real pools.
@@ -264,7 +270,7 @@ def move_pages(  # noqa: PLR0917
             row = tl.load(rows + page, mask=present, other=0).to(tl.int64)
         else:
             row = page.to(tl.int64)
-        in_pool = base + slot * (ELEMENTS * ELEMENT_BYTES)
+        in_pool = base + slot * slot_bytes
         in_rows = row_address + offset + row * row_bytes
         # Without this promise the compiler assumes that an address made from a number is odd, and
         # every access would be as narrow as an element.

@@ -182,7 +182,7 @@ def measure_small(
 def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[KernelSpeed, ...]:
     """Time the kernels alone, with different numbers of programs, on the device and across."""
     scene = make_scene(gpu, layout, size_bytes, scattered=True)
-    pool = paged_pool(scene.pools.planes(FULL), layout)
+    pool = paged_pool(scene.pools.device_planes(FULL), layout)
     ring = gpu.runtime.buffer(scene.size_bytes)
     slots = torch.from_numpy(scene.device_slots).to(gpu.device)
     slab = gpu.driver.device_address(scene.pools.slab(FULL).data_ptr())

@@ -78,7 +78,7 @@ const uint32_t* narrowed(const int64_t* tokens, size_t count, std::vector<uint32
     return scratch.data();
 }
 
-Runs slots_from(nb::handle given, Component component) {
+Runs slots_from(nb::handle given, Component component, Medium medium) {
     if (given.is_none()) return {};
     const char* name = name_of(component);
     const ArrayIn slots = array_from(given, name, SLOT_TYPES);
@@ -93,7 +93,7 @@ Runs slots_from(nb::handle given, Component component) {
     std::vector<Slot> narrow(slots.size());
     for (size_t i = 0; i < narrow.size(); ++i) {
         narrow[i] = static_cast<Slot>(numbers[i]);
-        if (narrow[i] != numbers[i]) throw SlotNotHeld(pool_name(component, GPU), numbers[i]);
+        if (narrow[i] != numbers[i]) throw SlotNotHeld(pool_name(component, medium), numbers[i]);
     }
     return runs_of(narrow.data(), narrow.size());
 }
@@ -129,11 +129,11 @@ GivenKey key_of(const State& state, nb::handle given, int64_t namespace_id,
     return {std::move(tokens), key};
 }
 
-SlotLists slots_of(nb::handle full, nb::handle swa, nb::handle mamba) {
+SlotLists slots_of(nb::handle full, nb::handle swa, nb::handle mamba, Medium medium) {
     SlotLists slots;
-    slots[FULL] = slots_from(full, FULL);
-    slots[SWA] = slots_from(swa, SWA);
-    slots[MAMBA] = slots_from(mamba, MAMBA);
+    slots[FULL] = slots_from(full, FULL, medium);
+    slots[SWA] = slots_from(swa, SWA, medium);
+    slots[MAMBA] = slots_from(mamba, MAMBA, medium);
     return slots;
 }
 

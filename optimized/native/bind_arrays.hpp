@@ -34,7 +34,8 @@ GivenKey key_of(const State& state, nanobind::handle given, int64_t namespace_id
 
 // Slots that a client hands over; None means no slots of a component. Throws: BadArgument, and
 // SlotNotHeld for a number outside of the pool.
-SlotLists slots_of(nanobind::handle full, nanobind::handle swa, nanobind::handle mamba);
+SlotLists slots_of(nanobind::handle full, nanobind::handle swa, nanobind::handle mamba,
+                   Medium medium = GPU);
 
 // Slots for a client, one number each.
 SlotsOut array_of(const Runs& runs);

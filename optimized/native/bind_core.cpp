@@ -44,7 +44,7 @@ Counts pool_sizes(const nb::tuple& slots, const char* argument) {
 void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64_t window_tokens,
                bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
                int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
-               bool events, nb::object engine, int tag_bits) {
+               bool events, nb::object engine, int tag_bits, const nb::tuple& padding_slots) {
     const int64_t page_size = whole_number(page_units, "page_size");
     require(unit_words == 1 || unit_words == 2, "unit_words", unit_words, "1 or 2");
     require(1 <= page_size && page_size <= MOST_PAGE_WORDS / 2, "page_size", page_size,
@@ -65,6 +65,11 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.mamba = mamba;
     config.device_slots = pool_sizes(device_slots, "device_slots");
     config.host_slots = pool_sizes(host_slots, "host_slots");
+    config.padding_slots = pool_sizes(padding_slots, "padding_slots");
+    for (const Component component : ALL_COMPONENTS) {
+        require(config.padding(component, GPU) <= config.capacity(component, GPU), "padding_slots",
+                config.padding(component, GPU), "at most the pool's device slots");
+    }
     config.write_policy = static_cast<WritePolicy>(write_policy);
     config.eviction_policy = static_cast<EvictionPolicy>(eviction_policy);
     config.load_back_threshold_pages = load_back_threshold_pages;
@@ -152,7 +157,11 @@ void bind_core(nb::module_& m) {
     core.def("__init__", &make_core, nb::kw_only(), "page_size"_a, "unit_words"_a,
              "window_tokens"_a, "mamba"_a, "device_slots"_a, "host_slots"_a, "write_policy"_a,
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a, "engine"_a.none(),
-             "tag_bits"_a = 32);
+             "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0));
+    core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
+    core.def(
+        "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
+        "Refuse calls that give or fill device slots, or accept them again.");
     core.def("_add_namespace", &namespace_number, "encoded"_a, "seed"_a,
              "Return the number of a namespace, a new one where it has none.");
     nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),

@@ -138,9 +138,8 @@ nb::dict pairs(TreeView& tree) {
     return found;
 }
 
-bool holds_slot(TreeView& tree, int64_t component, int64_t slot) {
-    const SlotSet& held = tree.core.state.pool(component_at(component), GPU).held;
-    return 0 <= slot && slot < held.capacity() && held.contains(static_cast<Slot>(slot));
+bool client_holds(TreeView& tree, int64_t component, int64_t slot) {
+    return holds_slot(tree.core.state, component_at(component), GPU, slot);
 }
 
 // Device slots of the tree that are evictable, and that a lock protects.
@@ -154,11 +153,13 @@ nb::tuple free_counts(TreeView& tree, int64_t medium) {
     return nb::make_tuple(free[FULL], free[SWA], free[MAMBA]);
 }
 
-// Slot counts of a pool: capacity, free, held by requests, in the tree, locked in the tree.
+// Slot counts of a pool without its padding: capacity, free, held, in the tree, locked in the tree.
 nb::tuple pool_counts(TreeView& tree, int64_t component, int64_t medium) {
-    const Pool& pool = tree.core.state.pool(component_at(component), medium_at(medium));
-    return nb::make_tuple(pool.free.capacity(), pool.free.size(), pool.held.size(),
-                          pool.owned_slots, pool.protected_slots);
+    State& state = tree.core.state;
+    const Pool& pool = state.pool(component_at(component), medium_at(medium));
+    const int64_t padding = state.config.padding(component_at(component), medium_at(medium));
+    return nb::make_tuple(pool.free.capacity() - padding, pool.free.size(),
+                          pool.held.size() - padding, pool.owned_slots, pool.protected_slots);
 }
 
 // Counters since the cache was made, and present sizes. `span_bytes` is of all caches.
@@ -219,7 +220,7 @@ void bind_inspection(nb::class_<TreeView>& tree) {
     tree.def("nodes", &nodes, "Return every node as a tuple, the root first.")
         .def("pool", &pool_state, component, medium,
              "Return the capacity of a pool, its free slots and those that requests hold.")
-        .def("holds_slot", &holds_slot, component, nb::arg("slot"),
+        .def("holds_slot", &client_holds, component, nb::arg("slot"),
              "Return whether a request holds this device slot.")
         .def("holds", &holds, "Return every open receipt as a tuple, the oldest first.")
         .def("transfers", &transfers, "Return every transfer in flight as a tuple.")

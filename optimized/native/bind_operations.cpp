@@ -53,6 +53,10 @@ nb::tuple settled(const Settled& transfers) {
     return nb::tuple(listed);
 }
 
+nb::tuple arrays_of(const SlotLists& slots) {
+    return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]), array_of(slots[MAMBA]));
+}
+
 // The operations. Arguments are read inside `operate`, since reading a foreign array may run Python
 // code.
 
@@ -81,8 +85,7 @@ void do_unlock_window(CacheCore& self, nb::handle receipt) {
 
 nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
-        const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
-        return nb::make_tuple(array_of(slots[FULL]), array_of(slots[SWA]), array_of(slots[MAMBA]));
+        return arrays_of(allocate(self.state, counts_of(full, swa, mamba)));
     });
 }
 
@@ -92,8 +95,9 @@ void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba)
 
 Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
                    nb::handle swa, nb::handle mamba, nb::handle namespace_id,
-                   nb::handle counted_pages, nb::handle priority) {
+                   nb::handle counted_pages, nb::handle priority, nb::handle after) {
     return self.operate(Operation::INSERT, [&] {
+        const PyEngine::After point(self.engine, after);
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return insert(self.state, given.key, whole_number(start_pages, "start_pages"),
                       slots_of(full, swa, mamba), whole_number(counted_pages, "counted_pages"),
@@ -101,8 +105,10 @@ Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, n
     });
 }
 
-Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba,
+               nb::handle after) {
     return self.operate(Operation::EVICT, [&] {
+        const PyEngine::After point(self.engine, after);
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
         return three_of(evict(self.state, counts));
@@ -118,8 +124,9 @@ Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle
 }
 
 LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages,
-                        nb::handle namespace_id) {
+                        nb::handle namespace_id, nb::handle after) {
     return self.operate(Operation::LOAD_BACK, [&] {
+        const PyEngine::After point(self.engine, after);
         const std::optional<int64_t> quota = whole_number_or_none(quota_pages, "quota_pages");
         if (quota && *quota < 0) {
             throw BadArgument("quota_pages",
@@ -127,6 +134,37 @@ LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pag
         }
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return load_back(self.state, given.key, quota.value_or(-1));
+    });
+}
+
+nb::tuple do_reserve_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+    return self.operate(Operation::RESERVE_HOST, [&] {
+        return arrays_of(reserve_host(self.state, counts_of(full, swa, mamba)));
+    });
+}
+
+void do_abort_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
+    self.operate(Operation::ABORT_HOST,
+                 [&] { free_slots(self.state, slots_of(full, swa, mamba, CPU), CPU); });
+}
+
+nb::tuple do_commit_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
+                         nb::handle full, nb::handle swa, nb::handle mamba,
+                         nb::handle namespace_id) {
+    return self.operate(Operation::COMMIT_HOST, [&] {
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
+        const HostInserted done =
+            commit_host(self.state, given.key, whole_number(start_pages, "start_pages"),
+                        slots_of(full, swa, mamba, CPU));
+        return nb::make_tuple(done.placed_pages, done.refilled_pages, done.present_pages,
+                              done.dropped_pages);
+    });
+}
+
+HostSlots do_host_slots(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
+    return self.operate(Operation::HOST_SLOTS, [&] {
+        const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
+        return host_slots(self.state, given.key);
     });
 }
 
@@ -183,18 +221,27 @@ void bind_operations(nb::class_<CacheCore>& core) {
     add("free", &do_free, docs::FREE, argument("full"), nothing("swa"), nothing("mamba"));
     add("insert", &do_insert, docs::INSERT, argument("tokens"), argument("start_pages"),
         argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
-        number("counted_pages"), number("priority"));
-    add("evict", &do_evict, docs::EVICT, argument("full"), number("swa"), number("mamba"));
+        number("counted_pages"), number("priority"), nothing("after"));
+    add("evict", &do_evict, docs::EVICT, argument("full"), number("swa"), number("mamba"),
+        nothing("after"));
     add("evict_host", &do_evict_host, docs::EVICT_HOST, argument("full"), number("swa"),
         number("mamba"));
     add("load_back", &do_load_back, docs::LOAD_BACK, argument("tokens"), nothing("quota_pages"),
-        number("namespace"));
+        number("namespace"), nothing("after"));
+    add("reserve_host", &do_reserve_host, docs::RESERVE_HOST, argument("full"), number("swa"),
+        number("mamba"));
+    add("abort_host", &do_abort_host, docs::ABORT_HOST, argument("full"), nothing("swa"),
+        nothing("mamba"));
+    add("host_slots", &do_host_slots, docs::HOST_SLOTS, argument("tokens"), number("namespace"));
     add("reset", &do_reset, docs::RESET);
     add("free_slot_counts", &count_free_slots, docs::FREE_SLOT_COUNTS);
-    // PrefixCache makes public calls of these three, in terms of kvcanon.spec.
+    // PrefixCache makes public calls of these four, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"),
              "Find host slots for fetched pages, of which `payloads` counts each component's.")
+        .def("_commit_host", &do_commit_host, argument("tokens"), argument("start_pages"),
+             argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
+             "Place host slots that a client reserved and filled.")
         .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
         .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
 }

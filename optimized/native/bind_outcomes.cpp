@@ -7,6 +7,7 @@
 #include "cache_core.hpp"
 #include "docstrings.hpp"
 #include "enum_values.hpp"
+#include "host_insert.hpp"
 #include "insert.hpp"
 #include "load.hpp"
 #include "match.hpp"
@@ -83,6 +84,9 @@ void bind_outcomes(nb::module_& m) {
             "evicted", [](const LoadedBack& self) { return three_of(self.evicted); },
             "Device slots that were evicted for the load, by component.");
     bind_slots(loaded);
+    nb::class_<HostSlots> on_host(m, "HostSlots", docs::HOST_SLOTS_FOUND);
+    on_host.def_ro("pages", &HostSlots::pages, "Pages of the prompt that are on the host.");
+    bind_slots(on_host);
 }
 
 }  // namespace kvcanon

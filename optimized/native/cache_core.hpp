@@ -21,6 +21,9 @@ struct CacheCore {
     bool busy = false;
     // Whether memory ran out in the middle of a call, so that the state may be inconsistent.
     bool broken = false;
+    // Whether the cache was closed, and whether its pools have no device memory now.
+    bool closed = false;
+    bool detached = false;
 
     CacheCore(const Config& config, nanobind::object performer)
         : engine(std::move(performer)), state(config, &engine) {}
@@ -36,6 +39,16 @@ struct CacheCore {
     // is running, or memory ran out in an earlier one.
     template <typename Work>
     auto operate(Operation operation, Work work);
+
+    // Throws: BadArgument for any operation of a closed cache, and for one that gives or fills
+    // device slots while there is no device memory.
+    void refuse_if_away(Operation operation) const {
+        if (closed) throw BadArgument("cache", "is closed; make a new one");
+        if (detached && (operation == Operation::ALLOCATE || operation == Operation::INSERT ||
+                         operation == Operation::EVICT || operation == Operation::LOAD_BACK)) {
+            throw BadArgument("cache", "is detached from its tensors; attach them first");
+        }
+    }
 };
 
 // What snapshots, metrics and tests read of a cache: kvcanon.optimized._core.Tree.
@@ -84,6 +97,7 @@ auto CacheCore::operate(Operation operation, Work work) {
     Calls& asked = calls[static_cast<int>(operation)];
     const CallGuard guard(*this, asked);
     try {
+        refuse_if_away(operation);
         return work();
     } catch (const CacheError&) {
         ++asked.refused;

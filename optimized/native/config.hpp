@@ -43,6 +43,8 @@ struct Config {
     bool mamba = false;
     Counts device_slots;
     Counts host_slots;
+    // The first device slots of each pool, which are never given out.
+    Counts padding_slots;
     WritePolicy write_policy = WritePolicy::NONE;
     EvictionPolicy eviction_policy = EvictionPolicy::LRU;
     int64_t load_back_threshold_pages = 0;
@@ -64,6 +66,9 @@ struct Config {
         return write_policy == WritePolicy::WRITE_THROUGH             ? 1
                : write_policy == WritePolicy::WRITE_THROUGH_SELECTIVE ? 2
                                                                       : 0;
+    }
+    int64_t padding(Component component, Medium medium) const {
+        return medium == GPU && has(component) ? padding_slots[component] : 0;
     }
     int64_t capacity(Component component, Medium medium) const {
         if (!has(component)) return 0;

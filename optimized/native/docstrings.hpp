@@ -33,6 +33,11 @@ transfer has settled; they are empty where nothing was enqueued. A layer may be 
 constexpr const char* EVENT =
     R"(A run of consecutive pages that was stored on a medium or removed from it.)";
 
+constexpr const char* HOST_SLOTS_FOUND = R"(Where a prompt is on the host.
+
+`full` has one host slot a page, from page 0 on; `swa` those of the last pages, as far back as
+there is window data; `mamba` the one at the end. The arrays are made when they are read.)";
+
 constexpr Docstring MATCH{
     "def match(self, tokens: Tokens, namespace: int = 0) -> Matched",
     R"(Find the longest usable prefix of a prompt, and make it the most recently used.
@@ -92,13 +97,16 @@ Raises:
 constexpr Docstring INSERT{
     "def insert(self, tokens: Tokens, start_pages: int, full: SlotArray, "
     "swa: SlotArray | None = None, mamba: SlotArray | None = None, namespace: int = 0, "
-    "counted_pages: int = 0, priority: int = 0) -> Inserted",
+    "counted_pages: int = 0, priority: int = 0, after: object = None) -> Inserted",
     R"(Hand the slots of a prompt's pages, from page `start_pages` on, over to the tree.
 
 The tree frees the slots of pages that it has already; match again to see which slots it
 kept. A request that inserts its prompt in parts passes the pages of its earlier inserts as
 `counted_pages`, so that its hits are counted once. `priority` is for the eviction policy
 of that name.
+
+`after` is a stream or an event of a GPU: backups read after its work until now. None means
+the current stream.
 
 Effects: may enqueue backups, whose ids are in the answer.
 
@@ -109,12 +117,15 @@ Raises:
     BadArgument: the arrays do not fit the tokens or each other.)"};
 
 constexpr Docstring EVICT{
-    "def evict(self, full: int, swa: int = 0, mamba: int = 0) -> list[int]",
+    "def evict(self, full: int, swa: int = 0, mamba: int = 0, after: object = None) -> list[int]",
     R"(Evict from the device until each count of slots came free, or nothing more can leave.
 
 Returns how many slots of each component came free; that may be more than the counts. Full
 data leaves leaf by leaf in the order of the eviction policy, other data in LRU order. Under
 write_back this waits for copies to the host.
+
+`after` is a stream or an event of a GPU: the copies of write_back read after its work until
+now. None means the current stream.
 
 Raises:
     BadArgument: a count is negative, or of a component that the cache lacks.)"};
@@ -129,15 +140,48 @@ Raises:
     BadArgument: a count is negative, or of a component that the cache lacks.)"};
 
 constexpr Docstring LOAD_BACK{
-    "def load_back(self, tokens: Tokens, quota_pages: int | None = None, namespace: int = 0) -> "
-    "LoadedBack",
+    "def load_back(self, tokens: Tokens, quota_pages: int | None = None, namespace: int = 0, "
+    "after: object = None) -> LoadedBack",
     R"(Enqueue the copy to the device of all that a cached prompt has only on the host.
 
 `quota_pages` is the most that this call may load. Effects: may evict from the device.
 
+`after` is a stream or an event of a GPU: the load writes after its work until now. None
+means the current stream.
+
 Raises:
     PrefixNotCached: the prompt is not in the tree; match again.
     BadArgument: the tokens, the quota or the namespace are not valid.)"};
+
+constexpr Docstring RESERVE_HOST{
+    "def reserve_host(self, full: int, swa: int = 0, mamba: int = 0) -> "
+    "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]",
+    R"(Take free host slots of each component for a caller that writes their bytes itself.
+
+All or none; never evicts. A reserved slot is neither free nor in the tree until the caller
+passes it to `commit_host` or `abort_host`, also over a `reset`.
+
+Raises:
+    OutOfSlots: a pool has fewer free slots; call `evict_host`, then try again.
+    BadArgument: there is no host tier, or a count is negative.)"};
+
+constexpr Docstring ABORT_HOST{
+    "def abort_host(self, full: SlotArray, swa: SlotArray | None = None, "
+    "mamba: SlotArray | None = None) -> None",
+    R"(Give reserved host slots back, all or none.
+
+Raises:
+    SlotNotHeld: a slot is not reserved.
+    BadArgument: an array is not valid, or has a slot twice.)"};
+
+constexpr Docstring HOST_SLOTS{
+    "def host_slots(self, tokens: Tokens, namespace: int = 0) -> HostSlots",
+    R"(Find the host slots of a prompt, as far as settled copies reach from its first page.
+
+Changes nothing. The slots stay as they are while a receipt locks the prompt.
+
+Raises:
+    BadArgument: the tokens or the namespace are not valid.)"};
 
 constexpr Docstring RESET{"def reset(self) -> None",
                           R"(Forget the whole tree.

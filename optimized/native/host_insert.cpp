@@ -20,7 +20,16 @@ struct Fetched {
     int64_t swa_from;
     uint64_t tick;
     HostInserted outcome;
+    // Slots that a client has filled already; none where the payloads are copied later.
+    const SlotLists* filled = nullptr;
 };
+
+// Make room for slots of a component; slots that are filled already have theirs.
+bool has_room(State& state, Component component, int64_t count, const Fetched& fetched) {
+    Counts counts;
+    counts[component] = count;
+    return fetched.filled != nullptr || free_host_slots(state, counts);
+}
 
 void check(const State& state, const Key& key, int64_t start, const Counts& payloads,
            int32_t cached) {
@@ -51,17 +60,18 @@ void check(const State& state, const Key& key, int64_t start, const Counts& payl
 // Give a node free host slots for the payloads from index `first` on.
 void fill(State& state, Node* node, Component component, int64_t first, int32_t count,
           Fetched& fetched) {
-    Runs slots = state.pool(component, CPU).free.take(count);
+    Runs slots;
+    if (fetched.filled == nullptr) {
+        slots = state.pool(component, CPU).free.take(count);
+    } else {
+        RunReader given((*fetched.filled)[component]);
+        given.skip(static_cast<int32_t>(first));
+        slots = given.next(count);
+    }
     Data& data = node->data[component];
     if (!data.on(GPU)) data.used = fetched.tick;
     fetched.outcome.placements.push_back({component, first, slots});
     place(state, node, component, CPU, std::move(slots));
-}
-
-Counts only(Component component, int64_t count) {
-    Counts counts;
-    counts[component] = count;
-    return counts;
 }
 
 // Give a node a host copy if it lacks one; returns whether host copies reach its end.
@@ -75,7 +85,7 @@ bool refill(State& state, Node* node, Fetched& fetched) {
     }
     if (begin > node->start && state.config.backed_parents()) return false;
     if (begin >= node->end()) return true;
-    if (!free_host_slots(state, only(FULL, node->end() - begin))) return false;
+    if (!has_room(state, FULL, node->end() - begin, fetched)) return false;
     if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
     fill(state, node, FULL, node->start - fetched.full_from, node->pages, fetched);
     emit_stored(state, node, CPU);
@@ -86,8 +96,9 @@ bool refill(State& state, Node* node, Fetched& fetched) {
 // Add a leaf for the rest of the key, or for as much of it as there are free slots.
 Node* new_host_leaf(State& state, const Key& key, Node* parent, Fetched& fetched) {
     const int64_t wanted = key.pages - parent->end();
-    free_host_slots(state, only(FULL, wanted));
-    const auto fitting = static_cast<int32_t>(std::min(wanted, state.free_slots(FULL, CPU)));
+    const bool all = has_room(state, FULL, wanted, fetched);
+    const auto fitting =
+        static_cast<int32_t>(all ? wanted : std::min(wanted, state.free_slots(FULL, CPU)));
     if (fitting == 0) return parent;
     Node* leaf = add_leaf(state, parent, key, parent->end() + fitting, fetched.tick, 0);
     fill(state, leaf, FULL, leaf->start - fetched.full_from, leaf->pages, fetched);
@@ -123,7 +134,7 @@ void place_window(State& state, Node* end, Fetched& fetched) {
         lacking.push_back(node);
         pages += node->pages;
     }
-    if (free_host_slots(state, only(SWA, pages))) {
+    if (has_room(state, SWA, pages, fetched)) {
         for (Node* node : lacking) {
             fill(state, node, SWA, node->start - fetched.swa_from, node->pages, fetched);
         }
@@ -133,19 +144,13 @@ void place_window(State& state, Node* end, Fetched& fetched) {
 
 // Give the end node the mamba state that it lacks on the host.
 void place_mamba(State& state, Node* end, Fetched& fetched) {
-    if (fetched.payloads[MAMBA] != 0 && lacks(end, MAMBA) &&
-        free_host_slots(state, only(MAMBA, 1))) {
+    if (fetched.payloads[MAMBA] != 0 && lacks(end, MAMBA) && has_room(state, MAMBA, 1, fetched)) {
         fill(state, end, MAMBA, 0, 1, fetched);
     }
 }
 
-}  // namespace
-
-HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
-                         const Counts& payloads) {
-    const Path path = walk(state, key);
-    check(state, key, start_pages, payloads, walked_pages(path));
-    Fetched fetched{payloads, start_pages, key.pages - payloads[SWA], state.tick(), {}};
+// Place what was fetched along a path.
+void place_all(State& state, const Key& key, const Path& path, Fetched& fetched) {
     Node* node = node_ending_at(state, path, walked_pages(path));
     // The path is held, so that eviction never takes the nodes that are being extended.
     const uint64_t receipt = hold(state, node, -1).receipt;
@@ -156,9 +161,74 @@ HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
     }
     release_hold(state, receipt);
     HostInserted& outcome = fetched.outcome;
-    outcome.dropped_pages =
-        payloads[FULL] - outcome.placed_pages - outcome.refilled_pages - outcome.present_pages;
-    return std::move(outcome);
+    outcome.dropped_pages = fetched.payloads[FULL] - outcome.placed_pages - outcome.refilled_pages -
+                            outcome.present_pages;
+}
+
+// Free the slots that no placement took.
+void release_rest(State& state, const Fetched& fetched) {
+    for (const Component component : ALL_COMPONENTS) {
+        std::vector<bool> taken(static_cast<size_t>((*fetched.filled)[component].slots()));
+        for (const Placement& placement : fetched.outcome.placements) {
+            if (placement.component != component) continue;
+            std::fill_n(taken.begin() + placement.first, placement.slots.slots(), true);
+        }
+        Runs rest;
+        RunReader given((*fetched.filled)[component]);
+        for (const bool is_taken : taken) {
+            const Runs one = given.next(1);
+            if (!is_taken) rest.append(one);
+        }
+        release(state, component, CPU, rest);
+    }
+}
+
+}  // namespace
+
+HostInserted insert_host(State& state, const Key& key, int64_t start_pages,
+                         const Counts& payloads) {
+    const Path path = walk(state, key);
+    check(state, key, start_pages, payloads, walked_pages(path));
+    Fetched fetched{payloads, start_pages, key.pages - payloads[SWA], state.tick(), {}};
+    place_all(state, key, path, fetched);
+    return std::move(fetched.outcome);
+}
+
+HostInserted commit_host(State& state, const Key& key, int64_t start_pages,
+                         const SlotLists& slots) {
+    Counts payloads;
+    for (const Component component : ALL_COMPONENTS) {
+        payloads[component] = slots[component].slots();
+    }
+    const Path path = walk(state, key);
+    check(state, key, start_pages, payloads, walked_pages(path));
+    Handover handover(state, slots, CPU);
+    handover.keep();
+    Fetched fetched{payloads, start_pages, key.pages - payloads[SWA], state.tick(), {}, &slots};
+    place_all(state, key, path, fetched);
+    release_rest(state, fetched);
+    return std::move(fetched.outcome);
+}
+
+HostSlots host_slots(State& state, const Key& key) {
+    HostSlots found;
+    const auto here = [](const Runs& slots, const Stop& stop) {
+        return RunReader(slots).next(stop.shared);
+    };
+    for (const Stop& stop : walk(state, key)) {
+        const Node* node = stop.node;
+        if (!node->data[FULL].resident(CPU)) break;
+        found.slots[FULL].append(here(node->data[FULL].slots[CPU], stop));
+        found.pages = node->start + stop.shared;
+        if (node->data[SWA].resident(CPU)) {
+            found.slots[SWA].append(here(node->data[SWA].slots[CPU], stop));
+        } else {
+            found.slots[SWA].clear();
+        }
+        const bool at_end = stop.shared == node->pages && node->data[MAMBA].resident(CPU);
+        found.slots[MAMBA] = at_end ? node->data[MAMBA].slots[CPU] : Runs();
+    }
+    return found;
 }
 
 }  // namespace kvcanon

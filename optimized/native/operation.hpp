@@ -23,13 +23,17 @@ enum class Operation : int {
     FLUSH,
     RESET,
     TAKE_EVENTS,
+    RESERVE_HOST,
+    COMMIT_HOST,
+    ABORT_HOST,
+    HOST_SLOTS,
 };
 
-// Their names in `kvcanon.spec.cache.Cache`, in this order.
+// The names of the methods, in this order.
 constexpr const char* OPERATION_NAMES[] = {
-    "match",       "lock",   "unlock", "unlock_window", "allocate",
-    "free",        "insert", "evict",  "evict_host",    "load_back",
-    "insert_host", "poll",   "flush",  "reset",         "take_events",
+    "match",       "lock",         "unlock",      "unlock_window", "allocate",   "free",  "insert",
+    "evict",       "evict_host",   "load_back",   "insert_host",   "poll",       "flush", "reset",
+    "take_events", "reserve_host", "commit_host", "abort_host",    "host_slots",
 };
 constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
 

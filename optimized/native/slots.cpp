@@ -14,7 +14,8 @@ namespace {
 }
 
 // Raise the error for slots that a request does not hold, or that are there twice.
-[[noreturn]] void refuse_slots(State& state, Component component, const Runs& slots) {
+[[noreturn]] void refuse_slots(State& state, Component component, Medium medium,
+                               const Runs& slots) {
     std::vector<Slot> each(static_cast<size_t>(slots.slots()));
     expand(slots, each.data());
     std::vector<Slot> sorted = each;
@@ -22,10 +23,51 @@ namespace {
     if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
         throw BadArgument(name_of(component), "names a slot twice; hand over each slot once");
     }
-    const SlotSet& held = state.pool(component, GPU).held;
-    const auto wrong =
-        std::find_if(each.begin(), each.end(), [&](Slot slot) { return !held.contains(slot); });
-    throw SlotNotHeld(pool_name(component, GPU), *wrong);
+    const auto wrong = std::find_if(each.begin(), each.end(), [&](Slot slot) {
+        return !holds_slot(state, component, medium, slot);
+    });
+    throw SlotNotHeld(pool_name(component, medium), *wrong);
+}
+
+// Whether a client holds every slot of the run.
+bool holds_run(State& state, Component component, Medium medium, Run run) {
+    return run.begin >= state.config.padding(component, medium) &&
+           state.pool(component, medium).held.contains(run);
+}
+
+// Check the counts of slots that a client asks for.
+void check_asked(const State& state, const Counts& counts, Medium medium) {
+    for (const Component component : ALL_COMPONENTS) {
+        if (counts[component] < 0) {
+            throw BadArgument(name_of(component), std::to_string(counts[component]) +
+                                                      " slots asked; ask for 0 or more");
+        }
+        if (counts[component] != 0 && !state.config.has(component)) {
+            refuse_component(component, "ask for 0 slots");
+        }
+    }
+    if (medium == GPU && counts[SWA] > counts[FULL]) {
+        throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
+                                     std::to_string(counts[FULL]) + " pages of full data");
+    }
+    for (const Component component : ALL_COMPONENTS) {
+        const int64_t free = state.free_slots(component, medium);
+        if (free < counts[component]) {
+            throw OutOfSlots(pool_name(component, medium), counts[component], free);
+        }
+    }
+}
+
+// Take free slots of a medium for a client.
+SlotLists take_free(State& state, const Counts& counts, Medium medium) {
+    check_asked(state, counts, medium);
+    SlotLists taken;
+    for (const Component component : ALL_COMPONENTS) {
+        Pool& pool = state.pool(component, medium);
+        taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
+        pool.held.add(taken[component]);
+    }
+    return taken;
 }
 
 // End the pairings of slots. Slots without a pairing are skipped fast: most full slots, and all new
@@ -51,31 +93,7 @@ std::string pool_name(Component component, Medium medium) {
 }
 
 SlotLists allocate(State& state, const Counts& counts) {
-    for (const Component component : ALL_COMPONENTS) {
-        if (counts[component] < 0) {
-            throw BadArgument(name_of(component), std::to_string(counts[component]) +
-                                                      " slots asked; ask for 0 or more");
-        }
-        if (counts[component] != 0 && !state.config.has(component)) {
-            refuse_component(component, "ask for 0 slots");
-        }
-    }
-    if (counts[SWA] > counts[FULL]) {
-        throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
-                                     std::to_string(counts[FULL]) + " pages of full data");
-    }
-    for (const Component component : ALL_COMPONENTS) {
-        const int64_t free = state.free_slots(component, GPU);
-        if (free < counts[component]) {
-            throw OutOfSlots(pool_name(component, GPU), counts[component], free);
-        }
-    }
-    SlotLists taken;
-    for (const Component component : ALL_COMPONENTS) {
-        Pool& pool = state.pool(component, GPU);
-        taken[component] = pool.free.take(static_cast<int32_t>(counts[component]));
-        pool.held.add(taken[component]);
-    }
+    SlotLists taken = take_free(state, counts, GPU);
     if (counts[SWA] != 0) {
         RunReader full(taken[FULL]);
         full.skip(static_cast<int32_t>(counts[FULL] - counts[SWA]));
@@ -84,36 +102,51 @@ SlotLists allocate(State& state, const Counts& counts) {
     return taken;
 }
 
-void free_slots(State& state, const SlotLists& slots) {
-    Handover handover(state, slots);
-    handover.keep();
-    for (const Component component : ALL_COMPONENTS)
-        release(state, component, GPU, slots[component]);
+SlotLists reserve_host(State& state, const Counts& counts) {
+    if (!state.config.host_tier()) {
+        throw BadArgument("reserve_host", "needs a host tier; choose a write policy");
+    }
+    return take_free(state, counts, CPU);
 }
 
-Handover::Handover(State& state, const SlotLists& slots) : state_(state), slots_(slots) {
+bool holds_slot(State& state, Component component, Medium medium, int64_t slot) {
+    return 0 <= slot && slot < state.config.capacity(component, medium) &&
+           holds_run(state, component, medium, Run{static_cast<Slot>(slot), 1});
+}
+
+void free_slots(State& state, const SlotLists& slots, Medium medium) {
+    Handover handover(state, slots, medium);
+    handover.keep();
+    for (const Component component : ALL_COMPONENTS)
+        release(state, component, medium, slots[component]);
+}
+
+Handover::Handover(State& state, const SlotLists& slots, Medium medium)
+    : state_(state), slots_(slots), medium_(medium) {
     for (const Component component : ALL_COMPONENTS) {
         const Runs& some = slots[component];
         if (some && !state.config.has(component)) {
             refuse_component(component, "hand over no slots");
         }
-        SlotSet& held = state.pool(component, GPU).held;
+        SlotSet& held = state.pool(component, medium).held;
         const Run* run = some.begin();
         // A slot that is listed twice is no longer held the second time.
-        for (; run != some.end() && held.contains(*run); ++run) held.remove(*run);
+        for (; run != some.end() && holds_run(state, component, medium, *run); ++run) {
+            held.remove(*run);
+        }
         if (run == some.end()) continue;
         for (const Run* each = some.begin(); each != run; ++each) held.add(*each);
         for (int before = 0; before < component; ++before) {
-            state.pool(static_cast<Component>(before), GPU).held.add(slots[before]);
+            state.pool(static_cast<Component>(before), medium).held.add(slots[before]);
         }
-        refuse_slots(state, component, some);
+        refuse_slots(state, component, medium, some);
     }
 }
 
 Handover::~Handover() {
     if (kept_) return;
     for (const Component component : ALL_COMPONENTS) {
-        state_.pool(component, GPU).held.add(slots_[component]);
+        state_.pool(component, medium_).held.add(slots_[component]);
     }
 }
 

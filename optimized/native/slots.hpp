@@ -20,15 +20,19 @@ struct SlotLists {
 // Take free device slots for a request, all or none. Throws: OutOfSlots, BadArgument.
 SlotLists allocate(State& state, const Counts& counts);
 
-// Give a request's slots back, all or none. Throws: SlotNotHeld, BadArgument.
-void free_slots(State& state, const SlotLists& slots);
+// Take free host slots for a client that fills them itself, all or none. Throws: OutOfSlots,
+// BadArgument.
+SlotLists reserve_host(State& state, const Counts& counts);
 
-// Takes slots from a request, which must hold each of them. Gives them back when it goes out of
-// scope, unless `keep` was called.
+// Give a client's slots on a medium back, all or none. Throws: SlotNotHeld, BadArgument.
+void free_slots(State& state, const SlotLists& slots, Medium medium = GPU);
+
+// Takes slots from a client, who must hold each of them. Gives them back when it goes out of scope,
+// unless `keep` was called.
 class Handover {
   public:
     // Throws: SlotNotHeld, BadArgument.
-    Handover(State& state, const SlotLists& slots);
+    Handover(State& state, const SlotLists& slots, Medium medium = GPU);
     Handover(const Handover&) = delete;
     Handover& operator=(const Handover&) = delete;
     ~Handover();
@@ -37,6 +41,7 @@ class Handover {
   private:
     State& state_;
     const SlotLists& slots_;
+    const Medium medium_;
     bool kept_ = false;
 };
 
@@ -60,6 +65,9 @@ Runs take(State& state, Node* node, Component component, Medium medium);
 void drop(State& state, Node* node, Component component, Medium medium);
 
 Counts free_slot_counts(const State& state, Medium medium);
+
+// Whether a client holds this slot.
+bool holds_slot(State& state, Component component, Medium medium, int64_t slot);
 
 // How many slots each pool lacks of those needed from it.
 Counts shortage(const Counts& needed, const Counts& free);

@@ -144,8 +144,10 @@ State::State(const Config& asked, Engine* performer)
             const auto capacity = static_cast<int32_t>(config.capacity(component, medium));
             Pool& each = pool(component, medium);
             each.free = SlotSet(capacity);
-            each.held = SlotSet(medium == GPU ? capacity : 0);
-            if (capacity != 0) each.free.add(Run{0, capacity});
+            each.held = SlotSet(capacity);
+            const auto padding = static_cast<int32_t>(config.padding(component, medium));
+            if (padding != 0) each.held.add(Run{0, padding});
+            if (capacity != padding) each.free.add(Run{padding, capacity - padding});
             const bool needed = config.has(component) && (medium == GPU || config.host_tier());
             if (needed) queue_kinds.push_back(queue_of(component, medium));
         }

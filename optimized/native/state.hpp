@@ -124,7 +124,8 @@ class ChildTable {
 
 struct Pool {
     SlotSet free;
-    // Slots that requests own.
+    // Slots that clients own: requests on the device, who fills them on the host. Padding slots are
+    // in it, too, and stay there.
     SlotSet held;
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;

@@ -26,7 +26,7 @@ def test_snippets_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -
     cache = names["cache"]
     assert isinstance(cache, PrefixCache)
     cache.tree.check()
-    assert len([output for _, output in SNIPPETS if output]) == 7
+    assert len([output for _, output in SNIPPETS if output]) == 11
 
 
 def test_tables_have_every_call_and_every_refusal() -> None:

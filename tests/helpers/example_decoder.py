@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -12,6 +13,7 @@ from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, WritePolicy
 from model import Decoder, Shape
+from paging import PagedTensors, allocate_tensors
 from plain import plain_logits
 from request import Request
 from scheduler import Scheduler
@@ -33,6 +35,7 @@ def make(
     host: Counts = Counts(),
     *,
     running_requests: int = 4,
+    allocated: Callable[[CacheConfig, Shape], PagedTensors] = allocate_tensors,
 ) -> Scheduler:
     """A scheduler with an empty cache; it has a host tier if `host` has slots."""
     config = CacheConfig(
@@ -42,7 +45,13 @@ def make(
         host_slots=host,
         write_policy=WritePolicy.WRITE_THROUGH if host else WritePolicy.NONE,
     )
-    return Scheduler(DECODER, config, transfers, running_requests=running_requests)
+    return Scheduler(
+        DECODER,
+        config,
+        transfers,
+        running_requests=running_requests,
+        tensors=allocated(config, SHAPE),
+    )
 
 
 def words(seed: int, count: int) -> list[int]:
@@ -69,10 +78,10 @@ def serve_one(scheduler: Scheduler, prompt: list[int], answer: int = 3) -> Reque
 
 def spoil_free_slots(scheduler: Scheduler) -> None:
     """Overwrite the bytes that earlier owners left in free slots."""
-    for component in (FULL, SWA):
-        free = [*free_slots(scheduler, component)]
-        for plane in scheduler.pools.planes(component):
-            plane.view(torch.float32)[:, free] = torch.nan
+    free = {component: [*free_slots(scheduler, component)] for component in (FULL, SWA)}
+    for layer, planes in enumerate(scheduler.tensors.layers):
+        for plane in planes:
+            plane[free[SWA if SHAPE.slides(layer) else FULL]] = torch.nan
 
 
 def free_slots(scheduler: Scheduler, component: Component) -> tuple[int, ...]:

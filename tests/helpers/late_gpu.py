@@ -146,7 +146,7 @@ class LateDevice:
     # What the engine asks of a runtime.
 
     def enter(self) -> None:
-        """This thread takes part in no capture but its own."""
+        """Let calls of this thread break no capture but its own."""
         self._thread.beside = True
 
     @contextmanager

@@ -217,9 +217,7 @@ class Late:
     def page(self, pools: Pools, place: Place, layers: int) -> bytes:
         """The first layers of a device slot."""
         component, slot = place
-        return b"".join(
-            plane[:layers, slot].numpy().tobytes() for plane in pools.planes(component)
-        )
+        return b"".join(plane[:layers, slot].numpy().tobytes() for plane in pools.planes(component))
 
     def places(self, among: set[Place]) -> set[Place]:
         """Some of these slots."""

@@ -138,7 +138,9 @@ def test_memory_that_cannot_be_pinned_is_refused(machine: Machine) -> None:
 
 def test_memory_that_cannot_be_mapped_is_refused() -> None:
     """More memory than there are addresses is one clear line."""
-    with pytest.raises(BadArgument, match="host_slots: need .* bytes of memory: .*; ask for fewer"):
+    with pytest.raises(
+        BadArgument, match=r"host_slots: need .* bytes of memory: .*; ask for fewer"
+    ):
         HostSlab(1 << 30, 1 << 30, CPU_MEMORY)
 
 

@@ -18,8 +18,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fake_gpu import InterpretedKernel
+from kvcanon.optimized.device_planes import plane_of
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.kernels.pages import PageRows, gather, paged_pool, scatter, tile_of
+from kvcanon.optimized.kernels.pages import (
+    PagedPool,
+    PageRows,
+    gather,
+    paged_pool,
+    scatter,
+    tile_of,
+)
 from kvcanon.optimized.layout import PageLayout, mha_layout, mla_layout, state_layout
 
 SLOTS = 37
@@ -55,6 +63,12 @@ def random_planes(layout: PageLayout) -> tuple[torch.Tensor, ...]:
     return tuple(random_bytes(layout.layers, SLOTS, size) for size in layout.plane_bytes)
 
 
+def pool_of(planes: tuple[torch.Tensor, ...], layout: PageLayout) -> PagedPool:
+    """The pool as kernels see it."""
+    rows = zip(*(plane.unbind(0) for plane in planes), strict=True)
+    return paged_pool(tuple(tuple(plane_of("plane", one) for one in row) for row in rows), layout)
+
+
 def some_slots(count: int) -> torch.Tensor:
     """Distinct slots in random order."""
     return torch.randperm(SLOTS)[:count].to(torch.int32)
@@ -81,7 +95,7 @@ def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None
     rows = memory[1:-1]
     layers = slice(0, layout.layers)
     address = memory.data_ptr() + layout.page_bytes
-    gather(paged_pool(planes, layout), slots, PageRows(address, layout.page_bytes), layers)
+    gather(pool_of(planes, layout), slots, PageRows(address, layout.page_bytes), layers)
     assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
     assert (memory[[0, -1]] == 0xEE).all()
 
@@ -95,7 +109,7 @@ def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
     rows = random_bytes(count, layout.page_bytes)
     layers = slice(0, layout.layers)
     at = PageRows(rows.data_ptr(), layout.page_bytes)
-    scatter(paged_pool(planes, layout), slots, at, layers)
+    scatter(pool_of(planes, layout), slots, at, layers)
     assert torch.equal(expected_rows(planes, layout, slots, layers), rows)
     others = torch.ones(SLOTS, dtype=torch.bool)
     others[slots.long()] = False
@@ -111,7 +125,7 @@ def test_some_layers_of_pages_found_by_index(layers: slice) -> None:
     slab = torch.full((20, layout.page_bytes), 0xEE, dtype=torch.uint8)
     index = torch.randperm(20)[:9].to(torch.int32)
     at = PageRows(slab.data_ptr(), layout.page_bytes, index)
-    gather(paged_pool(planes, layout), slots, at, layers)
+    gather(pool_of(planes, layout), slots, at, layers)
     inside = slice(layers.start * layout.layer_bytes, layers.stop * layout.layer_bytes)
     expected = torch.full_like(slab, 0xEE)
     expected[index.long(), inside] = expected_rows(planes, layout, slots, layers)
@@ -125,7 +139,7 @@ def test_rows_of_one_group_of_layers() -> None:
     width = 2 * layout.layer_bytes
     rows = torch.empty((5, width), dtype=torch.uint8)
     at = PageRows(rows.data_ptr() - 2 * layout.layer_bytes, width)
-    gather(paged_pool(planes, layout), slots, at, layers)
+    gather(pool_of(planes, layout), slots, at, layers)
     assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
 
 
@@ -137,7 +151,7 @@ def test_rows_less_even_than_planes(shift: int) -> None:
     memory = torch.empty(5 * layout.page_bytes + shift, dtype=torch.uint8)
     rows = memory[shift:].view(5, layout.page_bytes)
     at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(paged_pool(planes, layout), slots, at, slice(0, 2))
+    gather(pool_of(planes, layout), slots, at, slice(0, 2))
     assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 2)))
 
 
@@ -148,14 +162,14 @@ def test_any_number_of_programs(programs: int) -> None:
     planes, slots = random_planes(layout), some_slots(2)
     rows = torch.empty((2, layout.page_bytes), dtype=torch.uint8)
     at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(paged_pool(planes, layout), slots, at, slice(0, 3), programs=programs)
+    gather(pool_of(planes, layout), slots, at, slice(0, 3), programs=programs)
     assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 3)))
 
 
 def test_nothing_to_move_launches_nothing(interpreted: InterpretedKernel) -> None:
     """Moving no page or no layer launches nothing."""
     layout = PageLayout(2, (16,))
-    pool = paged_pool(random_planes(layout), layout)
+    pool = pool_of(random_planes(layout), layout)
     gather(pool, some_slots(0), PageRows(0, 32), slice(0, 2))
     gather(pool, some_slots(3), PageRows(0, 32), slice(1, 1))
     assert interpreted.launches == 0
@@ -167,7 +181,7 @@ def test_planes_of_one_size_share_a_launch(interpreted: InterpretedKernel) -> No
     planes = random_planes(layout)
     rows = torch.empty((4, layout.page_bytes), dtype=torch.uint8)
     at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(paged_pool(planes, layout), some_slots(4), at, slice(0, 3))
+    gather(pool_of(planes, layout), some_slots(4), at, slice(0, 3))
     assert interpreted.launches == 2
 
 
@@ -183,7 +197,7 @@ def compiled(plane_bytes: int, aligned_bytes: int, *, to_rows: bool) -> Compiled
     """Compile the kernel for a Hopper GPU, as it would be launched for such planes."""
     tile = tile_of(plane_bytes, aligned_bytes)
     constants = {
-        "ELEMENTS": tile.plane_elements,
+        "ELEMENTS": tile.piece_elements,
         "ELEMENT_BYTES": tile.element_bytes,
         "ALIGNED_BYTES": tile.aligned_bytes,
         "ROWS": tile.rows,
@@ -251,5 +265,5 @@ def test_tiles_waste_few_threads(plane_bytes: int) -> None:
     """A tile has the size that a program moves at once, and at least half of it is data."""
     tile = tile_of(plane_bytes, gcd(16, plane_bytes))
     assert tile.rows * tile.columns * tile.element_bytes == pages.TILE_BYTES
-    tiles = -(-tile.plane_elements // tile.columns)
-    assert 2 * tile.plane_elements >= tiles * tile.columns
+    tiles = -(-tile.piece_elements // tile.columns)
+    assert 2 * tile.piece_elements >= tiles * tile.columns

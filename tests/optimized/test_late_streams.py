@@ -148,7 +148,7 @@ def test_a_load_runs_beside_a_forward_that_does_not_use_its_slots(
     compute = late.device.compute
     last_use = late.device.event()
     last_use.record(compute)
-    late.device.run_until(lambda: last_use.query())
+    late.device.run_until(last_use.query)
     late.device.held.add(compute.cuda_stream)
     forward = late.device.event()
     late.device.enqueue(compute, lambda: None)
@@ -184,9 +184,7 @@ def test_copies_break_no_capture(seed: int, workshop: Workshop) -> None:
 def test_a_capture_is_told_from_work(workshop: Workshop) -> None:
     """A stream that is captured is no point for a copy, and waits for no layer."""
     late = workshop.scene(0)
-    late.engine.submit(
-        page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(2)),), late.pools)
-    )
+    late.engine.submit(page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(2)),), late.pools))
     late.pump()
     late.device.captured_by = get_ident()
     with pytest.raises(BadArgument, match="after: is a stream that is being captured"):
@@ -201,8 +199,8 @@ def test_a_capture_is_told_from_work(workshop: Workshop) -> None:
 def test_a_point_is_a_stream_or_an_event(point: object, workshop: Workshop) -> None:
     """Anything else is refused, also where an event of the engine is expected."""
     late = workshop.scene(0)
-    with pytest.raises(BadArgument, match="after: is a .*; give a CUDA stream, an event, or None"):
+    with pytest.raises(BadArgument, match=r"after: is a .*; give a CUDA stream, an event, or None"):
         late.engine.event_after(point)
     order = page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(2)),), late.pools, point)
-    with pytest.raises(BadArgument, match="after: is a .*; give what `event_after` returns"):
+    with pytest.raises(BadArgument, match=r"after: is a .*; give what `event_after` returns"):
         late.engine.submit(order)

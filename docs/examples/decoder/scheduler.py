@@ -15,12 +15,20 @@ from collections import deque
 from collections.abc import Sequence
 
 from kvcanon.optimized import PrefixCache
+from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, TransferPending
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Namespace, TransferId
 from model import Decoder
-from paging import NO_SLOT, LoadFailed, PagedMemory, PageTable, make_pools
+from paging import (
+    NO_SLOT,
+    LoadFailed,
+    PagedMemory,
+    PagedTensors,
+    PageTable,
+    allocate_tensors,
+)
 from request import Request, SlotArray, Tokens, slot_array
 
 
@@ -35,10 +43,12 @@ class Scheduler:
         *,
         running_requests: int = 4,
         step_pages: int = 4,
+        tensors: PagedTensors | None = None,
     ) -> None:
         self.decoder = decoder
         self.page_size = config.page_size
-        self.pools = make_pools(config, decoder.shape)
+        self.tensors = tensors or allocate_tensors(config, decoder.shape)
+        self.pools = Pools(config, tensors=self.tensors.given)
         self.transfers = transfers
         self.cache = PrefixCache(config, self.pools, transfers)
         self.running_requests = running_requests
@@ -56,7 +66,7 @@ class Scheduler:
         end_tokens = len(prompt) + answer_tokens
         if not prompt or answer_tokens < 1 or end_tokens > self.decoder.shape.max_tokens:
             raise ValueError(f"{answer_tokens} tokens after {len(prompt)} cannot be served")
-        memory = PagedMemory(self.pools, self.decoder.shape, self.cache)
+        memory = PagedMemory(self.tensors, self.decoder.shape, self.cache)
         request = Request([*prompt], end_tokens, self.cache.namespace(namespace), memory)
         self.waiting.append(request)
         return request

@@ -36,6 +36,10 @@ Config some_config(Bytes& bytes) {
     config.window_tokens = WINDOWS[bytes.below(6)];
     config.mamba = bytes.coin();
     config.device_slots = some_counts(bytes, 14, 10, 4);
+    // Nothing is drawn for it, so that inputs that are kept mean the same.
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        config.padding_slots[component] = config.device_slots[component] / 8;
+    }
     config.write_policy = static_cast<WritePolicy>(bytes.below(4));
     if (config.host_tier()) config.host_slots = some_counts(bytes, 14, 10, 4);
     config.eviction_policy = static_cast<EvictionPolicy>(bytes.below(7));
@@ -121,6 +125,7 @@ void Player::look() {
     require_stamped(state_, stamps_);
     for (const Component component : {FULL, SWA, MAMBA}) {
         std::vector<Slot> ours;
+        for (Slot slot = 0; slot < config_.padding(component, GPU); ++slot) ours.push_back(slot);
         for (const SlotLists& slots : held_) {
             for (const Slot slot : slots_in(slots[component])) ours.push_back(slot);
         }
@@ -282,6 +287,7 @@ void Player::fetch_some() {
     payloads[FULL] = some.pages - start;
     if (config_.swa()) payloads[SWA] = bytes_.below(static_cast<int>(payloads[FULL]) + 1);
     if (config_.mamba && payloads[FULL] != 0) payloads[MAMBA] = bytes_.below(2);
+    if (fetches_++ % 2 != 0) return commit_some(some, start, payloads);
     const std::vector<uint32_t> words = some.words(config_);
     attempt([&] {
         const HostInserted done = insert_host(state_, key_of(some, words), start, payloads);
@@ -295,6 +301,33 @@ void Player::fetch_some() {
             }
         }
     });
+}
+
+// The same with host slots that the client has filled before.
+void Player::commit_some(const Prompt& some, int32_t start, const Counts& payloads) {
+    SlotLists slots;
+    if (!attempt([&] { slots = reserve_host(state_, payloads); })) return;
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        auto page = static_cast<int32_t>(some.pages - payloads[component]);
+        for (const Slot slot : slots_in(slots[component])) {
+            stamps_.at(component, CPU, slot) = some.stamp(page++);
+        }
+    }
+    check(state_);
+    const std::vector<uint32_t> words = some.words(config_);
+    const bool committed = attempt([&] {
+        const HostInserted done = commit_host(state_, key_of(some, words), start, slots);
+        require(done.placed_pages + done.refilled_pages + done.present_pages + done.dropped_pages ==
+                    payloads[FULL],
+                "committed pages miscounted");
+    });
+    if (!committed) {
+        require(attempt([&] { free_slots(state_, slots, CPU); }), "reserved slots are refused");
+    }
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        require(state_.pool(component, CPU).held.size() == 0, "slots are still reserved");
+    }
+    host_slots(state_, key_of(some, words));
 }
 
 void Player::complete_some() {
@@ -346,8 +379,9 @@ void Player::drain() {
     require(state_.node_count == 0, "nodes are left");
     for (const Component component : {FULL, SWA, MAMBA}) {
         for (const Medium medium : {GPU, CPU}) {
-            require(state_.free_slots(component, medium) == config_.capacity(component, medium),
-                    "slots are left");
+            const int64_t usable =
+                config_.capacity(component, medium) - config_.padding(component, medium);
+            require(state_.free_slots(component, medium) == usable, "slots are left");
         }
     }
     require(state_.holds.empty() && state_.transfers.empty(), "receipts are left");

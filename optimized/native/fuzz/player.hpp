@@ -33,6 +33,7 @@ class Player {
     void evict_some(Medium medium);
     void load_some();
     void fetch_some();
+    void commit_some(const Prompt& prompt, int32_t start, const Counts& payloads);
     void complete_some();
     void call_wrongly();
 
@@ -58,6 +59,7 @@ class Player {
     std::vector<uint64_t> receipts_;
     // Slots that requests hold, as they were allocated.
     std::vector<SlotLists> held_;
+    int fetches_ = 0;
     bool broke_off_ = false;
 };
 

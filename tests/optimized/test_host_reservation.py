@@ -1,0 +1,301 @@
+"""Host slots that a client fills itself: reserve, write in place, commit or abort."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from attrs import astuple, evolve
+
+from array_api import Tokens, array, counted, state_of, unchanged
+from kvcanon.optimized import PrefixCache
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.snapshot import events_of, take_snapshot
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, SlotNotHeld
+from kvcanon.spec.law import LAWS, Kind
+from kvcanon.spec.operations import HostInserted, HostPayload
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
+
+PAGE_BYTES = {FULL: 6, SWA: 4, MAMBA: 10}
+PLAIN = CacheConfig(
+    device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy=WritePolicy.WRITE_THROUGH
+)
+HYBRID = evolve(
+    PLAIN,
+    window_tokens=2,
+    mamba=True,
+    device_slots=Counts(8, 8, 4),
+    host_slots=Counts(40, 40, 20),
+)
+KEY = np.arange(4, dtype=np.uint32)
+
+
+def make_cache(config: CacheConfig = PLAIN) -> PrefixCache:
+    """A cache with pages of some bytes."""
+    layouts = {name: PageLayout(1, (PAGE_BYTES[name],)) for name in config.components}
+    return PrefixCache(config, Pools(config, layouts))
+
+
+def payload_of(component: Component, number: int) -> bytes:
+    """Bytes that tell pages apart."""
+    return Random(f"{component}{number}").randbytes(PAGE_BYTES[component])
+
+
+def fill(cache: PrefixCache, component: Component, slots: np.ndarray, first: int) -> None:
+    """Write pages into reserved slots, in place."""
+    assert cache.pools is not None
+    for number, slot in enumerate(slots.tolist(), first):
+        cache.pools.host_page(component, slot)[:] = payload_of(component, number)
+
+
+def commit(
+    cache: PrefixCache, key: Tokens, start: int = 0, swa: int = 0, mamba: int = 0
+) -> HostInserted:
+    """Reserve slots for a key, fill them, and commit them."""
+    slots = cache.reserve_host(len(key) - start, swa, mamba)
+    for component, some, first in zip(
+        (FULL, SWA, MAMBA), slots, (start, len(key) - swa, len(key)), strict=True
+    ):
+        fill(cache, component, some, first)
+    return cache.commit_host(key, start, *slots)
+
+
+def insert_copy(
+    cache: PrefixCache, key: Tokens, start: int = 0, swa: int = 0, mamba: int = 0
+) -> HostInserted:
+    """Insert the same with copies."""
+    numbers = {
+        FULL: range(start, len(key)),
+        SWA: range(len(key) - swa, len(key)),
+        MAMBA: range(len(key), len(key) + mamba),
+    }
+    full, window, states = (
+        tuple(payload_of(component, number) for number in some)
+        for component, some in numbers.items()
+    )
+    return cache.insert_host(key, start, HostPayload(full, window, states))
+
+
+def test_reserved_slots_are_neither_free_nor_in_the_tree() -> None:
+    """They are the client's, on the host, until it gives them back."""
+    cache = make_cache()
+    full, swa, mamba = cache.reserve_host(3)
+    assert full.tolist() == [0, 1, 2]
+    assert (swa.size, mamba.size) == (0, 0)
+    pool = cache.stats().pools[FULL, CPU]
+    assert (pool.capacity_slots, pool.free_slots, pool.held_slots) == (8, 5, 3)
+    assert cache.match(KEY).prefix_pages == 0
+    assert cache.evict_host(8) == [0, 0, 0]
+    cache.abort_host(full)
+    assert cache.stats().pools[FULL, CPU].free_slots == 8
+    cache.tree.check()
+
+
+def test_reserved_slots_outlive_a_reset() -> None:
+    """A reset leaves them to the client, who is still writing to them."""
+    cache = make_cache()
+    full, _, _ = cache.reserve_host(3)
+    cache.reset()
+    fill(cache, FULL, full, 0)
+    assert cache.commit_host(KEY[:3], 0, full).placed_pages == 3
+    cache.tree.check()
+
+
+def test_committed_pages_are_where_they_were_written() -> None:
+    """No byte is copied: the tree has the very slots, and a load-back brings the bytes."""
+    cache = make_cache()
+    full, _, _ = cache.reserve_host(4)
+    fill(cache, FULL, full, 0)
+    assert cache.commit_host(KEY, 0, full) == HostInserted(4, 0, 0, 0)
+    found = cache.host_slots(KEY)
+    assert found.pages == 4
+    assert found.full.tolist() == full.tolist()
+    loaded = cache.load_back(KEY)
+    cache.flush()
+    assert cache.pools is not None
+    for number, slot in enumerate(loaded.full.tolist()):
+        assert cache.pools.read(FULL, GPU, slot) == payload_of(FULL, number)
+
+
+def test_slots_of_present_pages_come_free() -> None:
+    """A commit keeps the slots that the tree needs, wherever they are in the list."""
+    cache = make_cache()
+    assert insert_copy(cache, KEY[:2]) == HostInserted(2, 0, 0, 0)
+    reserved, _, _ = cache.reserve_host(4)
+    fill(cache, FULL, reserved, 0)
+    done = cache.commit_host(KEY, 0, reserved)
+    assert done == HostInserted(2, 0, 2, 0)
+    assert cache.host_slots(KEY).full.tolist()[2:] == reserved.tolist()[2:]
+    assert cache.stats().pools[FULL, CPU].free_slots == 4
+    cache.tree.check()
+
+
+def test_refused_calls_leave_the_slots_reserved() -> None:
+    """Whatever is wrong with a call, the client still holds its slots, and nothing changes."""
+    cache = make_cache()
+    full, _, _ = cache.reserve_host(3)
+    with unchanged(cache, OutOfSlots, "full on CPU_PINNED: 6 slots asked, 5 free"):
+        cache.reserve_host(6)
+    with unchanged(cache, PrefixNotCached, "2 pages of the key are needed"):
+        cache.commit_host(KEY, 2, full[:2])
+    with unchanged(cache, BadArgument, "payload.full: has 3 pages for pages 0..4"):
+        cache.commit_host(KEY, 0, full)
+    with unchanged(cache, SlotNotHeld, "slot 5 of full on CPU_PINNED"):
+        cache.commit_host(KEY[:3], 0, array(0, 1, 5))
+    with unchanged(cache, SlotNotHeld, "slot 4294967296 of full on CPU_PINNED"):
+        cache.abort_host(array(1 << 32))
+    with unchanged(cache, BadArgument, "full: names a slot twice"):
+        cache.abort_host(array(1, 1))
+    with unchanged(cache, SlotNotHeld, "slot 1 of full on GPU"):
+        cache.free(array(1))
+    with unchanged(cache, BadArgument, "swa: is no component of this cache"):
+        cache.reserve_host(1, 1)
+    with unchanged(cache, BadArgument, "full: -1 slots asked"):
+        cache.reserve_host(-1)
+    cache.abort_host(full)
+    with unchanged(cache, SlotNotHeld, "slot 0 of full on CPU_PINNED"):
+        cache.abort_host(full)
+
+
+def test_a_cache_without_a_host_tier_reserves_nothing() -> None:
+    """The refusal names what is missing."""
+    cache = PrefixCache(CacheConfig(device_slots=Counts(full=4)))
+    with pytest.raises(BadArgument, match="reserve_host: needs a host tier"):
+        cache.reserve_host(1)
+    assert cache.host_slots(KEY).pages == 0
+
+
+def test_host_slots_end_where_copies_are_in_flight() -> None:
+    """A page counts once its copy has settled, and changes nothing that a match would."""
+    cache = make_cache()
+    slots = cache.allocate(4)
+    cache.insert(KEY, 0, *slots)
+    assert cache.host_slots(KEY).pages == 0
+    cache.flush()
+    before = state_of(cache)
+    assert cache.host_slots(KEY[:3]).pages == 3
+    assert len(cache.host_slots(KEY[:3]).full) == 3
+    assert cache.host_slots(np.append(KEY, KEY)).pages == 4
+    assert state_of(cache) == before
+
+
+def test_a_lock_keeps_host_slots() -> None:
+    """A client that sends host memory elsewhere locks the prompt meanwhile."""
+    cache = make_cache()
+    commit(cache, KEY)
+    receipt = cache.lock(KEY)
+    assert cache.evict_host(8) == [0, 0, 0]
+    assert cache.host_slots(KEY).pages == 4
+    cache.unlock(receipt)
+    assert cache.evict_host(8) == [4, 0, 0]
+    assert cache.host_slots(KEY).pages == 0
+
+
+def test_host_slots_of_windows_and_states() -> None:
+    """Window slots are of the last pages; a state counts at the end of its node only."""
+    cache = make_cache(HYBRID)
+    commit(cache, KEY, 0, 2, 1)
+    found = cache.host_slots(KEY)
+    assert (found.pages, len(found.swa), len(found.mamba)) == (4, 2, 1)
+    shorter = cache.host_slots(KEY[:3])
+    assert (shorter.pages, shorter.swa.tolist(), len(shorter.mamba)) == (3, found.swa[:1], 0)
+
+
+def test_host_pages_are_the_memory_itself() -> None:
+    """A page is read and written in place, and no slot outside of the pool is."""
+    cache = make_cache()
+    pools = cache.pools
+    assert pools is not None
+    pools.host_page(FULL, 3)[:] = b"abcdef"
+    assert pools.slab(FULL)[3].numpy().tobytes() == b"abcdef"
+    assert len(pools.host_page(FULL, 3)) == pools.layouts[FULL].page_bytes
+    with pytest.raises(BadArgument, match="slot: is 8; full on CPU_PINNED has 8 slots"):
+        pools.host_page(FULL, 8)
+
+
+@pytest.mark.parametrize("policy", ["write_through", "write_through_selective", "write_back"])
+@pytest.mark.parametrize("seed", range(20))
+def test_commits_do_what_host_inserts_do(policy: WritePolicy, seed: int) -> None:
+    """In random states a commit has the outcome, the tree and the bytes of an insert with copies.
+
+    Slots may have other numbers: a commit has reserved its slots before.
+    """
+    random = Random(seed)
+    caches = [make_cache(evolve(HYBRID, write_policy=policy)) for _ in range(2)]
+    committed, inserted = caches
+    happened = HostInserted(0, 0, 0, 0)
+    for _ in range(60):
+        key = np.array([random.randrange(2) for _ in range(random.randint(1, 4))], dtype=np.uint32)
+        which = random.randrange(5)
+        cached = committed.match(key).prefix_pages
+        assert inserted.match(key).prefix_pages == cached
+        if which == 0:
+            for cache in caches:
+                cache.evict(4, 4, 2)
+                start = cache.match(key).device_pages
+                new = len(key) - start
+                cache.insert(key, start, *cache.allocate(new, new, int(new > 0)))
+                cache.flush()
+        elif which == 1:
+            assert committed.evict_host(8, 8, 4) == inserted.evict_host(8, 8, 4)
+        else:
+            start = random.randint(0, cached)
+            new = len(key) - start
+            swa = random.randint(0, new)
+            mamba = random.randint(0, min(1, new))
+            room = [min(cache.tree.free_counts(1)) for cache in caches]
+            if min(room) < 6:
+                for cache in caches:
+                    cache.evict_host(40, 40, 20)
+                continue
+            done = commit(committed, key, start, swa, mamba)
+            assert done == insert_copy(inserted, key, start, swa, mamba)
+            happened = HostInserted(*map(sum, zip(astuple(happened), astuple(done), strict=True)))
+        for cache in caches:
+            cache.tree.check()
+        assert held_on_host(committed) == 0
+        assert shape(committed) == shape(inserted)
+        assert events_of(committed, committed.take_events()) == events_of(
+            inserted, inserted.take_events()
+        )
+    assert happened.placed_pages
+    assert happened.present_pages
+    assert happened.refilled_pages or policy == "write_through"
+
+
+def held_on_host(cache: PrefixCache) -> int:
+    """Reserved slots of all pools."""
+    return sum(cache.tree.pool_counts(number, 1)[2] for number in range(3))
+
+
+def shape(cache: PrefixCache) -> list[object]:
+    """The tree without slot numbers, and the bytes on the host of every node."""
+    pools = cache.pools
+    assert pools is not None
+    found: list[object] = [counted(cache, "nodes")]
+    for node in cache.tree.nodes():
+        data = [
+            (
+                each[0] and len(each[0]),
+                each[1] and [pools.read(name, CPU, slot) for slot in each[1]],
+                *each[2:],
+            )
+            for name, each in zip(cache.config.components, node[6], strict=bool(node[6]))
+        ]
+        found.append((*node[:6], data, *node[7:11]))
+    return found
+
+
+def test_laws_of_state_hold_while_slots_are_reserved() -> None:
+    """Reserved slots are held slots of the host's pools, by every law of states."""
+    cache = make_cache(HYBRID)
+    commit(cache, KEY, 0, 2, 1)
+    cache.reserve_host(3, 1, 1)
+    state = take_snapshot(cache)
+    assert state.pools[FULL, CPU].held == {4, 5, 6}
+    for each in LAWS.values():
+        if each.kind is Kind.STATE:
+            assert list(each.check(state)) == [], each.law_id
