@@ -45,7 +45,7 @@ class InterpretedKernel:
 def require_aligned(arguments: tuple[torch.Tensor | int, ...], aligned_bytes: int) -> None:
     """Check the alignment that the kernel relies on: a GPU faults on a misaligned access."""
     table, _, _, row_address, row_bytes, *_ = arguments
-    numbers = torch.tensor([row_address, row_bytes])
+    numbers = torch.tensor([row_address, row_bytes], device="cpu")
     assert isinstance(table, torch.Tensor)
     assert not (table % aligned_bytes).any(), "a plane lies less even than was promised"
     assert not (numbers % aligned_bytes).any(), "rows lie less even than was promised"
@@ -160,7 +160,7 @@ class FakeRuntime:
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory with arbitrary bytes."""
-        return torch.full((size_bytes,), 0xEE, dtype=torch.uint8)
+        return torch.full((size_bytes,), 0xEE, dtype=torch.uint8, device="cpu")
 
     def synchronize(self) -> None:
         """Nothing to wait for: work is done already, or the device is held."""
