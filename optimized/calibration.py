@@ -68,7 +68,6 @@ def races(layout: PageLayout, mover: Mover) -> tuple[Race, ...]:
             )
         )
         pages //= 2
-    trial.lane.settle()
     scratch.close()
     return tuple(found)
 
