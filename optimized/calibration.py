@@ -3,7 +3,8 @@
 A kernel that accesses host memory directly starts at once, but is slower than a copy engine and
 keeps multiprocessors busy. At which size the copy engine wins depends on the machine.
 
-The measured time includes the enqueueing, which is most of it for a few pages.
+The measured time includes the enqueueing, which is most of it for a few pages. Transfers go through
+the lane that is calibrated, so that only the scratch pools are allocated and freed again.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from time import perf_counter
 import numpy as np
 from attrs import evolve, frozen
 
-from kvcanon.optimized.copy_plan import MIB, Limits
-from kvcanon.optimized.gpu import Gpu
+from kvcanon.optimized.copy_plan import MIB
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.mover import Mover
 from kvcanon.optimized.page_transfer import Move
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import FULL, Counts, WritePolicy
 
 LARGEST_BYTES = 8 * MIB
@@ -40,33 +39,35 @@ class Race:
     staged_seconds: float
 
 
-def calibrated_direct_bytes(pools: Pools, direction: Direction, limits: Limits, gpu: Gpu) -> int:
+def calibrated_direct_bytes(mover: Mover) -> int:
     """The largest size at which skipping the ring is faster, for these pages on this machine."""
-    return largest_won(races(pools.layouts[FULL], direction, limits, gpu))
+    return largest_won(races(mover.pools.layouts[FULL], mover))
 
 
-def races(layout: PageLayout, direction: Direction, limits: Limits, gpu: Gpu) -> tuple[Race, ...]:
+def races(layout: PageLayout, mover: Mover) -> tuple[Race, ...]:
     """Time transfers with and without the ring, the largest first, on scratch pools."""
     pages = max(1, LARGEST_BYTES // layout.page_bytes)
+    pages = min(pages, mover.lane.uploads.numbers // 2)
     slots = Counts(full=pages)
     config = CacheConfig(
         device_slots=slots, host_slots=slots, write_policy=WritePolicy.WRITE_THROUGH
     )
-    scratch = Pools(config, {FULL: layout}, gpu.device)
+    scratch = Pools(config, {FULL: layout}, mover.gpu.device)
     # Pieces may have any size here, so that the ring is really used when it is timed.
-    mover = Mover(scratch, direction, evolve(limits, least_piece_bytes=1), gpu)
+    limits = evolve(mover.limits, least_piece_bytes=1)
+    trial = Mover(scratch, mover.direction, limits, mover.gpu, lane=mover.lane)
+    trial.warm_up()
     found = []
     while pages:
         size_bytes = pages * layout.page_bytes
         found.append(
             Race(
                 size_bytes,
-                seconds(mover, pages, direct_bytes=size_bytes),
-                seconds(mover, pages, direct_bytes=0),
+                seconds(trial, pages, direct_bytes=size_bytes),
+                seconds(trial, pages, direct_bytes=0),
             )
         )
         pages //= 2
-    mover.settle()
     scratch.close()
     return tuple(found)
 
@@ -87,7 +88,7 @@ def seconds(mover: Mover, pages: int, direct_bytes: int) -> float:
     moves = (Move(FULL, slots[::-1].copy(), slots),)
     mover.direct_bytes = direct_bytes
     took = []
-    # The first time compiles kernels.
+    # The first time is slower: it fills caches.
     for _ in range(REPEATS + 1):
         start = perf_counter()
         submitted = mover.gpu.runtime.event()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -31,6 +32,12 @@ IN_STREAM_ORDER = 1
 """CU_MEMCPY_SRC_ACCESS_ORDER_STREAM."""
 HOST, DEVICE = 1, 2
 """CUmemorytype."""
+PORTABLE = 1
+"""CU_MEMHOSTREGISTER_PORTABLE: pinned for every GPU, not only the current one."""
+MAPPED = 2
+"""CU_MEMHOSTREGISTER_DEVICEMAP: kernels may read and write it, too, as they do for small transfers.
+"""
+BUS_ID_CHARACTERS = 32
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
 Batch: TypeAlias = Callable[..., int]
@@ -38,6 +45,17 @@ Batch: TypeAlias = Callable[..., int]
 
 class CudaError(RuntimeError):
     """The driver refused a call."""
+
+
+class CaptureMode(IntEnum):
+    """CUstreamCaptureMode of a thread: by which captures its calls are restricted."""
+
+    GLOBAL = 0
+    """Its own, and those of other threads in this mode: what a thread begins with."""
+    THREAD_LOCAL = 1
+    """Its own."""
+    RELAXED = 2
+    """None."""
 
 
 class Location(Structure):
@@ -106,6 +124,10 @@ class CudaDriver:
         self._rectangle.argtypes = (POINTER(Rectangle), c_void_p)
         self._device_pointer = self._library.cuMemHostGetDevicePointer_v2
         self._device_pointer.argtypes = (POINTER(c_uint64), c_void_p, c_uint)
+        self._register = self._library.cuMemHostRegister_v2
+        self._register.argtypes = (c_void_p, c_size_t, c_uint)
+        self._unregister = self._library.cuMemHostUnregister
+        self._unregister.argtypes = (c_void_p,)
         self._batch = self._find_batch()
 
     @property
@@ -122,6 +144,34 @@ class CudaDriver:
         found = c_int()
         _require(self._library.cuDriverGetVersion(byref(found)), "cuDriverGetVersion")
         return found.value
+
+    def exchange_capture_mode(self, mode: CaptureMode) -> CaptureMode:
+        """Set the mode of this thread; return its mode before."""
+        chosen = c_int(mode)
+        error = self._library.cuThreadExchangeStreamCaptureMode(byref(chosen))
+        _require(error, "cuThreadExchangeStreamCaptureMode")
+        return CaptureMode(chosen.value)
+
+    def bus_id(self, ordinal: int) -> str:
+        """The PCI address of a device, such as 0000:3B:00.0."""
+        device, text = c_int(), ctypes.create_string_buffer(BUS_ID_CHARACTERS)
+        _require(self._library.cuDeviceGet(byref(device), ordinal), "cuDeviceGet")
+        error = self._library.cuDeviceGetPCIBusId(text, BUS_ID_CHARACTERS, device)
+        _require(error, "cuDeviceGetPCIBusId")
+        return text.value.decode("ascii")
+
+    def pin(self, address: int, size_bytes: int) -> None:
+        """Pin host memory, for copies and kernels of every GPU.
+
+        A refused call of the driver leaves nothing behind. The runtime would keep its error for
+        the next check of torch to find, and a second try would fail with it.
+        """
+        error = self._register(address, size_bytes, PORTABLE | MAPPED)
+        _require(error, "cuMemHostRegister")
+
+    def unpin(self, address: int) -> None:
+        """Undo `pin`."""
+        _require(self._unregister(address), "cuMemHostUnregister")
 
     def device_address(self, host_address: int) -> int | None:
         """The address at which kernels reach pinned host memory; None where they cannot."""

@@ -14,6 +14,7 @@ blocks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -22,7 +23,7 @@ from attrs import define, field
 from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
-from kvcanon.optimized.cuda_runtime import Event
+from kvcanon.optimized.cuda_runtime import Event, Runtime
 from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
@@ -30,7 +31,7 @@ from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.errors import BadArgument, CacheUnusable
 from kvcanon.spec.transfer import Direction, TransferOrder
-from kvcanon.spec.types import TransferId
+from kvcanon.spec.types import CPU, GPU, Medium, TransferId
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,11 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         direct_bytes: int | None = None,
         gpu: Gpu | None = None,
     ) -> None:
-        """Set up both directions.
+        """Set up both directions: allocate their memory, compile kernels, and wait for the device.
 
         `direct_bytes` is the size up to which a part of a transfer goes without the staging ring;
         None measures it here, in a few dozen milliseconds. `gpu` is the pools' own by default.
+        Compiling takes seconds where Triton has no kernels of an earlier run.
         """
         if gpu is None:
             if pools.device.type != "cuda":
@@ -67,16 +69,16 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         self._pools = pools
         self._runtime = gpu.runtime
         self._gates = Gates(gpu.runtime)
-        super().__init__(
-            {each: _CudaWorker(mover=mover) for each, mover in movers(pools, limits, gpu).items()}
-        )
-        for direction, worker in self._workers.items():
-            worker.mover.direct_bytes = (
-                calibrated_direct_bytes(pools, direction, limits, gpu)
-                if direct_bytes is None
-                else direct_bytes
-            )
+        with gpu.runtime.on_device():
+            ready = _ready_movers(pools, limits, gpu, direct_bytes)
+        super().__init__({each: _CudaWorker(mover=mover) for each, mover in ready.items()})
         self.start()
+
+    @property
+    def memory_bytes(self) -> dict[Medium, int]:
+        """Bytes beside the pools: staging rings on the device, and slot numbers on both media."""
+        lanes = [worker.mover.lane for worker in self._workers.values()]
+        return {medium: sum(lane.memory_bytes[medium] for lane in lanes) for medium in (GPU, CPU)}
 
     @property
     def direct_bytes(self) -> dict[Direction, int]:
@@ -91,9 +93,11 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         later changes nothing.
 
         Raises:
-            BadArgument: the point is neither a stream nor an event.
+            BadArgument: the point is neither a stream nor an event, or the stream is being
+                captured into a graph.
         """
-        return self._gates.event_after(point)
+        with self._runtime.beside_captures():
+            return self._gates.event_after(point)
 
     def submit(self, order: TransferOrder) -> None:
         """Queue an order and return without waiting.
@@ -118,9 +122,14 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         self._workers[order.direction].submit(_Job(order.transfer_id, transfer, after))
 
     def use_pools(self) -> None:
-        """Read the addresses of the pools again. No copy may be running."""
-        for worker in self._workers.values():
-            worker.mover.use_pools()
+        """Read the addresses of the pools again, and compile what they need; waits for the device.
+
+        No copy may be running.
+        """
+        with self._runtime.on_device():
+            for worker in self._workers.values():
+                worker.mover.use_pools()
+            _make_ready([worker.mover for worker in self._workers.values()], self._runtime)
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         """Let the current stream wait for this layer and those below; False if the copy failed.
@@ -129,13 +138,18 @@ class CudaEngine(WorkerEngine["_CudaWorker"]):
         enqueued, never until they are done. Layers count as in `PageTransfer`.
 
         Raises:
-            BadArgument: the layer is below 0.
+            BadArgument: the layer is below 0, or the current stream is being captured into a graph.
         """
         require_layer(layer)
+        stream = self._runtime.current_stream()
         for worker in self._workers.values():
             coming, event = worker.arrival(transfer_id, layer)
             if event is not None:
-                self._runtime.current_stream().wait_event(event)
+                if self._runtime.capturing(stream):
+                    raise BadArgument(
+                        "stream", "is being captured; wait for layers before you replay the graph"
+                    )
+                stream.wait_event(event)
             if not coming:
                 return False
         return True
@@ -200,7 +214,8 @@ class _CudaWorker(CopyWorker[_Job]):
         if not job.enqueued or job.done is None:
             return job.enqueued
         try:
-            return job.done.query()
+            with self.mover.gpu.runtime.beside_captures():
+                return job.done.query()
         except RuntimeError:
             # The device is lost, and with it all its work.
             logger.exception("%r %d was lost", job.transfer, job.transfer_id)
@@ -214,7 +229,8 @@ class _CudaWorker(CopyWorker[_Job]):
             return
         self.until(lambda: job.enqueued)
         if job.done is not None:
-            with suppress(RuntimeError):  # The poll that follows finds and tells it.
+            # The poll that follows finds and tells an error.
+            with suppress(RuntimeError), self.mover.gpu.runtime.beside_captures():
                 job.done.synchronize()
 
     def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
@@ -232,7 +248,7 @@ class _CudaWorker(CopyWorker[_Job]):
                 self.wait(transfer_id)
         else:
             try:
-                self.mover.settle()
+                self.mover.lane.settle()
             except RuntimeError as error:
                 raise CacheUnusable(f"{self.died}; the device is lost: {error}") from error
         self.waiting.clear()
@@ -263,9 +279,30 @@ class _CudaWorker(CopyWorker[_Job]):
     def work(self) -> None:
         while _work_one(self):
             pass
-        # Pools and ring are released when this thread ends, so no copy may be running then.
+        # Memory of the lane is released here, pools when this thread ends: no copy may be running.
         with suppress(RuntimeError):
-            self.mover.settle()
+            self.mover.lane.settle()
+        self.mover.lane.release()
+
+
+def _ready_movers(
+    pools: Pools, limits: Limits, gpu: Gpu, direct_bytes: int | None
+) -> Mapping[Direction, Mover]:
+    """Make movers that are ready to serve: nothing is compiled, allocated or measured later."""
+    made = movers(pools, limits, gpu)
+    _make_ready(made.values(), gpu.runtime)
+    for mover in made.values():
+        mover.direct_bytes = (
+            calibrated_direct_bytes(mover) if direct_bytes is None else direct_bytes
+        )
+    return made
+
+
+def _make_ready(movers: Iterable[Mover], runtime: Runtime) -> None:
+    # The caller's streams may still use what was allocated, or fill the pools with zeros.
+    runtime.synchronize()
+    for mover in movers:
+        mover.warm_up()
 
 
 def _work_one(worker: _CudaWorker) -> bool:
@@ -284,6 +321,6 @@ def _work_one(worker: _CudaWorker) -> bool:
         # enqueued still move bytes, and the slots come free once the order completes as failed.
         logger.exception("%r %d failed", job.transfer, job.transfer_id)
         with suppress(RuntimeError):
-            worker.mover.settle()
+            worker.mover.lane.settle()
     worker.end(job, done)
     return True

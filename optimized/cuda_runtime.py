@@ -2,17 +2,21 @@
 
 Each thread has its own current context and stream. A new thread must call `enter` to get a context,
 and `running_on` to set a stream.
+
+While a graph is captured in torch's default mode, calls such as the query of an event break the
+capture, also from other threads. CUDA lets each thread choose that its calls do not: `enter` does
+so for threads of an engine, `beside_captures` for a few calls in a thread of the caller.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, cast, runtime_checkable
 
-import numpy as np
 import torch
 
-from kvcanon.optimized.page_transfer import SlotArray
+from kvcanon.optimized.cuda_driver import CaptureMode, CudaDriver
 
 FIRST = -1
 """Priority of the streams of transfers: their small kernels run before the large ones of compute.
@@ -45,11 +49,30 @@ class Event(Protocol):
         """Return once the recorded work is done."""
 
 
+class Replay(Protocol):
+    """A captured graph of kernels."""
+
+    def replay(self) -> None:
+        """Enqueue all its kernels on the current stream."""
+
+
 class Runtime(Protocol):
     """What a GPU engine needs of the device in addition to kernels and copies."""
 
     def enter(self) -> None:
-        """Make the device that of this thread."""
+        """Make the device that of this thread, and its calls harmless to captures elsewhere."""
+
+    def on_device(self) -> AbstractContextManager[object]:
+        """Make the device current inside, and leave the caller's as it was."""
+
+    def beside_captures(self) -> AbstractContextManager[object]:
+        """Let no call of this thread inside break a capture of any thread."""
+
+    def capturing(self, stream: CudaStream) -> bool:
+        """Whether work on this stream is captured into a graph now, instead of done."""
+
+    def capture(self, action: Callable[[], None]) -> Replay:
+        """Capture what an action enqueues on the current stream, in torch's own mode."""
 
     def stream(self) -> CudaStream:
         """A new stream."""
@@ -64,10 +87,7 @@ class Runtime(Protocol):
         """A new event."""
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
-        """Memory on the device."""
-
-    def upload(self, slots: SlotArray) -> torch.Tensor:
-        """Copy slots to the device, in the order of the current stream. Never waits."""
+        """Memory on the device, which work that the current stream has may still use."""
 
     def synchronize(self) -> None:
         """Return once the device has done all that anybody gave it."""
@@ -76,15 +96,44 @@ class Runtime(Protocol):
 class TorchRuntime:
     """One GPU, through torch."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, driver: CudaDriver) -> None:
         # A device without an index means the current one; allocating resolves it.
         self.device = torch.empty(0, device=device).device
+        self._driver = driver
 
     def enter(self) -> None:
-        """Make the device that of this thread."""
+        """Make the device that of this thread, and its calls harmless to captures elsewhere."""
+        self._driver.exchange_capture_mode(CaptureMode.THREAD_LOCAL)
         torch.cuda.set_device(self.device)
-        # Direct driver calls need the context, which torch makes current at its first use.
-        torch.cuda.current_stream(self.device).query()
+        make_context(self.device)
+
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """Make the device current inside, and leave the caller's as it was."""
+        with torch.cuda.device(self.device):
+            make_context(self.device)
+            yield
+
+    @contextmanager
+    def beside_captures(self) -> Iterator[None]:
+        """Let no call of this thread inside break a capture of any thread."""
+        before = self._driver.exchange_capture_mode(CaptureMode.RELAXED)
+        try:
+            yield
+        finally:
+            self._driver.exchange_capture_mode(before)
+
+    def capturing(self, stream: CudaStream) -> bool:
+        """Whether work on this stream is captured into a graph now, instead of done."""
+        with self.running_on(stream):
+            return torch.cuda.is_current_stream_capturing()
+
+    def capture(self, action: Callable[[], None]) -> Replay:
+        """Capture what an action enqueues on the current stream, in torch's own mode."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(self.device)):
+            action()
+        return graph
 
     def stream(self) -> CudaStream:
         """A new stream, with a higher priority than compute."""
@@ -103,15 +152,17 @@ class TorchRuntime:
         return cast("Event", torch.cuda.Event())  # type: ignore[no-untyped-call]
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
-        """Memory on the device."""
+        """Memory on the device, which work that the current stream has may still use."""
         return torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
-
-    def upload(self, slots: SlotArray) -> torch.Tensor:
-        """Copy slots to the device. Torch keeps the pinned copy until it was read."""
-        pinned = torch.empty(len(slots), dtype=torch.int32, pin_memory=True)
-        pinned.numpy()[:] = slots.astype(np.int32, copy=False)
-        return pinned.to(self.device, non_blocking=True)
 
     def synchronize(self) -> None:
         """Return once the device has done all that anybody gave it."""
         torch.cuda.synchronize(self.device)
+
+
+def make_context(device: torch.device) -> None:
+    """Make the context of the current device current for direct calls of the driver.
+
+    Torch does so at its first use of the device in a thread.
+    """
+    torch.cuda.current_stream(device).query()

@@ -34,7 +34,8 @@ class Gates:
         None means the current stream. Never waits.
 
         Raises:
-            BadArgument: the point is neither a stream nor an event, or an event without a record.
+            BadArgument: the point is neither a stream nor an event, an event without a record, or
+                a stream that is being captured into a graph.
         """
         if point is None:
             point = self.runtime.current_stream()
@@ -52,6 +53,10 @@ class Gates:
         return gate.last
 
     def _recorded_on(self, stream: CudaStream) -> Event:
+        if self.runtime.capturing(stream):
+            raise BadArgument(
+                "after", "is a stream that is being captured; call the cache outside of the capture"
+            )
         event = self.runtime.event()
         event.record(stream)
         return event

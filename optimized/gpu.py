@@ -30,21 +30,25 @@ class Gpu:
 
 
 def gpu_at(device: torch.device) -> Gpu:
-    """Open a GPU. Effects: it becomes this thread's current device. Raises: CudaError."""
+    """Open a GPU. The caller's current device stays as it is. Raises: CudaError."""
     # The driver first: without one, some builds of torch crash in `is_available`.
     driver = CudaDriver()
     if not torch.cuda.is_available():
         raise CudaError(f"torch {torch.__version__} finds no CUDA device here")
-    runtime = TorchRuntime(device)
-    runtime.enter()
+    runtime = TorchRuntime(device, driver)
     gpu = Gpu(runtime.device, runtime, driver)
-    prove_batches(gpu, HostSlab(1, PROOF_BYTES, pinned=True))
+    with runtime.on_device():
+        prove_batches(gpu, HostSlab(1, PROOF_BYTES, gpu.device, driver))
     return gpu
 
 
 def prove_batches(gpu: Gpu, slab: HostSlab) -> None:
     """Try a batch of copies; if the driver refuses it, log that and use single copies."""
-    memory, stream, end = gpu.runtime.buffer(PROOF_BYTES), gpu.runtime.stream(), gpu.runtime.event()
+    memory, stream = gpu.runtime.buffer(PROOF_BYTES), gpu.runtime.stream()
+    ready, end = gpu.runtime.event(), gpu.runtime.event()
+    # The caller's stream may still use the memory for its former owner.
+    ready.record(gpu.runtime.current_stream())
+    stream.wait_event(ready)
     half = PROOF_BYTES // 2
     starts = np.array([0, half], np.uint64)
     try:

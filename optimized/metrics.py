@@ -149,6 +149,11 @@ def _capacity(stats: Stats) -> Values:
         yield (component, medium), pool.capacity_slots
 
 
+def _staging(stats: Stats) -> Values:
+    for medium, size_bytes in stats.staging_bytes.items():
+        yield (medium,), size_bytes
+
+
 COUNTERS = (
     MetricSpec("matches", "Matched prompts.", _one(lambda s: s.matches)),
     MetricSpec(
@@ -228,6 +233,12 @@ GAUGES = (
         "pending_events",
         "Events that were not taken yet, one for each run of pages.",
         _one(lambda s: s.events_pending),
+    ),
+    MetricSpec(
+        "staging_bytes",
+        "Memory that the engine of copies holds beside the pools.",
+        _staging,
+        ("medium",),
     ),
     MetricSpec("nodes", "Nodes of the tree.", _one(lambda s: s.nodes)),
     MetricSpec(

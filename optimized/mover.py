@@ -1,7 +1,8 @@
 """The mover of one direction: plans its transfers and enqueues each step as a call to the device.
 
-Only `settle` waits for the device. Dependencies between steps are expressed as waits of streams for
-events. The host is done when the last step is enqueued, long before the bytes arrive.
+It waits for the device only where a lane has no place for more slot numbers. Dependencies between
+steps are expressed as waits of streams for events. The host is done when the last step is enqueued,
+long before the bytes arrive.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.optimized.copy_plan import (
     LayerGroup,
@@ -21,12 +22,19 @@ from kvcanon.optimized.copy_plan import (
     goes_direct,
     load_groups,
     pieces,
-    ring_slot_bytes,
 )
 from kvcanon.optimized.cuda_driver import CudaDriver, Rows
-from kvcanon.optimized.cuda_runtime import CudaStream, Event
+from kvcanon.optimized.cuda_runtime import Event
 from kvcanon.optimized.gpu import Gpu
-from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool, scatter
+from kvcanon.optimized.kernels.pages import (
+    PagedPool,
+    PageRows,
+    gather,
+    paged_pool,
+    scatter,
+    warm_up,
+)
+from kvcanon.optimized.lane import Lane, make_lane
 from kvcanon.optimized.page_transfer import Move, SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.staging import (
@@ -36,7 +44,6 @@ from kvcanon.optimized.staging import (
     Mark,
     MarkKind,
     Record,
-    Ring,
     Ship,
     Stage,
     Step,
@@ -88,7 +95,7 @@ class _Enqueued:
 
 @define(eq=False)
 class Mover:
-    """Streams, staging ring and marks of one direction. One thread at a time may use it."""
+    """Moves pages of pools through the lane of one direction. One thread at a time may use it."""
 
     pools: Pools
     direction: Direction
@@ -96,22 +103,28 @@ class Mover:
     gpu: Gpu
     direct_bytes: int = 0
     """A part of at most so many bytes skips the ring."""
+    lane: Lane = field(
+        default=Factory(lambda self: make_lane(self.pools, self.limits, self.gpu), takes_self=True)
+    )
     _places: dict[Component, _Place] = field(init=False)
-    _streams: dict[StreamRole, CudaStream] = field(init=False)
-    _slot_bytes: int = field(init=False)
-    _ring_memory: torch.Tensor = field(init=False)
-    _ring: Ring = field(init=False)
-    _ring_marks: dict[Mark, Event] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.use_pools()
-        self._streams = {role: self.gpu.runtime.stream() for role in StreamRole}
-        self._slot_bytes = ring_slot_bytes(self.limits, tuple(self.pools.layouts.values()))
-        # Allocated on the mover's stream, so that the ring never reuses memory of the caller's
-        # stream.
-        with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
-            self._ring_memory = self.gpu.runtime.buffer(self.limits.ring_slots * self._slot_bytes)
-        self._ring = Ring(self.limits.ring_slots)
+
+    def warm_up(self) -> None:
+        """Compile every kernel that a transfer may launch. Moves nothing.
+
+        Compiling takes seconds, and loading a kernel breaks the capture of a graph.
+        """
+        some = self.lane.uploads.device[:1]
+        with self.gpu.runtime.running_on(self.lane.streams[StreamRole.KERNEL]):
+            for component, place in self._places.items():
+                page_bytes = self.pools.layouts[component].page_bytes
+                rows = [PageRows(self.lane.ring_address(0), page_bytes)]
+                if place.kernel_address is not None:
+                    rows.append(PageRows(place.kernel_address, page_bytes, some))
+                for each in rows:
+                    warm_up(place.pool, some, each, to_rows=self.direction is Direction.BACKUP)
 
     def use_pools(self) -> None:
         """Read the addresses of the pools. Effects: uploads them; no copy may be running."""
@@ -129,10 +142,10 @@ class Mover:
             for part, move in zip(parts, moves, strict=True)
         )
         if self.direction is Direction.BACKUP:
-            spans = backup_spans(parts, self._slot_bytes)
-            return Plan(moves, (), direct, tuple(backup_steps(spans, direct, self._ring)))
-        groups = load_groups(parts, self._slot_bytes, self.limits)
-        return Plan(moves, groups, direct, tuple(load_steps(groups, direct, self._ring)))
+            spans = backup_spans(parts, self.lane.slot_bytes)
+            return Plan(moves, (), direct, tuple(backup_steps(spans, direct, self.lane.ring)))
+        groups = load_groups(parts, self.lane.slot_bytes, self.limits)
+        return Plan(moves, groups, direct, tuple(load_steps(groups, direct, self.lane.ring)))
 
     def enqueue(self, plan: Plan, submitted: Event, arriving: Callable[[Event], None]) -> Event:
         """Enqueue all steps; return the event after which no byte moves any more.
@@ -140,17 +153,17 @@ class Mover:
         Calls `arriving` with the event of each layer group as soon as a stream can wait for it.
         """
         underway = _Enqueued(plan, {SUBMITTED: submitted})
-        with self.gpu.runtime.running_on(self._streams[StreamRole.KERNEL]):
+        with self.gpu.runtime.running_on(self.lane.streams[StreamRole.KERNEL]):
             self._upload(underway)
             for step in plan.steps:
                 match step:
                     case Wait(stream, mark):
-                        event = underway.marks.get(mark) or self._ring_marks.get(mark)
+                        event = underway.marks.get(mark) or self.lane.marks.get(mark)
                         if event is not None:
-                            self._streams[stream].wait_event(event)
+                            self.lane.streams[stream].wait_event(event)
                     case Record(stream, mark):
                         event = self._event(mark, underway)
-                        event.record(self._streams[stream])
+                        event.record(self.lane.streams[stream])
                         if mark.kind is MarkKind.ARRIVED:
                             arriving(event)
                     case Stage(span, ring_slot):
@@ -161,36 +174,36 @@ class Mover:
                         self._kernel(underway, span, underway.slabs[span.part])
         return underway.marks[DONE]
 
-    def settle(self) -> None:
-        """Return once the device has done all work of this mover."""
-        for stream in self._streams.values():
-            event = self.gpu.runtime.event()
-            event.record(stream)
-            event.synchronize()
-
     def _event(self, mark: Mark, underway: _Enqueued) -> Event:
         """The event of a mark: reused for marks of the ring, new for marks of a transfer."""
         of_ring = mark.kind in {MarkKind.FILLED, MarkKind.EMPTIED}
-        known = self._ring_marks if of_ring else underway.marks
+        known = self.lane.marks if of_ring else underway.marks
         if mark not in known:
             known[mark] = self.gpu.runtime.event()
         return known[mark]
 
     def _upload(self, underway: _Enqueued) -> None:
         """Upload the slots, which kernels read."""
-        for part, move in enumerate(underway.plan.moves):
-            on_device = move.sources if self.direction is Direction.BACKUP else move.targets
-            underway.slots.append(self.gpu.runtime.upload(on_device))
-            address = self._places[move.component].kernel_address
-            if underway.plan.direct[part] and address is not None:
-                page_bytes = self.pools.layouts[move.component].page_bytes
-                rows = self.gpu.runtime.upload(self._host_slots(move))
+        moves, direct = underway.plan.moves, underway.plan.direct
+        on_device = [
+            move.sources if self.direction is Direction.BACKUP else move.targets for move in moves
+        ]
+        skipping = [part for part in range(len(moves)) if direct[part]]
+        on_host = [self._host_slots(moves[part]) for part in skipping]
+        stream = self.lane.streams[StreamRole.KERNEL]
+        uploaded = self.lane.uploads.upload([*on_device, *on_host], stream)
+        underway.slots.extend(uploaded[: len(moves)])
+        for part, rows in zip(skipping, uploaded[len(moves) :], strict=True):
+            component = moves[part].component
+            address = self._places[component].kernel_address
+            if address is not None:
+                page_bytes = self.pools.layouts[component].page_bytes
                 underway.slabs[part] = PageRows(address, page_bytes, rows)
 
     def _stage(self, underway: _Enqueued, span: Span, ring_slot: int) -> None:
         layout = self.pools.layouts[underway.move(span).component]
         inset = span.first_layer * layout.layer_bytes
-        address = self._ring_address(ring_slot) - inset
+        address = self.lane.ring_address(ring_slot) - inset
         self._kernel(underway, span, PageRows(address, span.layers * layout.layer_bytes))
 
     def _kernel(self, underway: _Enqueued, span: Span, rows: PageRows) -> None:
@@ -208,8 +221,8 @@ class Mover:
         move = underway.move(span)
         layout = self.pools.layouts[move.component]
         slab = self._places[move.component].slab_address
-        ring = self._ring_address(ring_slot)
-        stream = self._streams[StreamRole.COPY].cuda_stream
+        ring = self.lane.ring_address(ring_slot)
+        stream = self.lane.streams[StreamRole.COPY].cuda_stream
         to_host = self.direction is Direction.BACKUP
         cut = pieces(span, layout, self._host_slots(move)[span.pages_slice], self.limits)
         if len(cut.sizes_bytes):
@@ -232,9 +245,6 @@ class Mover:
 
     def _host_slots(self, move: Move) -> SlotArray:
         return move.targets if self.direction is Direction.BACKUP else move.sources
-
-    def _ring_address(self, ring_slot: int) -> int:
-        return self._ring_memory.data_ptr() + ring_slot * self._slot_bytes
 
 
 def movers(pools: Pools, limits: Limits, gpu: Gpu) -> Mapping[Direction, Mover]:

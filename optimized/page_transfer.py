@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.spec.transfer import Copy, Direction, TransferEngine, TransferOrder
-from kvcanon.spec.types import Component, TransferId
+from kvcanon.spec.types import Component, Medium, TransferId
 
 SlotArray: TypeAlias = npt.NDArray[np.int32]
 
@@ -161,6 +161,15 @@ class StreamEngine(TransferEngine, Protocol):
         Raises:
             BadArgument: `point` is neither a stream nor a recorded event.
         """
+
+
+@runtime_checkable
+class StagingEngine(TransferEngine, Protocol):
+    """An engine that holds memory beside the pools."""
+
+    @property
+    def memory_bytes(self) -> Mapping[Medium, int]:
+        """Bytes on each medium; none once it is closed."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_runtime import TorchRuntime
 from kvcanon.optimized.device_planes import DevicePlanes, layout_of
 from kvcanon.optimized.engine_tensors import ComponentTensors, EngineTensors, find_planes
@@ -78,11 +79,7 @@ class Pools:
             raise BadArgument("layouts", "or tensors are needed, and not both")
         self.layouts: Mapping[Component, PageLayout] = MappingProxyType(dict(layouts))
         self._slabs = {
-            component: HostSlab(
-                config.capacity(component, CPU),
-                layout.page_bytes,
-                pinned=self.device.type == "cuda",
-            )
+            component: HostSlab(config.capacity(component, CPU), layout.page_bytes, self.device)
             for component, layout in self.layouts.items()
         }
         self._sides: dict[Component, dict[Medium, Side]] = {}
@@ -318,7 +315,7 @@ class Pools:
             raise BadArgument(
                 "after", f"is given, and the pools are on {self.device}; leave it out"
             )
-        runtime = TorchRuntime(self.device)
+        runtime = TorchRuntime(self.device, CudaDriver())
         runtime.current_stream().wait_event(Gates(runtime).event_after(after))
 
     def _settle_device(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
 from kvcanon.optimized.engine_tensors import ComponentTensors
-from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray
+from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray, StagingEngine
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -388,7 +388,8 @@ class PrefixCache(_core.CacheCore):
 
     def stats(self) -> Stats:
         """Return counters and present sizes of the cache. Any thread may call this."""
-        return read_stats(self.tree, self.config, self.pools)
+        staging = self.engine.memory_bytes if isinstance(self.engine, StagingEngine) else {}
+        return read_stats(self.tree, self.config, self.pools, staging)
 
 
 def _engine_for(pools: Pools) -> ThreadedEngine | CudaEngine:

@@ -93,9 +93,16 @@ class Stats:
     pools: Mapping[tuple[Component, Medium], PoolStats]
     operations: Mapping[str, OperationStats]
     """By the name of the method."""
+    staging_bytes: Mapping[Medium, int]
+    """Bytes that the engine of copies holds beside the pools."""
 
 
-def read_stats(tree: _core.Tree, config: CacheConfig, pools: Pools | None) -> Stats:
+def read_stats(
+    tree: _core.Tree,
+    config: CacheConfig,
+    pools: Pools | None,
+    staging_bytes: Mapping[Medium, int],
+) -> Stats:
     """Read the counters of a tree, with pages as tokens and slots as bytes where that says more."""
     counters = tree.counters()
 
@@ -150,4 +157,5 @@ def read_stats(tree: _core.Tree, config: CacheConfig, pools: Pools | None) -> St
             name: OperationStats(calls, refused, nanoseconds / 1e9)
             for name, (calls, refused, nanoseconds) in tree.calls().items()
         },
+        staging_bytes={GPU: 0, CPU: 0, **staging_bytes},
     )

@@ -155,6 +155,11 @@ def scatter(
     _launch(pool, slots, rows, layers, to_rows=False, programs=programs)
 
 
+def warm_up(pool: PagedPool, slots: torch.Tensor, rows: PageRows, *, to_rows: bool) -> None:
+    """Compile and load what `gather` or `scatter` launches for such rows. Moves nothing."""
+    _launch_pages(pool, slots, rows, slice(0, 1), 0, to_rows=to_rows, programs=1)
+
+
 def _pieces_of(
     planes: DevicePlanes, layout: PageLayout, piece_bytes: int, aligned_bytes: int
 ) -> Pieces:
@@ -183,16 +188,27 @@ def _launch(
     to_rows: bool,
     programs: int,
 ) -> None:
-    pages = len(slots)
+    if len(slots) and layers.stop > layers.start:
+        _launch_pages(pool, slots, rows, layers, len(slots), to_rows=to_rows, programs=programs)
+
+
+def _launch_pages(
+    pool: PagedPool,
+    slots: torch.Tensor,
+    rows: PageRows,
+    layers: slice,
+    pages: int,
+    *,
+    to_rows: bool,
+    programs: int,
+) -> None:
     layer_count = layers.stop - layers.start
-    if not pages or not layer_count:
-        return
     for pieces in pool.pieces:
         # Rows may have any address, so the promised alignment must hold for them, too.
         tile = pieces.tile.aligned_to(gcd(rows.address, rows.row_bytes))
         segments = layer_count * pieces.pieces
         tiles = -(-pages // tile.rows) * segments * -(-tile.piece_elements // tile.columns)
-        MOVE_PAGES[(min(programs, tiles),)](
+        MOVE_PAGES[(max(1, min(programs, tiles)),)](
             pieces.table,
             slots,
             slots if rows.index is None else rows.index,

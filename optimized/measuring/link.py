@@ -62,8 +62,8 @@ class _Ends:
 
 def measure_link(gpu: Gpu, size_bytes: int) -> Link:
     """Copy one large piece each way, then both ways at once."""
-    out = HostSlab(1, size_bytes, pinned=gpu.device.type == "cuda")
-    back = HostSlab(1, size_bytes, pinned=gpu.device.type == "cuda")
+    out = HostSlab(1, size_bytes, gpu.device, gpu.driver)
+    back = HostSlab(1, size_bytes, gpu.device, gpu.driver)
     memory = gpu.runtime.buffer(2 * size_bytes)
     there, here = memory.data_ptr(), memory.data_ptr() + size_bytes
     streams = [gpu.runtime.stream(), gpu.runtime.stream()]
@@ -92,7 +92,7 @@ def measure_pieces(
     gpu: Gpu, size_bytes: int, pieces: Sequence[int] = PIECES
 ) -> tuple[PieceSpeed, ...]:
     """Copy `size_bytes` in pieces of several sizes, enqueued in every available way."""
-    slab = HostSlab(1, 2 * size_bytes, pinned=gpu.device.type == "cuda")
+    slab = HostSlab(1, 2 * size_bytes, gpu.device, gpu.driver)
     memory = gpu.runtime.buffer(size_bytes)
     ends = _Ends(gpu, slab, memory.data_ptr(), gpu.runtime.stream())
     found = tuple(

@@ -124,7 +124,7 @@ def require_same(scene: Scene, direction: Direction) -> None:
         if not torch.equal(there, here):
             page = chunk.start + int((there != here).any(dim=1).nonzero()[0])
             raise WrongBytes(f"{direction} moved page {page} of {len(device)} wrongly")
-    written = torch.ones(len(slab), dtype=torch.bool)
+    written = torch.ones(len(slab), dtype=torch.bool, device="cpu")
     written[torch.from_numpy((host if backup else device).astype(np.int64))] = False
     untouched = written.nonzero()[:, 0]
     others = slab[untouched] if backup else _pages(scene, untouched.numpy().astype(np.int32))

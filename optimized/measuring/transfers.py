@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+import torch
 from attrs import frozen
 
 from kvcanon.optimized.calibration import Race, races
@@ -26,6 +27,7 @@ from kvcanon.optimized.measuring.scenes import (
     require_same,
 )
 from kvcanon.optimized.measuring.timing import Timing, timed, timing_of
+from kvcanon.optimized.mover import movers
 from kvcanon.optimized.page_transfer import page_order
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import FULL
@@ -167,7 +169,14 @@ def measure_small(
     gpu: Gpu, layout: PageLayout, limits: Limits
 ) -> dict[Direction, tuple[Race, ...]]:
     """Time small transfers with the ring and without it: what calibration would find."""
-    return {direction: races(layout, direction, limits, gpu) for direction in Direction}
+    scene = make_scene(gpu, layout, layout.page_bytes, scattered=False)
+    found = {}
+    for direction, mover in movers(scene.pools, limits, gpu).items():
+        gpu.runtime.synchronize()
+        found[direction] = races(layout, mover)
+        mover.lane.release()
+    scene.pools.close()
+    return found
 
 
 def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[KernelSpeed, ...]:
@@ -175,12 +184,13 @@ def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[Kern
     scene = make_scene(gpu, layout, size_bytes, scattered=True)
     pool = paged_pool(scene.pools.device_planes(FULL), layout)
     ring = gpu.runtime.buffer(scene.size_bytes)
-    slots = gpu.runtime.upload(scene.device_slots)
+    slots = torch.from_numpy(scene.device_slots).to(gpu.device)
     slab = gpu.driver.device_address(scene.pools.slab(FULL).data_ptr())
     on_device = PageRows(ring.data_ptr(), layout.page_bytes)
     across = None
     if slab is not None:
-        across = PageRows(slab, layout.page_bytes, gpu.runtime.upload(scene.host_slots))
+        host_slots = torch.from_numpy(scene.host_slots).to(gpu.device)
+        across = PageRows(slab, layout.page_bytes, host_slots)
 
     def speed(kernel: Callable[..., None], rows: PageRows, programs: int) -> float:
         layers = slice(0, layout.layers)

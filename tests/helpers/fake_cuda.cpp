@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <utility>
 
 namespace {
 
 using CUdeviceptr = std::uint64_t;
 
 constexpr int success = 0, invalid_value = 1, not_found = 500;
+constexpr int already_registered = 712, not_registered = 713;
 constexpr int host = 1, device = 2, stream_order = 1;
 
 struct CUmemLocation {
@@ -39,9 +42,13 @@ struct CUDA_MEMCPY2D {
   std::size_t WidthInBytes, Height;
 };
 
+thread_local int capture_mode = 0;
+constexpr unsigned int portable_and_mapped = 3;
+
 std::size_t calls[3];  // Single copies, rectangles, batches.
 std::size_t largest_batch;
 int refusal = success;
+std::map<void*, std::size_t> pinned;
 
 void move(CUdeviceptr target, CUdeviceptr source, std::size_t bytes) {
   std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
@@ -72,6 +79,12 @@ void fake_reset(int refuse_with) {
   refusal = refuse_with;
 }
 std::size_t fake_calls(int kind) { return calls[kind]; }
+std::size_t fake_pinned_bytes() {
+  std::size_t bytes = 0;
+  for (const auto& each : pinned) bytes += each.second;
+  return bytes;
+}
+int fake_capture_mode() { return capture_mode; }
 std::size_t fake_largest_batch() { return largest_batch; }
 
 // Of the driver.
@@ -101,6 +114,34 @@ int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* order, void*) {
   for (std::size_t row = 0; row < order->Height; ++row)
     move(target + row * order->dstPitch, source + row * order->srcPitch, order->WidthInBytes);
   return success;
+}
+
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (*mode < 0 || *mode > 2) return invalid_value;
+  std::swap(*mode, capture_mode);
+  return success;
+}
+
+int cuDeviceGet(int* device, int ordinal) {
+  *device = 10 + ordinal;
+  return ordinal == 0 ? success : invalid_value;
+}
+
+int cuDeviceGetPCIBusId(char* text, int characters, int device) {
+  if (device != 10 || characters < 13) return invalid_value;
+  std::strcpy(text, "0000:3B:00.0");
+  return success;
+}
+
+int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned int flags) {
+  if (refusal != success) return refusal;
+  if (bytes == 0 || flags != portable_and_mapped) return invalid_value;
+  if (!pinned.emplace(address, bytes).second) return already_registered;
+  return success;
+}
+
+int cuMemHostUnregister(void* address) {
+  return pinned.erase(address) == 1 ? success : not_registered;
 }
 
 int cuMemHostGetDevicePointer_v2(CUdeviceptr* found, void* address, unsigned int flags) {

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
 
-import numpy as np
 import torch
 from attrs import define, field
 from triton.runtime.interpreter import InterpretedFunction
 
 from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.page_transfer import SlotArray
 
 HERE = Path(__file__).parent
 
@@ -47,7 +45,7 @@ class InterpretedKernel:
 def require_aligned(arguments: tuple[torch.Tensor | int, ...], aligned_bytes: int) -> None:
     """Check the alignment that the kernel relies on: a GPU faults on a misaligned access."""
     table, _, _, row_address, row_bytes, *_ = arguments
-    numbers = torch.tensor([row_address, row_bytes])
+    numbers = torch.tensor([row_address, row_bytes], device="cpu")
     assert isinstance(table, torch.Tensor)
     assert not (table % aligned_bytes).any(), "a plane lies less even than was promised"
     assert not (numbers % aligned_bytes).any(), "rows lie less even than was promised"
@@ -94,6 +92,13 @@ class FakeStream:
         self.waited.append(event)
 
 
+@define(eq=False)
+class FakeReplay:
+    """A captured graph."""
+
+    replay: Callable[[], None]
+
+
 class FakeRuntime:
     """A device that finishes everything at once, or nothing while it is held."""
 
@@ -101,6 +106,7 @@ class FakeRuntime:
         self.going = Flag()
         self.going.set()
         self.lost = False
+        self.captures = False
         self.current = FakeStream("current")
         self.streams: list[FakeStream] = []
 
@@ -115,6 +121,24 @@ class FakeRuntime:
 
     def enter(self) -> None:
         """Every thread has this device."""
+
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """Every thread has this device."""
+        yield
+
+    @contextmanager
+    def beside_captures(self) -> Iterator[None]:
+        """No call breaks a capture here."""
+        yield
+
+    def capturing(self, stream: CudaStream) -> bool:
+        """Whether a test says so of the stream of compute."""
+        return self.captures and stream is self.current
+
+    def capture(self, action: Callable[[], None]) -> FakeReplay:
+        """Remember the action, which does nothing now."""
+        return FakeReplay(action)
 
     def stream(self) -> FakeStream:
         """A new stream."""
@@ -136,11 +160,7 @@ class FakeRuntime:
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
         """Memory with arbitrary bytes."""
-        return torch.full((size_bytes,), 0xEE, dtype=torch.uint8)
-
-    def upload(self, slots: SlotArray) -> torch.Tensor:
-        """A copy: the caller may change its own."""
-        return torch.from_numpy(np.array(slots, np.int32))
+        return torch.full((size_bytes,), 0xEE, dtype=torch.uint8, device="cpu")
 
     def synchronize(self) -> None:
         """Nothing to wait for: work is done already, or the device is held."""

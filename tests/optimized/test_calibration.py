@@ -43,7 +43,8 @@ def test_batches_are_tried_before_they_are_relied_on(
     ctypes.CDLL(str(library)).fake_reset(error)
     with caplog.at_level(logging.WARNING):
         prove_batches(
-            Gpu(torch.device("cpu"), FakeRuntime(), driver), HostSlab(1, 4096, pinned=False)
+            Gpu(torch.device("cpu"), FakeRuntime(), driver),
+            HostSlab(1, 4096, torch.device("cpu")),
         )
     assert driver.has_batches is (error == 0)
     assert ("copies go one by one" in caplog.text) is (error != 0)

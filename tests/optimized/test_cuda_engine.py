@@ -22,6 +22,7 @@ from cuda_scene import (
     CONFIG,
     LAYOUTS,
     LOAD_BACK,
+    SMALL,
     WAYS,
     Device,
     contents,
@@ -39,10 +40,11 @@ from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.optimized.slot_uploads import LEAST_NUMBERS
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder, TransferStatus
-from kvcanon.spec.types import FULL, GPU
+from kvcanon.spec.types import CPU, FULL, GPU
 
 
 @pytest.fixture(scope="module")
@@ -360,3 +362,15 @@ def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
     assert contents(pools) == before
     sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
     assert set(measured.values()) <= sizes
+
+
+def test_statistics_show_the_memory_beside_the_pools(engine: CudaEngine, pools: Pools) -> None:
+    """Rings and slot numbers are counted on both media, and are given back by `close`."""
+    cache = PrefixCache(CONFIG, pools, engine)
+    layer_bytes = max(layout.layer_bytes for layout in LAYOUTS.values())
+    ring = SMALL.ring_slots * -(-layer_bytes // 512) * 512
+    numbers = 4 * LEAST_NUMBERS
+    assert cache.stats().staging_bytes == {GPU: 2 * (ring + numbers), CPU: 2 * numbers}
+    engine.close()
+    assert cache.stats().staging_bytes == {GPU: 0, CPU: 0}
+    assert PrefixCache(CONFIG, pools, ThreadedEngine()).stats().staging_bytes == {GPU: 0, CPU: 0}
