@@ -121,7 +121,7 @@ def _serve(rank: int, run: RankRun) -> RankReport:
     engine = FlakyEngine(run.seed * RANKS + rank, run.fail_share)
     pools = Pools(run.config, {FULL: PageLayout(1, (8,))})
     agree = agree_by() if run.agreeing else None
-    cache = PrefixCache(run.config, pools, engine, agree)
+    cache = PrefixCache(run.config, pools, engine, agree=agree)
     server = RankServer(cache, page)
     said: list[int] = []
     first = 0

@@ -131,7 +131,7 @@ def test_an_engine_is_calibrated_and_closed_in_any_order(
     late.pump()
     for worker in late.engine._workers.values():
         worker.close()
-        cuda_engine._work(worker)
+        worker.work()
     assert late.engine.memory_bytes == {GPU: 0, CPU: 0}
     late.end()
 
