@@ -14,6 +14,7 @@ from __future__ import annotations
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.split_dict import SplitDict
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
@@ -77,7 +78,7 @@ class PrefixCache(_core.CacheCore):
             engine=self._bridge,
         )
         self._namespaces: list[Namespace] = []
-        self._numbers: dict[Namespace, int] = {}
+        self._numbers: SplitDict[Namespace, int] = SplitDict()
         self.namespace(DEFAULT_NAMESPACE)
 
     @property

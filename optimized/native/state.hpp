@@ -9,11 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "child_table.hpp"
@@ -250,8 +250,9 @@ struct State {
     // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
     Transfer* victims_copy = nullptr;
     std::vector<Event> events;
-    std::vector<Namespace> namespaces;
-    std::unordered_map<std::string, uint32_t> namespace_ids;
+    // A deque and a tree: there may be very many, and no call should pay for all of them.
+    std::deque<Namespace> namespaces;
+    std::map<std::string, uint32_t> namespace_ids;
     // Part of every receipt, so that a cache does not accept the receipt of another.
     uint64_t serial = 0;
     uint64_t clock = 0;
